@@ -1,0 +1,280 @@
+//! Hints: what a request says about itself beyond its address.
+//!
+//! A hint is advice. Wrong or missing hints change speed, never contents. Every hint is
+//! categorical (thesis §3.1): a *hint type* (a column) takes one of a set of *hint values*
+//! (small integers), and one value per type makes a *hint set*. Value 0 always means
+//! "unknown". The first five types are known to the built-in classifiers and rules; any
+//! further type is named by the client's [`HintSchema`] and means something only to the
+//! learning policies.
+
+/// The most hint types one client can declare, the five built-in ones included.
+pub const HINT_TYPES_MAX: usize = 12;
+
+/// Positions of the built-in hint types in every [`HintSet`].
+pub mod hint_type {
+    /// Which object (table, index, file group): ids are interned by the frontend.
+    pub const OBJECT: usize = 0;
+    /// [`super::FileKind`].
+    pub const FILE_KIND: usize = 1;
+    /// [`super::RequestType`].
+    pub const REQUEST: usize = 2;
+    /// [`super::PageType`].
+    pub const PAGE_TYPE: usize = 3;
+    /// [`super::Role`].
+    pub const ROLE: usize = 4;
+    /// The first position free for a client's own hint types.
+    pub const FIRST_CUSTOM: usize = 5;
+}
+
+/// One value per hint type; 48 bytes, compared and hashed as a whole by CLIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HintSet {
+    values: [u32; HINT_TYPES_MAX],
+}
+
+impl HintSet {
+    /// A hint set in which nothing is known.
+    pub const UNKNOWN: Self = Self { values: [0; HINT_TYPES_MAX] };
+
+    /// The value of hint type `position`; 0 is unknown.
+    #[must_use]
+    pub fn get(&self, position: usize) -> u32 {
+        self.values[position]
+    }
+
+    /// Sets the value of hint type `position`.
+    pub fn set(&mut self, position: usize, value: u32) {
+        self.values[position] = value;
+    }
+
+    /// The same set with one value changed.
+    #[must_use]
+    pub fn with(mut self, position: usize, value: u32) -> Self {
+        self.values[position] = value;
+        self
+    }
+
+    /// All values in the schema's order.
+    #[must_use]
+    pub fn values(&self) -> &[u32; HINT_TYPES_MAX] {
+        &self.values
+    }
+
+    /// The kind of file the page is in.
+    #[must_use]
+    pub fn file_kind(&self) -> FileKind {
+        FileKind::from_value(self.values[hint_type::FILE_KIND])
+    }
+
+    /// The type of request.
+    #[must_use]
+    pub fn request(&self) -> RequestType {
+        RequestType::from_value(self.values[hint_type::REQUEST])
+    }
+
+    /// The type of page.
+    #[must_use]
+    pub fn page_type(&self) -> PageType {
+        PageType::from_value(self.values[hint_type::PAGE_TYPE])
+    }
+
+    /// The role of the caller.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        Role::from_value(self.values[hint_type::ROLE])
+    }
+}
+
+/// Names of the hint types of one client, in position order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HintSchema {
+    names: Vec<String>,
+}
+
+impl Default for HintSchema {
+    fn default() -> Self {
+        let names = ["hint_object", "file_kind", "request", "page_type", "role"];
+        Self { names: names.map(String::from).to_vec() }
+    }
+}
+
+impl HintSchema {
+    /// The built-in types followed by `custom` ones. `None` when that is more than
+    /// [`HINT_TYPES_MAX`].
+    #[must_use]
+    pub fn with_custom<S: Into<String>>(custom: impl IntoIterator<Item = S>) -> Option<Self> {
+        let mut schema = Self::default();
+        schema.names.extend(custom.into_iter().map(Into::into));
+        (schema.names.len() <= HINT_TYPES_MAX).then_some(schema)
+    }
+
+    /// The names, position by position.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+}
+
+/// Declares a hint domain: an enum whose values start at 0 = unknown and have stable names.
+macro_rules! hint_domain {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum $name {
+            /// Nothing is known.
+            #[default]
+            Unknown,
+            $($(#[$vdoc])* $variant),+
+        }
+
+        impl $name {
+            /// Every value, in numeric order.
+            pub const ALL: &'static [Self] = &[Self::Unknown, $(Self::$variant),+];
+
+            /// The value with this number; out of range is unknown.
+            #[must_use]
+            pub fn from_value(value: u32) -> Self {
+                Self::ALL.get(value as usize).copied().unwrap_or_default()
+            }
+
+            /// The number used in a hint set.
+            #[must_use]
+            pub const fn value(self) -> u32 {
+                self as u32
+            }
+
+            /// The name used in traces, configuration and tables.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { Self::Unknown => "unknown", $(Self::$variant => $text),+ }
+            }
+
+            /// The value with this name.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|v| v.name() == name)
+            }
+        }
+    };
+}
+
+hint_domain! {
+    /// What a file is for.
+    FileKind {
+        /// Table or index data (which of the two, the page type says).
+        Relation = "relation",
+        /// Known to be an index.
+        Index = "index",
+        /// System catalog.
+        Catalog = "catalog",
+        /// Sort runs, hash batches, temporary tables: dead when the statement ends.
+        Temporary = "temporary",
+        /// Write-ahead log, redo log, journal, binary log.
+        Log = "log",
+        /// Free-space and visibility maps and other small per-relation side files.
+        Map = "map",
+        /// Undo or rollback segments.
+        Undo = "undo",
+        /// Configuration, control and lock files.
+        Other = "other",
+    }
+}
+
+hint_domain! {
+    /// Why the request is made (thesis §3.1 request types).
+    RequestType {
+        /// A demand read, not part of a scan.
+        Read = "read",
+        /// A read that continues a sequential stream.
+        SequentialRead = "sequential-read",
+        /// A write that bounds recovery time (checkpoint).
+        RecoveryWrite = "recovery-write",
+        /// An asynchronous write that cleans a page about to be replaced.
+        ReplacementWrite = "replacement-write",
+        /// A replacement write made by a query that had to wait for it.
+        SynchronousWrite = "synchronous-write",
+        /// A write about which only that is known.
+        Write = "write",
+    }
+}
+
+hint_domain! {
+    /// What the page's own header says it is.
+    PageType {
+        /// Never initialised: all zero.
+        Empty = "empty",
+        /// Table data.
+        Heap = "heap",
+        /// B-tree leaf.
+        BtreeLeaf = "btree-leaf",
+        /// B-tree inner page or root.
+        BtreeInner = "btree-inner",
+        /// B-tree meta page.
+        BtreeMeta = "btree-meta",
+        /// Any other index access method.
+        OtherIndex = "other-index",
+        /// Sequence.
+        Sequence = "sequence",
+        /// Free-space map, visibility map, allocation bitmap.
+        Map = "map",
+        /// Undo.
+        Undo = "undo",
+        /// Large values out of line.
+        Overflow = "overflow",
+        /// Transaction system, data dictionary and the like.
+        System = "system",
+    }
+}
+
+hint_domain! {
+    /// Who makes the request.
+    Role {
+        /// A session serving a client's statement.
+        Backend = "backend",
+        /// Checkpointer.
+        Checkpointer = "checkpointer",
+        /// Background writer or page cleaner.
+        BackgroundWriter = "background-writer",
+        /// Log writer.
+        WalWriter = "wal-writer",
+        /// Autovacuum worker or launcher, purge.
+        Autovacuum = "autovacuum",
+        /// A statement that maintains rather than queries (VACUUM, CREATE INDEX, COPY ...).
+        Maintenance = "maintenance",
+        /// Parallel worker of a query.
+        ParallelWorker = "parallel-worker",
+        /// Asynchronous I/O worker: the requester is not known.
+        IoWorker = "io-worker",
+        /// Crash recovery or replay.
+        Recovery = "recovery",
+        /// Replication sender or receiver, archiver.
+        Replication = "replication",
+        /// Any other process of the database.
+        Auxiliary = "auxiliary",
+        /// An application with the database in process.
+        Application = "application",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_round_trip() {
+        for &v in RequestType::ALL {
+            assert_eq!(RequestType::from_value(v.value()), v);
+            assert_eq!(RequestType::from_name(v.name()), Some(v));
+        }
+        assert_eq!(Role::from_value(9999), Role::Unknown);
+    }
+
+    #[test]
+    fn schema_refuses_too_many_types() {
+        let seven = (0..7).map(|i| format!("t{i}"));
+        let eight = (0..8).map(|i| format!("t{i}"));
+        assert!(HintSchema::with_custom(seven).is_some());
+        assert!(HintSchema::with_custom(eight).is_none());
+    }
+}
