@@ -1,0 +1,114 @@
+//! Heap memory aligned for direct I/O.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment of memory, offset and length for direct I/O, in bytes. Every disk sold uses
+/// logical blocks of 512 or 4096 bytes; 4096 suits both.
+pub const ALIGNMENT: usize = 4096;
+
+/// Whether `value` (an offset or a length) is a multiple of [`ALIGNMENT`].
+#[must_use]
+pub const fn is_aligned(value: u64) -> bool {
+    value.is_multiple_of(ALIGNMENT as u64)
+}
+
+/// Zero-initialised bytes whose address is a multiple of [`ALIGNMENT`].
+///
+/// Costs one allocation of the length rounded up to [`ALIGNMENT`] (at least one unit).
+pub struct AlignedBuf {
+    pointer: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the buffer owns its memory alone, like a `Box<[u8]>`; nothing is tied to a thread.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: through `&AlignedBuf` the memory can only be read.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// `len` zero bytes. Aborts when memory is out, as `Vec` does.
+    ///
+    /// # Panics
+    /// When `len` rounded up overflows `isize`.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        let layout = Self::layout(len);
+        // SAFETY: the layout's size is at least ALIGNMENT, so not zero.
+        let Some(pointer) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        assert!(pointer.as_ptr().addr().is_multiple_of(ALIGNMENT));
+        Self { pointer, len }
+    }
+
+    /// The layout a buffer of `len` bytes is allocated with.
+    fn layout(len: usize) -> Layout {
+        let rounded = len.max(1).next_multiple_of(ALIGNMENT);
+        match Layout::from_size_align(rounded, ALIGNMENT) {
+            Ok(layout) => layout,
+            Err(_) => panic!("buffer of {len} bytes exceeds the address space"),
+        }
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: `pointer` came from `alloc_zeroed` with this very layout and is freed once.
+        unsafe { dealloc(self.pointer.as_ptr(), Self::layout(self.len)) }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` initialised bytes (zeroed at least) owned by `self`, borrowed with it.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the borrow exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl std::fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AlignedBuf({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_zeroed_and_exact() {
+        for len in [0, 1, 4095, 4096, 4097, 1 << 20] {
+            let mut buf = AlignedBuf::new(len);
+            assert_eq!(buf.len(), len);
+            assert_eq!(buf.as_ptr().addr() % ALIGNMENT, 0);
+            assert!(buf.iter().all(|&b| b == 0));
+            buf.fill(7);
+            assert!(buf.iter().all(|&b| b == 7));
+        }
+    }
+
+    #[test]
+    fn alignment_of_offsets() {
+        assert!(is_aligned(0) && is_aligned(8192));
+        assert!(!is_aligned(1) && !is_aligned(4095));
+    }
+
+    #[test]
+    fn moves_between_threads() {
+        let mut buf = AlignedBuf::new(10);
+        buf[3] = 9;
+        let back = std::thread::spawn(move || buf).join().unwrap();
+        assert_eq!(back[3], 9);
+    }
+}

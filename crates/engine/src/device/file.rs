@@ -1,0 +1,382 @@
+//! Regular files and block devices.
+//!
+//! One file, up to two descriptors. Requests whose offset and length are multiples of 4096 go
+//! past the page cache (`O_DIRECT`); all others, and everything when direct I/O is off or the
+//! file system refuses it, go through the buffered descriptor. The kernel keeps the two
+//! coherent (a direct read writes dirty pages back first, a direct write drops cached pages),
+//! as long as no buffered and direct requests for the same 4096 bytes run at the same time.
+//!
+//! With a deadline every read, write and sync is bounded in time; see the `deadline` module.
+//! Where the system has no io_uring (old kernel, container policy) requests fall back to plain
+//! calls that block for as long as the device does; [`FileDevice::deadline_enforced`] tells.
+//! `len`, `set_len` and `punch` are never bounded.
+
+use std::cell::Cell;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::deadline::{self, Abandoned, Call, Operation, TRANSFER_MAX};
+use super::{ALIGNMENT, AlignedBuf, Device, is_aligned};
+
+/// How to open a [`FileDevice`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Past the page cache where alignment allows. Default true.
+    pub direct: bool,
+    /// Writes fail with `EROFS`. Default false.
+    pub read_only: bool,
+    /// Create the file when it is missing (mode 0600). Default false.
+    pub create: bool,
+    /// Create the file and fail when it exists (mode 0600). Default false.
+    pub create_new: bool,
+    /// The longest a read, write or sync may take. Default none.
+    pub deadline: Option<Duration>,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self { direct: true, read_only: false, create: false, create_new: false, deadline: None }
+    }
+}
+
+/// A regular file or block device.
+#[derive(Debug)]
+pub struct FileDevice {
+    buffered: File,
+    /// Opened at the first request that can use it; `None` when the system refused.
+    direct: OnceLock<Option<File>>,
+    /// The file system accepted `O_DIRECT` at open and refused it at I/O.
+    direct_refused: AtomicBool,
+    options: FileOptions,
+    block: bool,
+    name: String,
+    abandoned: Arc<Abandoned>,
+}
+
+impl FileDevice {
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// Those of `open`; `InvalidInput` when it is neither a regular file nor a block device.
+    pub fn open(path: impl AsRef<Path>, options: FileOptions) -> io::Result<Self> {
+        let path = path.as_ref();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .create(options.create && !options.read_only)
+            .create_new(options.create_new && !options.read_only)
+            .mode(0o600)
+            .open(path)?;
+        Self::from_file(file, path.display().to_string(), options)
+    }
+
+    /// Takes over an open file; `name` is what [`Device::label`] shows.
+    ///
+    /// The second descriptor is a reopening of this one through `/proc/self/fd`, so it is the
+    /// same file even when it was opened relative to a directory, renamed or unlinked. When
+    /// that fails, all I/O is buffered. `O_APPEND` on the description is cleared (it would
+    /// override write offsets); `options.create*` mean nothing here.
+    ///
+    /// # Errors
+    /// Those of `fstat` and `fcntl`; `InvalidInput` when `file` is neither a regular file nor a
+    /// block device.
+    pub fn from_file(
+        file: File,
+        name: impl Into<String>,
+        options: FileOptions,
+    ) -> io::Result<Self> {
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            let message = "neither a regular file nor a block device";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let flags = status_flags(&file)?;
+        let plain = flags & !(libc::O_APPEND | libc::O_DIRECT);
+        if plain != flags {
+            set_status_flags(&file, plain)?;
+        }
+        let read_only = options.read_only || flags & libc::O_ACCMODE == libc::O_RDONLY;
+        Ok(Self {
+            buffered: file,
+            direct: OnceLock::new(),
+            direct_refused: AtomicBool::new(false),
+            options: FileOptions { read_only, ..options },
+            block: kind.is_block_device(),
+            name: name.into(),
+            abandoned: Arc::default(),
+        })
+    }
+
+    /// Whether aligned requests go past the page cache. Opens the direct descriptor if no
+    /// request has yet.
+    pub fn is_direct(&self) -> bool {
+        self.direct().is_some()
+    }
+
+    /// Whether a deadline was asked for and this thread can keep it.
+    #[must_use]
+    pub fn deadline_enforced(&self) -> bool {
+        self.options.deadline.is_some() && deadline::available()
+    }
+
+    /// The deadline asked for.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.options.deadline
+    }
+
+    /// Requests that passed their deadline and are still in the kernel. While this is not 0, a
+    /// write reported as timed out can still reach the device.
+    #[must_use]
+    pub fn abandoned(&self) -> u32 {
+        self.abandoned.count()
+    }
+
+    /// The descriptor for direct I/O, unless switched off or refused.
+    fn direct(&self) -> Option<&File> {
+        if !self.options.direct || self.direct_refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.direct.get_or_init(|| self.reopen_direct().ok()).as_ref()
+    }
+
+    fn reopen_direct(&self) -> io::Result<File> {
+        let keep = libc::O_SYNC | libc::O_DSYNC;
+        let flags = status_flags(&self.buffered)? & keep | libc::O_DIRECT;
+        OpenOptions::new()
+            .read(true)
+            .write(!self.options.read_only)
+            .custom_flags(flags)
+            .open(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()))
+    }
+
+    /// The descriptor for a request of `len` bytes at `offset`, and whether it is direct.
+    fn route(&self, offset: u64, len: usize) -> (&File, bool) {
+        // An offset no file can have is no reason to give up direct I/O for good (see `settle`).
+        if is_aligned(offset | len as u64)
+            && i64::try_from(offset).is_ok()
+            && let Some(direct) = self.direct()
+        {
+            return (direct, true);
+        }
+        (&self.buffered, false)
+    }
+
+    /// Runs `attempt`, once more buffered when the file system refuses direct I/O at this late
+    /// point, and again whenever a signal interrupts it.
+    fn settle(
+        &self,
+        offset: u64,
+        len: usize,
+        mut attempt: impl FnMut(&File, bool) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        loop {
+            let (file, direct) = self.route(offset, len);
+            match attempt(file, direct) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if direct && e.raw_os_error() == Some(libc::EINVAL) => {
+                    self.direct_refused.store(true, Ordering::Relaxed);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// One read: what one system call gives.
+    fn read_some(&self, buf: &mut [u8], offset: u64, until: Option<Instant>) -> io::Result<usize> {
+        self.settle(offset, buf.len(), |file, direct| {
+            if let Some(result) = self.bounded(file, offset, until, Operation::Read(buf)) {
+                return result;
+            }
+            if !direct || is_aligned(buf.as_ptr().addr() as u64) {
+                return file.read_at(buf, offset);
+            }
+            with_bounce(buf.len(), |bounce| {
+                let n = file.read_at(bounce, offset)?;
+                buf[..n].copy_from_slice(&bounce[..n]);
+                Ok(n)
+            })
+        })
+    }
+
+    /// One write: what one system call takes.
+    fn write_some(&self, data: &[u8], offset: u64, until: Option<Instant>) -> io::Result<usize> {
+        self.settle(offset, data.len(), |file, direct| {
+            if let Some(result) = self.bounded(file, offset, until, Operation::Write(data)) {
+                return result;
+            }
+            if !direct || is_aligned(data.as_ptr().addr() as u64) {
+                return file.write_at(data, offset);
+            }
+            with_bounce(data.len(), |bounce| {
+                bounce.copy_from_slice(&data[..bounce.len()]);
+                file.write_at(bounce, offset)
+            })
+        })
+    }
+
+    /// The request with a deadline; `None` when there is none to keep.
+    fn bounded(
+        &self,
+        file: &File,
+        offset: u64,
+        until: Option<Instant>,
+        operation: Operation<'_>,
+    ) -> Option<io::Result<usize>> {
+        let call = Call { file: file.as_fd(), offset, until: until?, abandoned: &self.abandoned };
+        deadline::perform(call, operation)
+    }
+
+    /// When a request that starts now must be done.
+    fn until(&self) -> Option<Instant> {
+        self.options.deadline.map(|deadline| Instant::now() + deadline)
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        if self.options.read_only {
+            return Err(io::Error::from_raw_os_error(libc::EROFS));
+        }
+        Ok(())
+    }
+
+    /// Writes zeros where the file system cannot deallocate.
+    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        let end = offset.saturating_add(len).min(self.len()?);
+        let zeros = AlignedBuf::new(TRANSFER_MAX.min(usize::try_from(len).unwrap_or(usize::MAX)));
+        let mut at = offset;
+        while at < end {
+            let part = zeros.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            self.write_at(&zeros[..part], at)?;
+            at += part as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Device for FileDevice {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let until = self.until();
+        let mut done = 0;
+        while done < buf.len() {
+            let n = self.read_some(&mut buf[done..], offset + done as u64, until)?;
+            assert!(n <= buf.len() - done, "read more than asked for");
+            if n == 0 {
+                break;
+            }
+            done += n;
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let until = self.until();
+        let mut done = 0;
+        while done < buf.len() {
+            let n = self.write_some(&buf[done..], offset + done as u64, until)?;
+            assert!(n <= buf.len() - done, "wrote more than asked for");
+            if n == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            done += n;
+        }
+        Ok(())
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        let operation = Operation::Sync { data_only };
+        if let Some(result) = self.bounded(&self.buffered, 0, self.until(), operation) {
+            return result.map(|_| ());
+        }
+        if data_only { self.buffered.sync_data() } else { self.buffered.sync_all() }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        if self.block { block_len(&self.buffered) } else { Ok(self.buffered.metadata()?.len()) }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        if self.block {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.buffered.set_len(len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        if len == 0 {
+            return Ok(());
+        }
+        match punch_hole(&self.buffered, offset, len) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
+                self.write_zeros(offset, len)
+            }
+            result => result,
+        }
+    }
+
+    fn label(&self) -> String {
+        let kind = if self.block { "block device" } else { "file" };
+        format!("{kind} {}", self.name)
+    }
+}
+
+thread_local! {
+    static BOUNCE: Cell<Option<AlignedBuf>> = const { Cell::new(None) };
+}
+
+/// Lends this thread's aligned buffer, `len` bytes of it but at most [`TRANSFER_MAX`]. The
+/// buffer keeps the longest length it was used with.
+fn with_bounce<R>(len: usize, body: impl FnOnce(&mut [u8]) -> R) -> R {
+    let len = len.min(TRANSFER_MAX);
+    assert!(len.is_multiple_of(ALIGNMENT), "only direct I/O bounces");
+    let kept = BOUNCE.try_with(Cell::take).ok().flatten();
+    let mut buf = match kept {
+        Some(buf) if buf.len() >= len => buf,
+        _ => AlignedBuf::new(len.next_power_of_two()),
+    };
+    let result = body(&mut buf[..len]);
+    // A thread that is ending has no slot any more; the buffer is simply dropped then.
+    let _ = BOUNCE.try_with(|slot| slot.set(Some(buf)));
+    result
+}
+
+fn status_flags(file: &File) -> io::Result<i32> {
+    // SAFETY: the descriptor is open, and F_GETFL takes no argument.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    if flags < 0 { Err(io::Error::last_os_error()) } else { Ok(flags) }
+}
+
+fn set_status_flags(file: &File, flags: i32) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and F_SETFL takes an int.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Length of a block device in bytes.
+fn block_len(file: &File) -> io::Result<u64> {
+    /// `_IOR(0x12, 114, size_t)` of `linux/fs.h`, on 64-bit systems.
+    const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
+    let mut len = 0u64;
+    // SAFETY: the descriptor is open, and BLKGETSIZE64 writes one u64 to the pointer.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &raw mut len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(len) }
+}
+
+fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let Ok(from) = i64::try_from(offset) else {
+        return Ok(()); // Past the end of any file.
+    };
+    let len = i64::try_from(len).unwrap_or(i64::MAX).min(i64::MAX - from);
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: the descriptor is open; the other arguments are plain numbers.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, from, len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

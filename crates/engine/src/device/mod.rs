@@ -1,0 +1,120 @@
+//! Devices: the bytes below everything, behind one small trait.
+//!
+//! A device is blocking, thread-safe and byte-addressed. Wrappers stack: `Shaped<FileDevice>`
+//! is a real file served at the pace of an emulated disk, `Metered<Faulty<..>>` measures what
+//! a scripted fault costs. A wrapper says what it does in its [`Device::label`].
+//!
+//! Which one for what:
+//! - [`FileDevice`]: a regular file or block device, direct I/O, optional deadline;
+//! - [`MemoryDevice`]: a growable vector, for tests and for callers without a disk;
+//! - [`Faulty`]: scripted errors, short reads, wrong bytes, delays, hangs;
+//! - [`Metered`]: counters and latency percentiles.
+
+mod aligned;
+mod deadline;
+mod file;
+mod memory;
+
+use std::io;
+use std::sync::Arc;
+
+pub use aligned::{ALIGNMENT, AlignedBuf, is_aligned};
+pub use file::{FileDevice, FileOptions};
+pub use memory::MemoryDevice;
+
+/// One file or block device. Offsets and lengths in bytes.
+///
+/// Every method may block for as long as the device takes; none spins. Calls may come from
+/// many threads at once: calls on disjoint ranges are independent, overlapping calls without
+/// outside ordering give a mix of old and new bytes, as with `pread` and `pwrite`.
+///
+/// Errors are those of the operating system. Wrappers add [`io::ErrorKind::TimedOut`]: the
+/// device did not answer within its deadline. After that error the state of the range is
+/// unknown *and may still change*: a write that timed out can reach the device at any later
+/// time, so whoever gave it must not rely on the range until it was written again.
+pub trait Device: Send + Sync {
+    /// Fills `buf` from `offset`; returns bytes read, short only at the end of the device
+    /// (0 at and past it). On error the contents of `buf` are unspecified.
+    ///
+    /// # Errors
+    /// Whatever the device reports, and `TimedOut`.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `buf` at `offset`, never less on `Ok`. Extends a file; the gap between
+    /// the old end and `offset` reads zeros. Not durable before [`Device::sync`].
+    ///
+    /// # Errors
+    /// Whatever the device reports, and `TimedOut`. Any part may have been written.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes earlier completed writes durable. `data_only` may leave out metadata that is not
+    /// needed to read the data back (`fdatasync`).
+    ///
+    /// # Errors
+    /// Whatever the device reports. After an error, earlier writes may be lost even when a
+    /// later `sync` succeeds.
+    fn sync(&self, data_only: bool) -> io::Result<()>;
+
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the device has no bytes at all.
+    ///
+    /// # Errors
+    /// As [`Device::len`].
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts or extends to `len` bytes; new bytes read zeros.
+    ///
+    /// # Errors
+    /// `Unsupported` for a device of fixed size, else whatever the device reports.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Deallocates a range, which reads zeros afterwards. The length stays; the part of the
+    /// range past the end is ignored.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// What to call it in output, e.g. `file /ssd/cache`,
+    /// `emulated 7200-rpm disk over file /base/t`.
+    fn label(&self) -> String;
+}
+
+/// Implements [`Device`] by calling through a pointer.
+macro_rules! forward {
+    ($pointer:ty) => {
+        impl<D: Device + ?Sized> Device for $pointer {
+            fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+                (**self).read_at(buf, offset)
+            }
+            fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+                (**self).write_at(buf, offset)
+            }
+            fn sync(&self, data_only: bool) -> io::Result<()> {
+                (**self).sync(data_only)
+            }
+            fn len(&self) -> io::Result<u64> {
+                (**self).len()
+            }
+            fn set_len(&self, len: u64) -> io::Result<()> {
+                (**self).set_len(len)
+            }
+            fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+                (**self).punch(offset, len)
+            }
+            fn label(&self) -> String {
+                (**self).label()
+            }
+        }
+    };
+}
+
+forward!(Arc<D>);
+forward!(Box<D>);
