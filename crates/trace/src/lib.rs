@@ -1,0 +1,26 @@
+//! The trace format of Thermocline: every request a tier served, with its hints.
+//!
+//! A trace is one Parquet file, or several *parts* that together are one recording. The first
+//! columns are fixed (time, client, operation, object, offset, length, latency, where served);
+//! **every further column is a hint type**, text, null when unknown. docs/trace-format.md
+//! describes the columns for users of other tools.
+//!
+//! - [`Recorder`] writes a trace from a running engine without ever making a request wait.
+//! - [`TraceReader`] streams the rows back, whoever wrote the file.
+//! - [`summarise`] answers "what is in this trace?".
+#![forbid(unsafe_code)]
+
+mod column;
+mod error;
+#[cfg(any())]
+mod info;
+mod parts;
+#[cfg(any())]
+mod reader;
+mod record;
+mod recorder;
+
+pub use error::{ReadError, RecordError};
+pub use parts::{part_path, partial_path, parts_of};
+pub use record::{Op, Served, TraceRecord};
+pub use recorder::{Recorder, RecorderOptions, RecorderSummary};

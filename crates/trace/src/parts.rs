@@ -1,0 +1,153 @@
+//! The files of one recording.
+//!
+//! Parquet keeps its directory at the end of the file, so a file that was not closed cannot be
+//! read. A recording is therefore a sequence of *parts*: `trace.parquet`,
+//! `trace.0002.parquet`, `trace.0003.parquet` ... A part being written carries `.partial`
+//! after its name and is renamed when it is closed. **A file without `.partial` is complete**;
+//! a process that is killed loses its `.partial` part and nothing else.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::ReadError;
+
+/// The file name of part `number` (from 1) of the trace at `path`.
+///
+/// # Panics
+/// When `number` is 0.
+#[must_use]
+pub fn part_path(path: &Path, number: u32) -> PathBuf {
+    assert!(number > 0, "parts are counted from 1");
+    if number == 1 {
+        return path.to_path_buf();
+    }
+    let mut name = path.file_stem().map(OsString::from).unwrap_or_default();
+    name.push(format!(".{number:04}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+/// The name a part has until it is closed.
+#[must_use]
+pub fn partial_path(part: &Path) -> PathBuf {
+    let mut name = part.as_os_str().to_os_string();
+    name.push(".partial");
+    PathBuf::from(name)
+}
+
+/// The finished parts of the trace at `path`, in order.
+///
+/// # Errors
+/// When there is none, when one in the middle is missing, when the directory cannot be read.
+pub fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    let numbers = part_numbers(path)
+        .map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
+    if numbers.is_empty() {
+        return Err(nothing_finished(path));
+    }
+    for (number, found) in (1..).zip(&numbers) {
+        if *found != number {
+            return Err(ReadError::MissingPart { path: part_path(path, number) });
+        }
+    }
+    Ok(numbers.into_iter().map(|number| part_path(path, number)).collect())
+}
+
+fn nothing_finished(path: &Path) -> ReadError {
+    let partial = partial_path(path);
+    if partial.exists() {
+        return ReadError::Unfinished { path: path.to_path_buf(), partial };
+    }
+    ReadError::File { path: path.to_path_buf(), source: io::ErrorKind::NotFound.into() }
+}
+
+/// Numbers of the finished parts that exist, ascending.
+pub(crate) fn part_numbers(path: &Path) -> io::Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    if path.exists() {
+        numbers.push(1);
+    }
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let entries = match directory.read_dir() {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(numbers),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        numbers.extend(name.to_str().and_then(|name| later_part_number(path, name)));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The number of the part called `name`, when it is a part of `path` other than the first.
+fn later_part_number(path: &Path, name: &str) -> Option<u32> {
+    let stem = path.file_stem()?.to_str()?;
+    let rest = name.strip_prefix(stem)?.strip_prefix('.')?;
+    let digits = match path.extension() {
+        Some(extension) => rest.strip_suffix(extension.to_str()?)?.strip_suffix('.')?,
+        None => rest,
+    };
+    let number = digits.parse().ok().filter(|&number| number > 1)?;
+    let canonical = part_path(path, number);
+    (canonical.file_name()?.to_str()? == name).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_parts() {
+        let path = Path::new("d/trace.parquet");
+        assert_eq!(part_path(path, 1), path);
+        assert_eq!(part_path(path, 2), Path::new("d/trace.0002.parquet"));
+        assert_eq!(part_path(path, 12345), Path::new("d/trace.12345.parquet"));
+        assert_eq!(part_path(Path::new("t"), 3), Path::new("t.0003"));
+        assert_eq!(partial_path(path), Path::new("d/trace.parquet.partial"));
+    }
+
+    #[test]
+    fn only_canonical_names_are_parts() {
+        let path = Path::new("trace.parquet");
+        assert_eq!(later_part_number(path, "trace.0002.parquet"), Some(2));
+        for other in
+            ["trace.2.parquet", "trace.0001.parquet", "trace.0002.parquet.partial", "x.0002.parquet"]
+        {
+            assert_eq!(later_part_number(path, other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_gap_is_an_error_that_names_the_missing_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.parquet");
+        let missing = |error| match error {
+            ReadError::MissingPart { path } => path,
+            other => panic!("{other}"),
+        };
+        std::fs::write(part_path(&path, 3), "").unwrap();
+        assert_eq!(missing(parts_of(&path).unwrap_err()), path);
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(missing(parts_of(&path).unwrap_err()), part_path(&path, 2));
+        std::fs::write(part_path(&path, 2), "").unwrap();
+        assert_eq!(parts_of(&path).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn an_unfinished_recording_is_explained() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.parquet");
+        assert!(matches!(parts_of(&path), Err(ReadError::File { .. })));
+        std::fs::write(partial_path(&path), "").unwrap();
+        assert!(matches!(parts_of(&path), Err(ReadError::Unfinished { .. })));
+    }
+}
