@@ -1,0 +1,321 @@
+//! Every command and option, once: help, man pages and completions all come from here.
+
+use crate::demo;
+use crate::failure::CODES_HELP;
+use crate::units::Size;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::path::PathBuf;
+
+/// Names of the tier's policies as configuration and commands use them. `none` is base only.
+pub(crate) fn policies() -> impl Iterator<Item = &'static str> {
+    ["tac", "lru", "fifo", "clock"].into_iter().chain(["none"])
+}
+
+/// A flash tier for databases.
+///
+/// Puts a tier on an SSD between an unmodified database and its slow bulk storage, and decides
+/// what to keep there by what a page is for and what it would cost to fetch again.
+#[derive(Debug, Parser)]
+#[command(name = "thermocline", version, after_help = CODES_HELP, max_term_width = 100)]
+#[command(propagate_version = true, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Mount a base directory with a flash tier above it
+    Mount(Box<MountArgs>),
+    /// Unmount, and wait until the map of the cache file is saved
+    #[command(visible_alias = "unmount")]
+    Umount(UmountArgs),
+    /// Show what a mount is doing
+    Status(StatusArgs),
+    /// Switch the replacement policy of a running mount
+    Policy(PolicyArgs),
+    /// Switch the flash tier of a running mount off or back on
+    Tier(TierArgs),
+    /// Measure the base and flash devices and store the costs in the configuration
+    Calibrate(CalibrateArgs),
+    /// Work with recorded traces
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    /// Show the tier at work on an emulated disk: no mount, no database server needed
+    Demo(demo::DemoArgs),
+    /// Print the configuration in effect, the documented defaults, or check a file
+    Config(ConfigArgs),
+    /// Write the man pages
+    Man(ManArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+/// `thermocline mount`.
+#[derive(Args, Debug)]
+pub(crate) struct MountArgs {
+    /// Directory that holds the files: the database's own, on bulk storage
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) base: PathBuf,
+    /// Empty directory where the database will see them
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// File or block device on flash that holds the tier [config: tier.cache]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) cache: Option<PathBuf>,
+    /// Size of the tier: 8GiB, 512M, 65536p [config: tier.size]
+    #[arg(long)]
+    pub(crate) size: Option<Size>,
+    /// Replacement policy of the tier [config: tier.policy]
+    #[arg(long, value_parser = PossibleValuesParser::new(policies()))]
+    pub(crate) policy: Option<String>,
+    /// Memory for a pool of pages above the tier; 0 for none [config: pool.size]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) pool: Option<Size>,
+    /// Page size of the database: 8KiB PostgreSQL, 16KiB InnoDB, 4KiB SQLite
+    /// [config: tier.page_size]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) page_size: Option<Size>,
+    /// Record every request with its hints to a trace file (Parquet) [config: trace.record]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) record: Option<PathBuf>,
+    /// Slow the base down to an emulated device, to try things out
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) emulate_base: Option<EmulatedDevice>,
+    /// Configuration file; command-line options override it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    /// Stay in the foreground; without it the command returns once the mount serves
+    #[arg(long, short)]
+    pub(crate) foreground: bool,
+    /// Start the cache file afresh, whatever is in it
+    #[arg(long)]
+    pub(crate) format: bool,
+    /// Log of a mount in the background [config: mount.log] [default: the cache file's name + .log]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) log: Option<PathBuf>,
+    /// Threads that serve requests [config: mount.threads]
+    #[arg(long)]
+    pub(crate) threads: Option<u32>,
+}
+
+/// Devices the base can be slowed down to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EmulatedDevice {
+    /// A 7200-rpm hard disk: seek, rotation, transfer, one head
+    Hdd,
+    /// A SATA-class solid-state drive
+    Ssd,
+    /// A network volume
+    Network,
+}
+
+/// `thermocline umount`.
+#[derive(Args, Debug)]
+pub(crate) struct UmountArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Detach now and finish when the last file is closed
+    #[arg(long)]
+    pub(crate) lazy: bool,
+    /// Seconds to wait for the map to be saved
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub(crate) timeout: u64,
+}
+
+/// `thermocline status`.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Print the statistics as JSON
+    #[arg(long, conflicts_with_all = ["live", "metrics"])]
+    pub(crate) json: bool,
+    /// Print the statistics in Prometheus text format
+    #[arg(long, conflicts_with = "live")]
+    pub(crate) metrics: bool,
+    /// Refresh until interrupted, even when the output is not a terminal
+    #[arg(long, visible_alias = "watch", conflicts_with = "once")]
+    pub(crate) live: bool,
+    /// Print once, even on a terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Seconds between refreshes
+    #[arg(long, value_name = "SECONDS", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) interval: u64,
+}
+
+/// `thermocline policy`.
+#[derive(Args, Debug)]
+pub(crate) struct PolicyArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// The policy to use from now on; the tier's contents stay
+    #[arg(value_parser = PossibleValuesParser::new(policies()))]
+    pub(crate) name: String,
+}
+
+/// `thermocline tier`.
+#[derive(Args, Debug)]
+pub(crate) struct TierArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Serve from the tier, or pass everything to base
+    pub(crate) state: Switch,
+}
+
+/// Off or on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// Use it
+    On,
+    /// Leave it alone
+    Off,
+}
+
+impl Switch {
+    /// The word written to the mount's control file.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// `thermocline calibrate`.
+#[derive(Args, Debug)]
+pub(crate) struct CalibrateArgs {
+    /// A directory on the base device; a scratch file is written there and removed
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) base: PathBuf,
+    /// A directory on the flash device, or the place of the cache file
+    #[arg(long, value_name = "DIR|FILE", value_hint = ValueHint::AnyPath)]
+    pub(crate) cache: PathBuf,
+    /// Configuration file to write the costs to; others of its lines stay as they are
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    /// Page size to measure with
+    #[arg(long, value_name = "SIZE", default_value = "8KiB")]
+    pub(crate) page_size: Size,
+    /// Size of the scratch files; more is steadier on devices with large caches
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) scratch: Size,
+    /// Seconds for each of the measurements
+    #[arg(long, value_name = "SECONDS", default_value_t = 2,
+          value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) seconds: u64,
+    /// Slow the base down to an emulated device, to try things out
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) emulate_base: Option<EmulatedDevice>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `thermocline trace`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Summarise trace files: requests, objects, hints, hit ratios, latencies
+    Info(TraceInfoArgs),
+}
+
+/// `thermocline trace info`.
+#[derive(Args, Debug)]
+pub(crate) struct TraceInfoArgs {
+    /// Files written by `mount --record`
+    #[arg(required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `thermocline config`.
+#[derive(Args, Debug)]
+pub(crate) struct ConfigArgs {
+    /// Print every setting with its default and what it does
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) defaults: bool,
+    /// Check a configuration file and print the settings that result
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) check: Option<PathBuf>,
+    /// Print the settings as JSON
+    #[arg(long, conflicts_with = "defaults")]
+    pub(crate) json: bool,
+}
+
+/// `thermocline man`.
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Directory to write them to; made if missing
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: PathBuf,
+}
+
+/// `thermocline completions`.
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_option_is_explained() {
+        fn check(command: &clap::Command) {
+            assert!(
+                command.get_about().is_some(),
+                "{} has no help",
+                command.get_name()
+            );
+            for argument in command.get_arguments() {
+                let id = argument.get_id();
+                assert!(
+                    argument.get_help().is_some(),
+                    "{} {id} has no help",
+                    command.get_name()
+                );
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn the_brief_mount_line_parses() {
+        let line = "thermocline mount /data /mnt --cache /ssd/c --size 8GiB --policy lru --pool 0 \
+                    --page-size 16k --record t.parquet --emulate-base hdd --foreground --format";
+        let cli = Cli::try_parse_from(line.split_whitespace()).expect("parses");
+        let Command::Mount(mount) = cli.command else {
+            panic!("not mount")
+        };
+        assert_eq!(mount.size, Some(Size::Bytes(8 << 30)));
+        assert_eq!(mount.page_size, Some(Size::Bytes(16384)));
+        assert_eq!(mount.emulate_base, Some(EmulatedDevice::Hdd));
+        assert!(mount.foreground && mount.format);
+    }
+
+    #[test]
+    fn an_unknown_policy_is_refused_with_the_known_ones() {
+        let error = Cli::try_parse_from(["thermocline", "policy", "/mnt", "magic"]).unwrap_err();
+        let text = error.to_string();
+        assert!(policies().all(|name| text.contains(name)), "{text}");
+    }
+}

@@ -1,0 +1,80 @@
+//! `policy` and `tier`: one word written to a control file of the running mount.
+
+use crate::args::{PolicyArgs, TierArgs};
+use crate::failure::{Code, Failure, Outcome, reason};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The virtual directory in the root of every mount.
+pub(crate) const DIRECTORY: &str = ".thermocline";
+
+/// Switches the policy.
+pub(crate) fn policy(args: &PolicyArgs) -> Outcome {
+    write(&args.mountpoint, "policy", &args.name)?;
+    println!("policy {}", args.name);
+    Ok(())
+}
+
+/// Switches the tier off or on.
+pub(crate) fn tier(args: &TierArgs) -> Outcome {
+    write(&args.mountpoint, "tier", args.state.word())?;
+    println!("tier {}", args.state.word());
+    Ok(())
+}
+
+/// The control file `name` of the mount at `mountpoint`, once it is known to be there.
+pub(crate) fn file(mountpoint: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let directory = mountpoint.join(DIRECTORY);
+    match fs::metadata(&directory) {
+        Ok(found) if found.is_dir() => Ok(directory.join(name)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(Failure::io("look into", &directory, &error))
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Err(Failure::new(
+            Code::NotMounted,
+            format!("the process serving {} is gone", mountpoint.display()),
+        )
+        .advise(format!(
+            "thermocline umount {}, then mount again",
+            mountpoint.display()
+        ))),
+        _ => Err(not_mounted(mountpoint)),
+    }
+}
+
+/// The failure for a directory that is no mount.
+pub(crate) fn not_mounted(mountpoint: &Path) -> Failure {
+    Failure::new(
+        Code::NotMounted,
+        format!("no Thermocline mount at {}", mountpoint.display()),
+    )
+    .advise("thermocline mount BASE MOUNTPOINT --cache FILE --size SIZE")
+}
+
+/// The text of control file `name`.
+pub(crate) fn read(mountpoint: &Path, name: &str) -> Result<String, Failure> {
+    let path = file(mountpoint, name)?;
+    fs::read_to_string(&path).map_err(|e| Failure::io("read", &path, &e))
+}
+
+fn write(mountpoint: &Path, name: &str, word: &str) -> Outcome {
+    let path = file(mountpoint, name)?;
+    fs::write(&path, format!("{word}\n")).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => Failure::new(
+            Code::Failure,
+            format!(
+                "the mount at {} refused {name} \"{word}\"",
+                mountpoint.display()
+            ),
+        )
+        .advise(format!("thermocline status {}", mountpoint.display())),
+        Some(_) | None if error.kind() == io::ErrorKind::PermissionDenied => {
+            Failure::io("write", &path, &error)
+        }
+        _ => Failure::new(
+            Code::Failure,
+            format!("{name} \"{word}\" failed: {}", reason(&error)),
+        ),
+    })
+}

@@ -1,0 +1,25 @@
+//! `man` and `completions`: both generated from the definitions in `args`.
+
+use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::failure::{CODES_HELP, Failure, Outcome};
+use clap::CommandFactory;
+use std::fs;
+use std::io::{self, Write};
+
+/// Writes one page for the program and one for each command.
+pub(crate) fn man(args: &ManArgs) -> Outcome {
+    fs::create_dir_all(&args.out).map_err(|e| Failure::io("create", &args.out, &e))?;
+    let command = Cli::command().mut_subcommands(|inner| inner.after_help(CODES_HELP));
+    clap_mangen::generate_to(command, &args.out)
+        .map_err(|e| Failure::io("write", &args.out, &e))?;
+    println!("man pages written to {}", args.out.display());
+    Ok(())
+}
+
+/// Prints the completion script of one shell.
+pub(crate) fn completions(args: &CompletionsArgs) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "thermocline", &mut script);
+    io::stdout().write_all(&script)?;
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! `umount`: detach, then wait until the serving process has saved its map and ended.
+
+use crate::args::UmountArgs;
+use crate::commands::{control, status};
+use crate::failure::{Code, Failure, Outcome, reason};
+use crate::report::Report;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Unmounts and waits.
+pub(crate) fn run(args: &UmountArgs) -> Outcome {
+    let mountpoint = absolute(&args.mountpoint)?;
+    let serving = match status::fetch(&mountpoint) {
+        Ok(report) => Some(Serving::find(&report)),
+        Err(_) if is_abandoned(&mountpoint) => None,
+        Err(failure) => return Err(failure),
+    };
+    detach(&mountpoint, args.lazy || serving.is_none())?;
+    match serving {
+        None => println!("detached {}; its process was gone", mountpoint.display()),
+        Some(serving) => {
+            serving.wait(Duration::from_secs(args.timeout))?;
+            println!("unmounted {}", mountpoint.display());
+        }
+    }
+    Ok(())
+}
+
+/// The process behind a mount.
+struct Serving {
+    /// `None` when it ended before it could be watched.
+    process: Option<OwnedFd>,
+    pid: u32,
+    log: PathBuf,
+    log_length: u64,
+}
+
+impl Serving {
+    /// Watches the process named in `report`; a pidfd stays right even when the pid is reused.
+    fn find(report: &Report) -> Self {
+        let pid = report.mount.pid;
+        // SAFETY: no pointers. A negative return is an error and not wrapped.
+        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        // SAFETY: the descriptor was just opened and belongs to nobody else.
+        let process = i32::try_from(opened)
+            .ok()
+            .filter(|fd| *fd >= 0)
+            .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let log = report.mount.log.clone();
+        let log_length = fs::metadata(&log).map_or(0, |found| found.len());
+        Self {
+            process,
+            pid,
+            log,
+            log_length,
+        }
+    }
+
+    /// Returns when the process has ended; an error it logged meanwhile is this command's.
+    fn wait(&self, limit: Duration) -> Outcome {
+        let bar = ProgressBar::new_spinner().with_style(
+            ProgressStyle::with_template("{spinner} saving the map ({elapsed})")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        let started = Instant::now();
+        while let Some(process) = &self.process {
+            if ended(process)? {
+                break;
+            }
+            if started.elapsed() >= limit {
+                return Err(Failure::new(
+                    Code::Failure,
+                    format!(
+                        "process {} still runs after {} s",
+                        self.pid,
+                        limit.as_secs()
+                    ),
+                )
+                .advise(format!(
+                    "wait longer with --timeout, or read {}",
+                    self.log.display()
+                )));
+            }
+            bar.tick();
+        }
+        bar.finish_and_clear();
+        match self.last_error() {
+            Some(line) => Err(Failure::new(Code::Failure, line)
+                .advise("the next mount starts with an empty tier; the files are complete")),
+            None => Ok(()),
+        }
+    }
+
+    /// The first `error:` line logged since the unmount began.
+    fn last_error(&self) -> Option<String> {
+        let text = fs::read(&self.log).ok()?;
+        let fresh = text.get(usize::try_from(self.log_length).ok()?..)?;
+        let fresh = String::from_utf8_lossy(fresh);
+        let line = fresh.lines().find_map(|line| line.split_once("error: "))?;
+        Some(line.1.to_string())
+    }
+}
+
+/// Whether the process has ended; waits up to 100 ms for it.
+fn ended(process: &OwnedFd) -> Result<bool, Failure> {
+    let mut poll = libc::pollfd {
+        fd: process.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one element, as said; it outlives the call.
+    match unsafe { libc::poll(&raw mut poll, 1, 100) } {
+        -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(false),
+        -1 => Err(io::Error::last_os_error().into()),
+        ready => Ok(ready > 0),
+    }
+}
+
+/// Whether `mountpoint` is a mount whose process is gone.
+fn is_abandoned(mountpoint: &Path) -> bool {
+    fs::metadata(mountpoint).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+}
+
+/// The path without symbolic links or `..`, without touching a mount whose process is gone.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    let fail = |e: io::Error| Failure::io("find", path, &e);
+    let absolute = std::path::absolute(path).map_err(fail)?;
+    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Ok(absolute);
+    };
+    Ok(parent.canonicalize().map_err(fail)?.join(name))
+}
+
+/// Detaches the mount: by system call as root, through `fusermount3` as anyone else.
+fn detach(mountpoint: &Path, lazy: bool) -> Outcome {
+    let path = CString::new(mountpoint.as_os_str().as_bytes())
+        .map_err(|_| Failure::usage("a path cannot hold a zero byte"))?;
+    let flags = if lazy { libc::MNT_DETACH } else { 0 };
+    // SAFETY: `path` is a terminated string that outlives the call.
+    if unsafe { libc::umount2(path.as_ptr(), flags) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EPERM) => fusermount(mountpoint, lazy),
+        Some(libc::EBUSY) => Err(busy(mountpoint)),
+        Some(libc::EINVAL) => Err(control::not_mounted(mountpoint)),
+        _ => Err(Failure::io("unmount", mountpoint, &error)),
+    }
+}
+
+fn fusermount(mountpoint: &Path, lazy: bool) -> Outcome {
+    let mut command = Command::new("fusermount3");
+    command
+        .arg(if lazy { "-uz" } else { "-u" })
+        .arg("--")
+        .arg(mountpoint);
+    let output = command.output().map_err(|e| {
+        Failure::new(
+            Code::System,
+            format!("cannot run fusermount3: {}", reason(&e)),
+        )
+        .advise("install fuse3, or unmount as root")
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
+    if said.contains("busy") {
+        return Err(busy(mountpoint));
+    }
+    Err(Failure::new(Code::System, said).advise("unmount as the user who mounted, or as root"))
+}
+
+fn busy(mountpoint: &Path) -> Failure {
+    let shown = mountpoint.display();
+    Failure::new(Code::Failure, format!("{shown} is in use")).advise(format!(
+        "stop the database first; `fuser -vm {shown}` names who uses it"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_before_the_unmount_does_not_count() {
+        let log = tempfile::NamedTempFile::new().expect("log");
+        fs::write(log.path(), "error: old\n").expect("write");
+        let length = fs::metadata(log.path()).expect("log").len();
+        let path = log.path().to_path_buf();
+        let serving = Serving {
+            process: None,
+            pid: 1,
+            log: path,
+            log_length: length,
+        };
+        assert!(serving.wait(Duration::ZERO).is_ok());
+        fs::write(
+            log.path(),
+            "error: old\nthermocline: error: map not saved\n",
+        )
+        .expect("write");
+        let failure = serving.wait(Duration::ZERO).unwrap_err();
+        assert_eq!(failure.message, "map not saved");
+    }
+
+    #[test]
+    fn relative_paths_resolve_without_touching_the_last_name() {
+        let missing = absolute(Path::new("no-such-mount")).expect("resolves");
+        assert!(missing.is_absolute() && missing.ends_with("no-such-mount"));
+    }
+}

@@ -1,0 +1,434 @@
+//! The configuration file: TOML, every setting optional, unknown ones refused.
+//!
+//! `thermocline.example.toml` documents every setting with its default; a test keeps the two
+//! equal. Order of precedence: command line, file, default.
+
+use crate::failure::{Failure, Outcome};
+use crate::units::Size;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The documented defaults, as `thermocline config --defaults` prints them.
+pub(crate) const EXAMPLE: &str = include_str!("../../../thermocline.example.toml");
+
+/// Smallest page size of any database served (SQLite).
+pub(crate) const PAGE_SIZE_MIN: u64 = 512;
+/// Largest page size of any database served (InnoDB, SQLite).
+pub(crate) const PAGE_SIZE_MAX: u64 = 65_536;
+
+/// All settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    pub(crate) mount: MountSection,
+    pub(crate) tier: TierSection,
+    pub(crate) tac: TacSection,
+    pub(crate) pool: PoolSection,
+    pub(crate) costs: CostsSection,
+    pub(crate) rules: RulesSection,
+    pub(crate) trace: TraceSection,
+}
+
+/// How the mount serves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct MountSection {
+    /// Threads that serve requests.
+    pub(crate) threads: u32,
+    /// Whether users other than the one who mounts may use it.
+    pub(crate) allow_other: bool,
+    /// Log of a mount in the background; empty for the cache file's name + `.log`.
+    pub(crate) log: PathBuf,
+}
+
+/// The flash tier.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct TierSection {
+    /// The cache file or block device; empty when the command line names it.
+    pub(crate) cache: PathBuf,
+    /// Its size; 0 for the size it already has.
+    pub(crate) size: Size,
+    /// Replacement policy.
+    pub(crate) policy: String,
+    /// Page size of the database.
+    pub(crate) page_size: Size,
+    /// Memory for admissions waiting to be written to flash.
+    pub(crate) write_buffer: Size,
+    /// Whether the recency policies (lru, fifo, clock) admit a page when it is written.
+    pub(crate) admit_on_write: bool,
+}
+
+/// Parameters of TAC.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct TacSection {
+    /// Contiguous pages that share a temperature.
+    pub(crate) region_pages: u32,
+    /// Requests looked at together to tell sequential from random.
+    pub(crate) window: u32,
+    /// A region requested more often than this within a window is read sequentially.
+    pub(crate) sequential_threshold: u32,
+    /// What temperatures are multiplied with when they age.
+    pub(crate) ageing_factor: f32,
+    /// Requests between two ageings.
+    pub(crate) ageing_interval: u64,
+    /// How much warmer than the coldest page a page must be to replace it: 0.01 is 1 %.
+    pub(crate) margin: f32,
+    /// Stale heap entries put right at most in the search for one victim.
+    pub(crate) refresh: u32,
+}
+
+/// The pool of pages in memory above the tier.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct PoolSection {
+    /// Memory it may use; 0 for none.
+    pub(crate) size: Size,
+}
+
+/// Time of one page on each device, in microseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct CostsSection {
+    /// Random page read from base (R_D).
+    pub(crate) base_random_read_us: f64,
+    /// One page of a sequential read from base (S_D).
+    pub(crate) base_sequential_read_us: f64,
+    /// Random page write to base (W_D).
+    pub(crate) base_random_write_us: f64,
+    /// Random page read from flash (R_S).
+    pub(crate) flash_read_us: f64,
+    /// Random page write to flash (W_S).
+    pub(crate) flash_write_us: f64,
+}
+
+/// What stays out of the tier.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RulesSection {
+    /// Kinds of file that never enter the tier.
+    pub(crate) bypass_kinds: Vec<String>,
+    /// Rules by path, first match wins, before the kinds.
+    pub(crate) path: Vec<PathRule>,
+}
+
+/// One rule by path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PathRule {
+    /// Pattern relative to the base directory; `*` matches within a name, `**` across names.
+    pub(crate) glob: String,
+    /// Whether files that match may enter the tier.
+    pub(crate) tier: bool,
+}
+
+/// Recording.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct TraceSection {
+    /// Trace file to record to; empty for none.
+    pub(crate) record: PathBuf,
+}
+
+impl Default for MountSection {
+    fn default() -> Self {
+        Self {
+            threads: 8,
+            allow_other: true,
+            log: PathBuf::new(),
+        }
+    }
+}
+
+impl Default for TierSection {
+    fn default() -> Self {
+        Self {
+            cache: PathBuf::new(),
+            size: Size::ZERO,
+            policy: "tac".to_string(),
+            page_size: Size::Bytes(8192),
+            write_buffer: Size::Pages(256),
+            admit_on_write: true,
+        }
+    }
+}
+
+impl Default for TacSection {
+    fn default() -> Self {
+        Self {
+            region_pages: 32,
+            window: 20,
+            sequential_threshold: 2,
+            ageing_factor: 0.5,
+            ageing_interval: 1_000_000,
+            margin: 0.01,
+            refresh: 5,
+        }
+    }
+}
+
+impl Default for PoolSection {
+    fn default() -> Self {
+        Self { size: Size::ZERO }
+    }
+}
+
+impl Default for CostsSection {
+    fn default() -> Self {
+        Self {
+            base_random_read_us: 12_430.0,
+            base_sequential_read_us: 61.0,
+            base_random_write_us: 12_430.0,
+            flash_read_us: 60.0,
+            flash_write_us: 60.0,
+        }
+    }
+}
+
+impl Default for RulesSection {
+    fn default() -> Self {
+        Self {
+            bypass_kinds: ["log", "temporary", "other"].map(String::from).into(),
+            path: vec![],
+        }
+    }
+}
+
+impl Config {
+    /// The settings of the file at `path`, checked; defaults without one.
+    pub(crate) fn load(path: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = path else {
+            return Ok(Self::default());
+        };
+        let text = fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e))?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// The settings written in `text`, checked; `origin` names the file in errors.
+    pub(crate) fn parse(text: &str, origin: &str) -> Result<Self, Failure> {
+        let advice = "thermocline config --defaults lists every setting";
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let place = error.span().map_or(String::new(), |span| {
+                format!(" line {}", text[..span.start].matches('\n').count() + 1)
+            });
+            Failure::usage(format!("{origin}{place}: {}", error.message())).advise(advice)
+        })?;
+        config.check().map_err(|mut failure| {
+            failure.message = format!("{origin}: {}", failure.message);
+            failure
+        })?;
+        Ok(config)
+    }
+
+    /// Refuses values no part of the program can work with.
+    pub(crate) fn check(&self) -> Outcome {
+        self.page_size()?;
+        check_policy(&self.tier.policy)?;
+        self.tac.check()?;
+        self.costs.check()?;
+        self.rules.check()?;
+        if self.mount.threads == 0 {
+            return Err(wrong("mount.threads", 0, "1 or more"));
+        }
+        Ok(())
+    }
+
+    /// The page size in bytes: a power of two a database can have.
+    pub(crate) fn page_size(&self) -> Result<u32, Failure> {
+        let size = self.tier.page_size;
+        match size {
+            Size::Bytes(bytes)
+                if bytes.is_power_of_two() && (PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&bytes) =>
+            {
+                Ok(u32::try_from(bytes).expect("64 KiB at most"))
+            }
+            _ => Err(
+                wrong("tier.page_size", size, "a power of two from 512 to 64KiB")
+                    .advise("8KiB for PostgreSQL, 16KiB for InnoDB, 4KiB for SQLite"),
+            ),
+        }
+    }
+}
+
+impl TacSection {
+    fn check(&self) -> Outcome {
+        if !(8..=64).contains(&self.region_pages) {
+            return Err(wrong("tac.region_pages", self.region_pages, "8 to 64"));
+        }
+        if self.window == 0 {
+            return Err(wrong("tac.window", self.window, "1 or more"));
+        }
+        if !(0.0..=1.0).contains(&self.ageing_factor) {
+            return Err(wrong("tac.ageing_factor", self.ageing_factor, "0 to 1"));
+        }
+        if self.ageing_interval == 0 {
+            return Err(wrong(
+                "tac.ageing_interval",
+                self.ageing_interval,
+                "1 or more",
+            ));
+        }
+        if !(0.0..=10.0).contains(&self.margin) {
+            return Err(wrong("tac.margin", self.margin, "0 to 10"));
+        }
+        Ok(())
+    }
+}
+
+impl CostsSection {
+    fn check(&self) -> Outcome {
+        let all = [
+            ("costs.base_random_read_us", self.base_random_read_us),
+            (
+                "costs.base_sequential_read_us",
+                self.base_sequential_read_us,
+            ),
+            ("costs.base_random_write_us", self.base_random_write_us),
+            ("costs.flash_read_us", self.flash_read_us),
+            ("costs.flash_write_us", self.flash_write_us),
+        ];
+        match all
+            .into_iter()
+            .find(|(_, cost)| !cost.is_finite() || *cost <= 0.0)
+        {
+            Some((name, cost)) => Err(wrong(name, cost, "a time above 0, in microseconds").advise(
+                "thermocline calibrate --base DIR --cache DIR --config FILE measures them",
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl RulesSection {
+    fn check(&self) -> Outcome {
+        use thermocline_core::hint::FileKind;
+        let known = || FileKind::ALL.iter().map(|kind| kind.name());
+        match self
+            .bypass_kinds
+            .iter()
+            .find(|name| FileKind::from_name(name).is_none())
+        {
+            Some(name) => {
+                let known = known().collect::<Vec<_>>().join(", ");
+                Err(wrong("rules.bypass_kinds", format!("\"{name}\""), &known))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Refuses a policy there is none of.
+fn check_policy(name: &str) -> Outcome {
+    let known: Vec<&str> = crate::args::policies().collect();
+    if known.contains(&name) {
+        return Ok(());
+    }
+    Err(wrong(
+        "tier.policy",
+        format!("\"{name}\""),
+        &format!("one of {}", known.join(", ")),
+    ))
+}
+
+/// The failure for setting `name` with `value`, when only `accepted` is.
+fn wrong(name: &str, value: impl std::fmt::Display, accepted: &str) -> Failure {
+    Failure::usage(format!("{name} = {value} is not accepted: {accepted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_the_defaults() {
+        let example = Config::parse(EXAMPLE, "example").expect("example parses");
+        assert_eq!(example, Config::default());
+    }
+
+    #[test]
+    fn the_example_names_every_setting() {
+        let example: toml::Table = toml::from_str(EXAMPLE).expect("toml");
+        let defaults = toml::Table::try_from(Config::default()).expect("toml");
+        for (section, settings) in &defaults {
+            for name in settings.as_table().expect("section").keys() {
+                let optional = section == "rules" && name == "path";
+                let named = example[section]
+                    .as_table()
+                    .is_some_and(|t| t.contains_key(name));
+                assert!(named || optional, "{section}.{name} is not in the example");
+            }
+        }
+    }
+
+    #[test]
+    fn every_setting_of_the_example_is_commented() {
+        let mut above = "";
+        for line in EXAMPLE.lines() {
+            if line.contains(" = ") && !line.starts_with('#') {
+                assert!(above.starts_with('#'), "no comment above: {line}");
+            }
+            above = line;
+        }
+    }
+
+    #[test]
+    fn unknown_settings_are_refused_with_their_line() {
+        let failure = Config::parse("[tier]\npolicy = \"lru\"\npolcy = 1\n", "c.toml").unwrap_err();
+        assert!(
+            failure.message.starts_with("c.toml line 3: "),
+            "{}",
+            failure.message
+        );
+        assert!(failure.message.contains("polcy"), "{}", failure.message);
+    }
+
+    #[test]
+    fn impossible_values_are_refused_by_name() {
+        let cases = [
+            ("[tier]\npage_size = 5000", "tier.page_size"),
+            ("[tier]\npage_size = \"2p\"", "tier.page_size"),
+            ("[tier]\npage_size = \"1MiB\"", "tier.page_size"),
+            ("[tier]\npolicy = \"magic\"", "tier.policy"),
+            ("[tac]\nregion_pages = 7", "tac.region_pages"),
+            ("[tac]\nageing_factor = 1.5", "tac.ageing_factor"),
+            ("[tac]\nageing_interval = 0", "tac.ageing_interval"),
+            ("[tac]\nwindow = 0", "tac.window"),
+            ("[tac]\nmargin = nan", "tac.margin"),
+            ("[costs]\nflash_read_us = 0.0", "costs.flash_read_us"),
+            (
+                "[costs]\nbase_random_read_us = inf",
+                "costs.base_random_read_us",
+            ),
+            ("[rules]\nbypass_kinds = [\"wal\"]", "rules.bypass_kinds"),
+            ("[mount]\nthreads = 0", "mount.threads"),
+            ("[pool]\nsize = \"many\"", "many"),
+        ];
+        for (text, name) in cases {
+            let failure = Config::parse(text, "c.toml").expect_err(text);
+            assert!(
+                failure.message.contains(name),
+                "{text}: {}",
+                failure.message
+            );
+            assert_eq!(failure.code, crate::failure::Code::Usage);
+        }
+    }
+
+    #[test]
+    fn sizes_may_be_written_either_way() {
+        let config = Config::parse("[pool]\nsize = 4096\n[tier]\nsize = \"8GiB\"", "c").unwrap();
+        assert_eq!(config.pool.size, Size::Bytes(4096));
+        assert_eq!(config.tier.size, Size::Bytes(8 << 30));
+    }
+
+    #[test]
+    fn settings_survive_printing() {
+        let text = toml::to_string(&Config::default()).expect("toml");
+        assert_eq!(
+            Config::parse(&text, "printed").expect("parses"),
+            Config::default()
+        );
+    }
+}

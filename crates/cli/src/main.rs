@@ -1,0 +1,42 @@
+//! The `thermocline` command: mounts, shows, measures; see `thermocline --help`.
+
+mod args;
+mod commands;
+mod config;
+mod daemon;
+mod demo;
+mod failure;
+mod report;
+mod table;
+mod units;
+
+use args::{Cli, Command, TraceCommand};
+use clap::Parser;
+use failure::Outcome;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(failure.code as u8)
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Mount(args) => commands::mount::run(&args),
+        Command::Umount(args) => commands::umount::run(&args),
+        Command::Status(args) => commands::status::run(&args),
+        Command::Policy(args) => commands::control::policy(&args),
+        Command::Tier(args) => commands::control::tier(&args),
+        Command::Calibrate(args) => commands::calibrate::run(&args),
+        Command::Trace(TraceCommand::Info(args)) => commands::trace::info(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Config(args) => commands::config::run(&args),
+        Command::Man(args) => commands::generate::man(&args),
+        Command::Completions(args) => commands::generate::completions(&args),
+    }
+}

@@ -1,0 +1,95 @@
+//! Aligned columns for terminals: the first column to the left, the others to the right.
+
+use std::fmt;
+
+/// A table of text cells under a title and a header row.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    left: usize,
+}
+
+impl Table {
+    /// An empty table with these column names; one left-aligned column.
+    pub(crate) fn new(header: &[&str]) -> Self {
+        assert!(!header.is_empty());
+        Self {
+            header: header.iter().map(ToString::to_string).collect(),
+            rows: vec![],
+            left: 1,
+        }
+    }
+
+    /// Aligns the first `columns` columns to the left.
+    #[must_use]
+    pub(crate) fn left(mut self, columns: usize) -> Self {
+        self.left = columns;
+        self
+    }
+
+    /// Adds one row, of as many cells as the header has.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<String> = cells.into_iter().collect();
+        assert_eq!(cells.len(), self.header.len(), "cells under header");
+        self.rows.push(cells);
+    }
+
+    /// Whether no row was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let mut widths = vec![0; self.header.len()];
+        for cells in std::iter::once(&self.header).chain(&self.rows) {
+            for (width, cell) in widths.iter_mut().zip(cells) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        widths
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths = self.widths();
+        for cells in std::iter::once(&self.header).chain(&self.rows) {
+            let mut line = String::new();
+            for (column, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
+                line.push_str(if column == 0 { "  " } else { "   " });
+                let pad = " ".repeat(width - cell.chars().count());
+                let (before, after) = if column < self.left {
+                    ("", pad.as_str())
+                } else {
+                    (pad.as_str(), "")
+                };
+                line.extend([before, cell, after]);
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align() {
+        let mut table = Table::new(&["served by", "reads", "p50"]);
+        table.row(["flash", "1,204", "85 µs"].map(String::from));
+        table.row(["base", "7", "7.2 ms"].map(String::from));
+        let expected = "  served by   reads      p50\n  \
+                          flash       1,204    85 µs\n  \
+                          base            7   7.2 ms\n";
+        assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    #[should_panic(expected = "cells under header")]
+    fn a_ragged_row_is_refused() {
+        Table::new(&["a", "b"]).row(["1".to_string()]);
+    }
+}
