@@ -34,7 +34,9 @@ pub struct HintSet {
 
 impl HintSet {
     /// A hint set in which nothing is known.
-    pub const UNKNOWN: Self = Self { values: [0; HINT_TYPES_MAX] };
+    pub const UNKNOWN: Self = Self {
+        values: [0; HINT_TYPES_MAX],
+    };
 
     /// The value of hint type `position`; 0 is unknown.
     #[must_use]
@@ -94,7 +96,9 @@ pub struct HintSchema {
 impl Default for HintSchema {
     fn default() -> Self {
         let names = ["hint_object", "file_kind", "request", "page_type", "role"];
-        Self { names: names.map(String::from).to_vec() }
+        Self {
+            names: names.map(String::from).to_vec(),
+        }
     }
 }
 

@@ -5,8 +5,23 @@
 //! and the crash tester all run exactly this code.
 #![forbid(unsafe_code)]
 
+pub mod cost;
+pub mod counters;
+pub mod hash;
+pub mod health;
+pub mod heap;
+pub mod hierarchy;
 pub mod hint;
+pub mod inflight;
+pub mod list;
 pub mod page;
+pub mod policy;
+pub mod pool;
+pub mod tier;
 
+pub use cost::Costs;
+pub use counters::{Counters, Source};
+pub use health::Fault;
+pub use hierarchy::{Action, Hierarchy, HierarchyOptions, ReadStart, WriteJob};
 pub use hint::{FileKind, HintSchema, HintSet, PageType, RequestType, Role, hint_type};
 pub use page::{FrameId, ObjectId, PageId, RegionId, SlotId};

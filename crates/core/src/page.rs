@@ -26,7 +26,10 @@ impl PageId {
     /// (TAC §1.2: an extent never spans two objects).
     #[must_use]
     pub const fn region(self, pages: u64) -> RegionId {
-        RegionId { object: self.object, index: self.index / pages }
+        RegionId {
+            object: self.object,
+            index: self.index / pages,
+        }
     }
 }
 

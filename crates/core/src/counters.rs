@@ -1,0 +1,57 @@
+//! What happened, counted.
+
+use crate::health::Fault;
+use crate::policy::{Refusal, Removal};
+
+/// Where a page's bytes came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Source {
+    /// A DRAM frame.
+    Pool,
+    /// The write buffer: admitted, not yet on flash.
+    Buffer,
+    /// A flash slot.
+    Flash,
+    /// Base.
+    Base,
+}
+
+impl Source {
+    /// Every source, fastest first.
+    pub const ALL: [Self; 4] = [Self::Pool, Self::Buffer, Self::Flash, Self::Base];
+
+    /// Name used in statistics and traces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Buffer => "buffer",
+            Self::Flash => "flash",
+            Self::Base => "base",
+        }
+    }
+}
+
+/// Totals since the hierarchy was made. Arrays are indexed by the enum of the same name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Page reads by where they were served; pool reads on the fast path are not in here.
+    pub reads: [u64; Source::ALL.len()],
+    /// Page writes.
+    pub writes: u64,
+    /// Page writes that updated a copy on flash.
+    pub write_hits: u64,
+    /// Pages admitted.
+    pub admissions: u64,
+    /// Pages not admitted, by [`Refusal`].
+    pub refusals: [u64; Refusal::ALL.len()],
+    /// Pages that left flash, by [`Removal`].
+    pub removals: [u64; Removal::ALL.len()],
+    /// Flash I/Os that failed, by [`Fault`].
+    pub faults: [u64; Fault::ALL.len()],
+    /// Page writes to flash that finished well.
+    pub flash_writes: u64,
+    /// Pages evicted from the DRAM pool.
+    pub pool_evictions: u64,
+}

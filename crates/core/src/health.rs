@@ -1,0 +1,111 @@
+//! Whether the flash device can be trusted.
+//!
+//! A score rises with every fault and falls with every success. Sixteen faults in a row, two
+//! time-outs, or faults in more than about one I/O in nine switch the tier off; an occasional
+//! bad page does not. Off is a state that only a person (or a restart) ends.
+
+/// A flash I/O that did not do its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Fault {
+    /// The bytes read are not those written (checksum).
+    Corrupt,
+    /// A read failed.
+    ReadError,
+    /// A write failed.
+    WriteError,
+    /// The device did not answer in time.
+    TimedOut,
+}
+
+impl Fault {
+    /// Every kind, in numeric order.
+    pub const ALL: [Self; 4] = [
+        Self::Corrupt,
+        Self::ReadError,
+        Self::WriteError,
+        Self::TimedOut,
+    ];
+
+    /// Name used in statistics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Corrupt => "corrupt",
+            Self::ReadError => "read-error",
+            Self::WriteError => "write-error",
+            Self::TimedOut => "timed-out",
+        }
+    }
+
+    const fn weight(self) -> u32 {
+        match self {
+            Self::Corrupt | Self::ReadError | Self::WriteError => 8,
+            Self::TimedOut => 64,
+        }
+    }
+}
+
+/// Score at which the tier goes off.
+const LIMIT: u32 = 128;
+
+/// Trust in the flash device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Health {
+    score: u32,
+    off: bool,
+}
+
+impl Health {
+    /// Whether the tier is off.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.off
+    }
+
+    /// An I/O did its work.
+    pub fn success(&mut self) {
+        self.score = self.score.saturating_sub(1);
+    }
+
+    /// An I/O did not. True when this one switched the tier off.
+    pub fn fault(&mut self, fault: Fault) -> bool {
+        self.score = self.score.saturating_add(fault.weight()).min(LIMIT);
+        let was_off = self.off;
+        self.off |= self.score >= LIMIT;
+        self.off && !was_off
+    }
+
+    /// Switches the tier off.
+    pub fn switch_off(&mut self) {
+        self.off = true;
+    }
+
+    /// Switches the tier on with full trust.
+    pub fn switch_on(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_faults_switches_off_and_rare_faults_do_not() {
+        let mut run = Health::default();
+        let needed = (1..).find(|_| run.fault(Fault::ReadError));
+        assert_eq!(needed, Some(16));
+        let mut rare = Health::default();
+        for _ in 0..10_000 {
+            assert!(!rare.fault(Fault::Corrupt));
+            (0..20).for_each(|_| rare.success());
+        }
+        let mut hung = Health::default();
+        assert!(!hung.fault(Fault::TimedOut));
+        assert!(hung.fault(Fault::TimedOut));
+        assert!(!hung.fault(Fault::TimedOut), "it goes off once");
+        hung.switch_on();
+        assert!(!hung.is_off());
+    }
+}

@@ -1,0 +1,178 @@
+//! Pages with I/O under way: many readers or one writer a page.
+//!
+//! # States of a page
+//! *Idle* (not in the table) · *read by n* · *being written*. A writer that finds readers leaves a
+//! mark; new readers then wait, so a hot page cannot starve its writer.
+//!
+//! # Invariants
+//! 1. A page has readers or a writer, never both.
+//! 2. An entry exists only while the page has a reader, a writer or a waiting writer's mark.
+//!
+//! A *doomed* page was trimmed while being read: what was read is old and must not be kept.
+
+use crate::hash;
+use crate::page::{ObjectId, PageId};
+use hashbrown::HashTable;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    page: PageId,
+    readers: u16,
+    writing: bool,
+    writer_waits: bool,
+    contended: bool,
+    doomed: bool,
+}
+
+/// How a page's I/O ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Somebody waits for this page.
+    pub wake: bool,
+    /// The page was trimmed meanwhile.
+    pub doomed: bool,
+}
+
+/// The table of pages with I/O under way; its size follows the requests in flight.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    entries: HashTable<Entry>,
+}
+
+impl InFlight {
+    fn entry(&mut self, page: PageId) -> &mut Entry {
+        let new = Entry {
+            page,
+            readers: 0,
+            writing: false,
+            writer_waits: false,
+            contended: false,
+            doomed: false,
+        };
+        let eq = |e: &Entry| e.page == page;
+        self.entries
+            .entry(hash::of_page(page), eq, |e| hash::of_page(e.page))
+            .or_insert(new)
+            .into_mut()
+    }
+
+    /// Starts a read; false when the caller must wait.
+    pub fn start_read(&mut self, page: PageId) -> bool {
+        let entry = self.entry(page);
+        if entry.writing || entry.writer_waits {
+            entry.contended = true;
+            return false;
+        }
+        entry.readers += 1;
+        true
+    }
+
+    /// Starts a write; false when the caller must wait.
+    pub fn start_write(&mut self, page: PageId) -> bool {
+        let entry = self.entry(page);
+        if entry.writing || entry.readers > 0 {
+            entry.contended = true;
+            entry.writer_waits = true;
+            return false;
+        }
+        entry.writing = true;
+        entry.writer_waits = false;
+        true
+    }
+
+    /// Ends a read or write that was started.
+    pub fn end(&mut self, page: PageId) -> Ended {
+        let entry = self.entry(page);
+        debug_assert!(entry.writing != (entry.readers > 0), "invariant 1");
+        match entry.writing {
+            true => entry.writing = false,
+            false => entry.readers -= 1,
+        }
+        let ended = Ended {
+            wake: entry.contended,
+            doomed: entry.doomed,
+        };
+        if entry.readers == 0 {
+            let kept = entry.writer_waits;
+            entry.contended = false;
+            entry.doomed = false;
+            if !kept {
+                self.remove(page);
+            }
+        }
+        ended
+    }
+
+    fn remove(&mut self, page: PageId) {
+        if let Ok(entry) = self
+            .entries
+            .find_entry(hash::of_page(page), |e| e.page == page)
+        {
+            entry.remove();
+        }
+    }
+
+    /// Marks the pages `first..=last` of `object` that are in flight as doomed.
+    pub fn doom(&mut self, object: ObjectId, first: u64, last: u64) {
+        for entry in self.entries.iter_mut() {
+            if entry.page.object == object && (first..=last).contains(&entry.page.index) {
+                entry.doomed = true;
+            }
+        }
+    }
+
+    /// Whether `page` has I/O under way.
+    #[must_use]
+    pub fn is_busy(&self, page: PageId) -> bool {
+        let found = self.entries.find(hash::of_page(page), |e| e.page == page);
+        found.is_some_and(|e| e.writing || e.readers > 0)
+    }
+
+    /// Panics unless the numbered invariants hold.
+    pub fn assert_invariants(&self) {
+        for e in &self.entries {
+            assert!(!(e.writing && e.readers > 0), "invariant 1");
+            assert!(e.writing || e.readers > 0 || e.writer_waits, "invariant 2");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P: PageId = PageId::new(ObjectId(1), 7);
+
+    #[test]
+    fn readers_share_and_writers_do_not() {
+        let mut table = InFlight::default();
+        assert!(table.start_read(P) && table.start_read(P));
+        assert!(!table.start_write(P));
+        assert!(
+            !table.start_read(P),
+            "a waiting writer comes before new readers"
+        );
+        assert!(table.end(P).wake);
+        table.assert_invariants();
+        table.end(P);
+        assert!(table.start_write(P));
+        assert!(!table.start_read(P));
+        assert!(table.end(P).wake);
+        assert!(!table.is_busy(P));
+        assert_eq!(table.entries.len(), 0, "idle pages leave no entry");
+    }
+
+    #[test]
+    fn a_trim_dooms_what_is_in_flight_only() {
+        let mut table = InFlight::default();
+        assert!(table.start_read(P));
+        table.doom(P.object, 0, 6);
+        table.doom(ObjectId(2), 0, u64::MAX);
+        assert!(!table.end(P).doomed);
+        assert!(table.start_read(P));
+        table.doom(P.object, 7, 7);
+        assert!(table.end(P).doomed);
+        assert!(table.start_read(P));
+        assert!(!table.end(P).doomed);
+    }
+}

@@ -1,0 +1,181 @@
+//! Doubly linked lists over dense ids: no pointers, no allocation per operation.
+//!
+//! One [`Links`] table (8 bytes an id) serves any number of [`List`]s as long as an id is in at
+//! most one of them at a time.
+
+const NONE: u32 = u32::MAX;
+
+/// Previous and next neighbours of every id.
+#[derive(Debug, Clone)]
+pub struct Links {
+    links: Vec<(u32, u32)>,
+}
+
+/// Head, tail and length of one list. The head is the front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct List {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self {
+            head: NONE,
+            tail: NONE,
+            len: 0,
+        }
+    }
+}
+
+impl Links {
+    /// A table for ids `0..capacity`, none of them in a list.
+    #[must_use]
+    pub fn new(capacity: u32) -> Self {
+        assert!(capacity < NONE, "the last id is reserved");
+        Self {
+            links: vec![(NONE, NONE); capacity as usize],
+        }
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.links.capacity() * size_of::<(u32, u32)>()
+    }
+}
+
+impl List {
+    /// Number of ids in the list.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether the list has no ids.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The id at the front.
+    #[must_use]
+    pub fn front(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    /// The id at the back.
+    #[must_use]
+    pub fn back(&self) -> Option<u32> {
+        (self.tail != NONE).then_some(self.tail)
+    }
+
+    /// The neighbour of `id` towards the front.
+    #[must_use]
+    pub fn before(&self, links: &Links, id: u32) -> Option<u32> {
+        let previous = links.links[id as usize].0;
+        (previous != NONE).then_some(previous)
+    }
+
+    /// Puts `id`, which is in no list, at the front.
+    pub fn push_front(&mut self, links: &mut Links, id: u32) {
+        debug_assert!(self.head != id, "id is already at the front");
+        links.links[id as usize] = (NONE, self.head);
+        match self.head {
+            NONE => self.tail = id,
+            head => links.links[head as usize].0 = id,
+        }
+        self.head = id;
+        self.len += 1;
+    }
+
+    /// Puts `id`, which is in no list, at the back.
+    pub fn push_back(&mut self, links: &mut Links, id: u32) {
+        debug_assert!(self.tail != id, "id is already at the back");
+        links.links[id as usize] = (self.tail, NONE);
+        match self.tail {
+            NONE => self.head = id,
+            tail => links.links[tail as usize].1 = id,
+        }
+        self.tail = id;
+        self.len += 1;
+    }
+
+    /// Takes `id`, which is in this list, out of it.
+    pub fn remove(&mut self, links: &mut Links, id: u32) {
+        debug_assert!(self.len > 0, "removing from an empty list");
+        let (previous, next) = links.links[id as usize];
+        match previous {
+            NONE => {
+                debug_assert_eq!(self.head, id, "id is not in this list");
+                self.head = next;
+            }
+            p => links.links[p as usize].1 = next,
+        }
+        match next {
+            NONE => {
+                debug_assert_eq!(self.tail, id, "id is not in this list");
+                self.tail = previous;
+            }
+            n => links.links[n as usize].0 = previous,
+        }
+        links.links[id as usize] = (NONE, NONE);
+        self.len -= 1;
+    }
+
+    /// Moves `id`, which is in this list, to the front.
+    pub fn move_to_front(&mut self, links: &mut Links, id: u32) {
+        if self.head != id {
+            self.remove(links, id);
+            self.push_front(links, id);
+        }
+    }
+
+    /// Ids from back to front.
+    pub fn iter_from_back<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
+        let mut at = self.tail;
+        std::iter::from_fn(move || {
+            let id = at;
+            (id != NONE).then(|| {
+                at = links.links[id as usize].0;
+                id
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        #[test]
+        fn equals_a_deque(ops in proptest::collection::vec((0u8..4, 0u32..16), 1..400)) {
+            let mut links = Links::new(16);
+            let (mut list, mut model) = (List::default(), VecDeque::new());
+            for (op, id) in ops {
+                let present = model.contains(&id);
+                match (op, present) {
+                    (0, false) => { list.push_front(&mut links, id); model.push_front(id); }
+                    (1, false) => { list.push_back(&mut links, id); model.push_back(id); }
+                    (2, true) => { list.remove(&mut links, id); model.retain(|x| *x != id); }
+                    (3, true) => {
+                        list.move_to_front(&mut links, id);
+                        model.retain(|x| *x != id);
+                        model.push_front(id);
+                    }
+                    _ => {}
+                }
+                let seen: Vec<u32> = list.iter_from_back(&links).collect();
+                let expected: Vec<u32> = model.iter().rev().copied().collect();
+                prop_assert_eq!(seen, expected);
+                prop_assert_eq!(list.len() as usize, model.len());
+                prop_assert_eq!(list.front(), model.front().copied());
+                prop_assert_eq!(list.back(), model.back().copied());
+            }
+        }
+    }
+}

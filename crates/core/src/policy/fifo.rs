@@ -1,0 +1,71 @@
+//! First in, first out.
+//!
+//! *Algorithm*: one list in order of admission; requests change nothing; the victim is the
+//! evictable page nearest the back. *Cost*: O(1) a request (O(pinned) to find a victim).
+//! *Memory*: 8 bytes a slot. One of the rivals of TAC §4.
+
+use super::{Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always};
+use crate::list::{Links, List};
+use crate::page::{PageId, SlotId};
+use crate::tier::SlotTable;
+
+/// See the module text.
+#[derive(Debug)]
+pub struct Fifo {
+    links: Links,
+    arrival: List,
+    admit_on_write: bool,
+}
+
+impl Fifo {
+    /// An empty policy for `options.capacity` slots.
+    #[must_use]
+    pub fn new(options: &PolicyOptions) -> Self {
+        Self {
+            links: Links::new(options.capacity),
+            arrival: List::default(),
+            admit_on_write: options.admit_on_write,
+        }
+    }
+}
+
+impl TierPolicy for Fifo {
+    fn name(&self) -> &'static str {
+        "fifo"
+    }
+
+    fn on_request(&mut self, _access: &Access, _resident: Option<SlotId>) {}
+
+    fn decide(&mut self, _access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
+        admit_always(slots, why, self.admit_on_write, || {
+            let mut from_back = self.arrival.iter_from_back(&self.links).map(SlotId);
+            from_back.find(|slot| slots.evictable(*slot))
+        })
+    }
+
+    fn on_admit(&mut self, _access: &Access, slot: SlotId) {
+        self.arrival.push_front(&mut self.links, slot.0);
+    }
+
+    fn on_remove(&mut self, _page: PageId, slot: SlotId, _why: Removal) {
+        self.arrival.remove(&mut self.links, slot.0);
+    }
+
+    fn bytes(&self) -> usize {
+        self.links.bytes()
+    }
+
+    fn assert_invariants(&self, slots: &SlotTable) {
+        assert_eq!(
+            self.arrival.len(),
+            slots.resident(),
+            "the list holds exactly the residents"
+        );
+        for id in self.arrival.iter_from_back(&self.links) {
+            assert!(
+                slots.page(SlotId(id)).is_some(),
+                "a listed slot holds a page"
+            );
+        }
+    }
+}

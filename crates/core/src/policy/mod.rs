@@ -1,0 +1,255 @@
+//! Tier policies: which pages are on flash.
+//!
+//! A policy sees every page request that reaches the tier and answers one question: may this
+//! page come in, and over whose slot? It owns no bytes, no map and no slots; it keeps what it
+//! likes *about* slots and pages. The tier tells it of every change of residency, whoever
+//! caused it.
+//!
+//! | later policy | how it fits |
+//! |---|---|
+//! | CLIC, DP-CLIC | [`Access::hints`] is the hint set H; [`Access::number`] is the sequence number s; `on_request` feeds hint table and outqueue; `decide` is figure 3.7 |
+//! | priority groups (hStorage-DB) | `on_request` re-allocates between groups; `decide` is selective allocation, its victim selective eviction; `on_trim` is priority N |
+//! | CAC, CC | `decide` with [`Opportunity::PoolEviction`]; `on_pool_hits` brings logical reads |
+
+mod clock;
+mod fifo;
+mod lru;
+mod tac;
+
+pub use clock::Clock;
+pub use fifo::Fifo;
+pub use lru::Lru;
+pub use tac::{Tac, TacConfig};
+
+use crate::cost::Costs;
+use crate::hint::HintSet;
+use crate::page::{ObjectId, PageId, SlotId};
+use crate::tier::SlotTable;
+
+/// Operation of a page request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// The page's bytes are wanted.
+    Read,
+    /// The page's bytes are replaced.
+    Write,
+}
+
+/// One page request as a policy sees it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Access {
+    /// The page.
+    pub page: PageId,
+    /// Read or write.
+    pub op: Op,
+    /// What the request says about itself.
+    pub hints: HintSet,
+    /// Position in the stream of requests that reached the tier, from 1.
+    pub number: u64,
+}
+
+/// When a page that is not on flash could be put there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opportunity {
+    /// It was just read from base.
+    Read,
+    /// It was just written to base.
+    Write,
+    /// It leaves the DRAM pool, clean.
+    PoolEviction,
+}
+
+/// Why a page was not admitted. Every refusal is counted under one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Refusal {
+    /// Not worth more than the least valuable page on flash.
+    Cold,
+    /// The policy does not admit on this opportunity.
+    Opportunity,
+    /// Every candidate victim was pinned or being written.
+    Pinned,
+    /// The write buffer was full of warmer pages.
+    BufferFull,
+    /// The tier is off.
+    Off,
+    /// The page was trimmed or overwritten while it was being read.
+    Overtaken,
+}
+
+impl Refusal {
+    /// Every reason, in numeric order.
+    pub const ALL: [Self; 6] = [
+        Self::Cold,
+        Self::Opportunity,
+        Self::Pinned,
+        Self::BufferFull,
+        Self::Off,
+        Self::Overtaken,
+    ];
+
+    /// Name used in statistics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Opportunity => "opportunity",
+            Self::Pinned => "pinned",
+            Self::BufferFull => "buffer-full",
+            Self::Off => "off",
+            Self::Overtaken => "overtaken",
+        }
+    }
+}
+
+/// What a policy wants done with a page that is not on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Put it into a free slot; allowed only while there is one.
+    Admit,
+    /// Evict the page in this slot, then put it there; the slot must be evictable.
+    Replace(SlotId),
+    /// Leave it out.
+    Refuse(Refusal),
+}
+
+/// Why a page left flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Removal {
+    /// Replaced by another page.
+    Evicted,
+    /// Its object was deleted, truncated or punched.
+    Trimmed,
+    /// Its write to flash was given up because the buffer was full of warmer pages.
+    Dropped,
+    /// Partly overwritten, or its write to base failed: the copy is no longer the newest.
+    Stale,
+    /// Checksum mismatch or read or write error on flash.
+    Failed,
+    /// The tier was switched off.
+    Off,
+}
+
+impl Removal {
+    /// Every reason, in numeric order.
+    pub const ALL: [Self; 6] = [
+        Self::Evicted,
+        Self::Trimmed,
+        Self::Dropped,
+        Self::Stale,
+        Self::Failed,
+        Self::Off,
+    ];
+
+    /// Name used in statistics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Evicted => "evicted",
+            Self::Trimmed => "trimmed",
+            Self::Dropped => "dropped",
+            Self::Stale => "stale",
+            Self::Failed => "failed",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// A tier policy. See the module text for who calls what.
+pub trait TierPolicy: Send {
+    /// Name used in configuration and tables.
+    fn name(&self) -> &'static str;
+
+    /// A page request reached the tier; `resident` is the page's slot, if it has one.
+    /// Called once per request and before [`TierPolicy::decide`] for the same request.
+    fn on_request(&mut self, access: &Access, resident: Option<SlotId>);
+
+    /// May `access.page`, which has no slot, come in? Changes nothing that [`Self::on_admit`]
+    /// and [`Self::on_remove`] are told of afterwards.
+    fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision;
+
+    /// The page was given `slot`.
+    fn on_admit(&mut self, access: &Access, slot: SlotId);
+
+    /// The page in `slot` lost it.
+    fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal);
+
+    /// Pages `first..` of an object are gone for good: what is remembered of absent ones is void.
+    fn on_trim(&mut self, _object: ObjectId, _first: u64) {}
+
+    /// The page was found in the DRAM pool `hits` times since the last call: logical reads that
+    /// never reached the tier.
+    fn on_pool_hits(&mut self, _page: PageId, _hits: u32) {}
+
+    /// How much `page` is worth having on flash; the write buffer gives up the least worthy page
+    /// when flash writes lag (TAC §3.3). Where all are worth the same the newcomer stays out.
+    fn worth(&self, _page: PageId) -> f64 {
+        0.0
+    }
+
+    /// Bytes of memory held.
+    fn bytes(&self) -> usize;
+
+    /// Panics when an internal invariant does not hold. O(slots).
+    fn assert_invariants(&self, slots: &SlotTable);
+}
+
+/// What a policy needs to know to be built.
+#[derive(Clone, Debug)]
+pub struct PolicyOptions {
+    /// Slots of the tier.
+    pub capacity: u32,
+    /// Device costs.
+    pub costs: Costs,
+    /// Whether the recency policies admit a page on its write.
+    pub admit_on_write: bool,
+    /// Parameters of TAC.
+    pub tac: TacConfig,
+}
+
+impl PolicyOptions {
+    /// Defaults for a tier of `capacity` slots.
+    #[must_use]
+    pub fn new(capacity: u32) -> Self {
+        Self {
+            capacity,
+            costs: Costs::default(),
+            admit_on_write: true,
+            tac: TacConfig::default(),
+        }
+    }
+}
+
+/// Names that [`build`] knows, in the order they are listed to people.
+pub const NAMES: &[&str] = &["tac", "lru", "fifo", "clock"];
+
+/// Builds the policy called `name`; `None` when there is no such policy.
+#[must_use]
+pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>> {
+    Some(match name {
+        "tac" => Box::new(Tac::new(options)),
+        "lru" => Box::new(Lru::new(options)),
+        "fifo" => Box::new(Fifo::new(options)),
+        "clock" => Box::new(Clock::new(options)),
+        _ => return None,
+    })
+}
+
+/// The answer of the policies that admit whatever comes by: room first, then a victim.
+fn admit_always(
+    slots: &SlotTable,
+    why: Opportunity,
+    admit_on_write: bool,
+    victim: impl FnOnce() -> Option<SlotId>,
+) -> Decision {
+    match why {
+        Opportunity::PoolEviction => return Decision::Refuse(Refusal::Opportunity),
+        Opportunity::Write if !admit_on_write => return Decision::Refuse(Refusal::Opportunity),
+        _ => {}
+    }
+    if slots.has_room() {
+        return Decision::Admit;
+    }
+    victim().map_or(Decision::Refuse(Refusal::Pinned), Decision::Replace)
+}
