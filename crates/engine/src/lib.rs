@@ -1,3 +1,4 @@
 //! See the crate description.
 
+pub mod classify;
 pub mod device;

@@ -1,0 +1,65 @@
+//! InnoDB page types from `FIL_PAGE_TYPE` (offset 24) and `PAGE_LEVEL` (offset 64).
+//!
+//! Clustered and secondary indexes share one page type, so a leaf is a B-tree leaf whether it
+//! holds rows or entries. Values from `fil0fil.h` of MariaDB 10.11.
+
+use thermocline_core::hint::{FileKind, PageType};
+
+use super::{be16, is_zero};
+
+const TYPE_OFFSET: usize = 24;
+const LEVEL_OFFSET: usize = 64;
+/// `FIL_PAGE_DATA` plus the index page header.
+const HEADER_LEN: usize = 66;
+
+/// The type of one page; the kind of file is not needed.
+#[must_use]
+pub fn page_type(page: &[u8], _kind: FileKind) -> PageType {
+    if page.len() < HEADER_LEN {
+        return PageType::Unknown;
+    }
+    match be16(page, TYPE_OFFSET) {
+        17855 | 18 => index(page), // INDEX; INSTANT: a root after instant ALTER
+        17854 => PageType::OtherIndex, // RTREE
+        2 => PageType::Undo,       // UNDO_LOG
+        4 | 5 | 8 | 9 => PageType::Map, // IBUF_FREE_LIST, IBUF_BITMAP, FSP_HDR, XDES
+        3 | 6 | 7 | 17853 => PageType::System, // INODE, SYS, TRX_SYS, SDI
+        10..=12 => PageType::Overflow, // BLOB, ZBLOB, ZBLOB2
+        0 if is_zero(page) => PageType::Empty,
+        _ => PageType::Unknown, // page-compressed and encrypted pages among others
+    }
+}
+
+fn index(page: &[u8]) -> PageType {
+    match be16(page, LEVEL_OFFSET) {
+        0 => PageType::BtreeLeaf,
+        1..=64 => PageType::BtreeInner, // BTR_MAX_LEVELS is 100; no real tree gets there
+        _ => PageType::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(kind: u16, level: u16) -> PageType {
+        let mut page = vec![0_u8; 16384];
+        page[24..26].copy_from_slice(&kind.to_be_bytes());
+        page[64..66].copy_from_slice(&level.to_be_bytes());
+        page[100] = 1;
+        page_type(&page, FileKind::Relation)
+    }
+
+    #[test]
+    fn types_and_levels() {
+        assert_eq!(page(17855, 0), PageType::BtreeLeaf);
+        assert_eq!(page(17855, 2), PageType::BtreeInner);
+        assert_eq!(page(17855, 60000), PageType::Unknown);
+        assert_eq!(page(2, 0), PageType::Undo);
+        assert_eq!(page(8, 0), PageType::Map);
+        assert_eq!(page(7, 0), PageType::System);
+        assert_eq!(page(10, 0), PageType::Overflow);
+        assert_eq!(page(0, 0), PageType::Unknown);
+        assert_eq!(page(4711, 0), PageType::Unknown);
+    }
+}
