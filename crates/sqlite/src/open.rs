@@ -1,0 +1,371 @@
+//! Opening files: what SQLite's flags mean, and the state behind one file or one handle.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libsqlite3_sys as sys;
+use thermocline_core::hint::FileKind;
+
+use crate::backing::{Backing, Spec};
+use crate::lock::{Busy, Level, Locks};
+use crate::oslock;
+use crate::registry::{Backend, Registry, temporary_path};
+
+/// A file whose base device is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct BaseFile<'a> {
+    /// Absolute path; the file exists.
+    pub path: &'a Path,
+    /// Database (*relation*), journal or WAL (*log*), or *temporary*.
+    pub kind: FileKind,
+    /// Whether it may be written.
+    pub writable: bool,
+}
+
+/// Device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileKey {
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+}
+
+/// What changes when somebody writes a file: size, modification and change time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(meta: &Metadata) -> Self {
+        Self {
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+/// What `xOpen`'s flags ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) kind: FileKind,
+    pub(crate) write: bool,
+    pub(crate) create: bool,
+    pub(crate) exclusive: bool,
+    pub(crate) delete_on_close: bool,
+    pub(crate) main: bool,
+}
+
+impl Wanted {
+    pub(crate) fn from_flags(flags: i32) -> Self {
+        let any = |mask: i32| flags & mask != 0;
+        Self {
+            kind: kind_from_flags(flags),
+            write: any(sys::SQLITE_OPEN_READWRITE),
+            create: any(sys::SQLITE_OPEN_CREATE),
+            exclusive: any(sys::SQLITE_OPEN_EXCLUSIVE),
+            delete_on_close: any(sys::SQLITE_OPEN_DELETEONCLOSE),
+            main: any(sys::SQLITE_OPEN_MAIN_DB),
+        }
+    }
+}
+
+fn kind_from_flags(flags: i32) -> FileKind {
+    const TEMPORARY: i32 = sys::SQLITE_OPEN_TEMP_DB
+        | sys::SQLITE_OPEN_TRANSIENT_DB
+        | sys::SQLITE_OPEN_TEMP_JOURNAL
+        | sys::SQLITE_OPEN_SUBJOURNAL;
+    const LOG: i32 =
+        sys::SQLITE_OPEN_MAIN_JOURNAL | sys::SQLITE_OPEN_SUPER_JOURNAL | sys::SQLITE_OPEN_WAL;
+    match flags {
+        f if f & sys::SQLITE_OPEN_MAIN_DB != 0 => FileKind::Relation,
+        f if f & LOG != 0 => FileKind::Log,
+        f if f & TEMPORARY != 0 => FileKind::Temporary,
+        _ => FileKind::Unknown,
+    }
+}
+
+/// One open file: for a main database shared by all its handles, else owned by one.
+pub(crate) struct SharedFile {
+    pub(crate) backing: Backing,
+    pub(crate) writable: bool,
+    key: FileKey,
+    file: File,
+    guard: Mutex<Guard>,
+    /// Set for main databases only.
+    registry: Option<&'static Registry>,
+}
+
+/// Locks of this process on one file.
+struct Guard {
+    locks: Locks,
+    /// Whether the lock against other processes is held; once taken it stays.
+    held: bool,
+    /// How the file looked when opened, before the lock kept others out.
+    opened: Stamp,
+}
+
+impl SharedFile {
+    fn new(
+        backend: &Backend,
+        opened: Opened,
+        wanted: &Wanted,
+        registry: Option<&'static Registry>,
+        left: Option<Stamp>,
+    ) -> io::Result<Self> {
+        let Opened {
+            file,
+            path,
+            writable,
+            key,
+            stamp,
+        } = opened;
+        let base = BaseFile {
+            path: &path,
+            kind: wanted.kind,
+            writable,
+        };
+        let base = (backend.open_base)(&base)?;
+        let (kind, cached) = (wanted.kind, wanted.main);
+        let spec = Spec {
+            path,
+            dev: key.dev,
+            ino: key.ino,
+            base,
+            kind,
+            cached,
+        };
+        let backing = Backing::open(&backend.engine, spec)?;
+        if left.is_some_and(|left| left != stamp) {
+            backing.forget_pages();
+        }
+        let guard = Guard {
+            locks: Locks::default(),
+            held: false,
+            opened: stamp,
+        };
+        Ok(Self {
+            backing,
+            writable,
+            key,
+            file,
+            guard: Mutex::new(guard),
+            registry,
+        })
+    }
+
+    /// Raises `handle`'s lock; the first lock of the process also keeps other processes out.
+    pub(crate) fn lock(
+        &self,
+        handle: u64,
+        held: Level,
+        wanted: Level,
+    ) -> io::Result<Result<Level, Busy>> {
+        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        if !guard.held && !self.keep_others_out(&mut guard)? {
+            return Ok(Err(Busy(held)));
+        }
+        Ok(guard.locks.lock(handle, held, wanted))
+    }
+
+    /// Takes the lock against other processes and drops pages cached before they were out.
+    fn keep_others_out(&self, guard: &mut Guard) -> io::Result<bool> {
+        if !oslock::try_hold(&self.file, self.writable)? {
+            return Ok(false);
+        }
+        if Stamp::of(&self.file.metadata()?) != guard.opened {
+            self.backing.forget_pages();
+        }
+        guard.held = true;
+        Ok(true)
+    }
+
+    pub(crate) fn unlock(&self, handle: u64, held: Level, wanted: Level) -> Level {
+        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.locks.unlock(handle, held, wanted)
+    }
+
+    /// Whether a connection, here or in another process, is writing or about to.
+    pub(crate) fn reserved(&self) -> io::Result<bool> {
+        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        if !guard.held && !self.keep_others_out(&mut guard)? {
+            return Ok(true);
+        }
+        Ok(guard.locks.reserved())
+    }
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        let Some(registry) = self.registry else {
+            return;
+        };
+        let guard = self.guard.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Pages read without ever keeping others out are not known to be current.
+        let stamp = if guard.held {
+            self.file.metadata().ok()
+        } else {
+            None
+        };
+        if stamp.is_none() {
+            self.backing.forget_pages();
+        }
+        registry.leave(self.key, stamp.as_ref().map(Stamp::of));
+    }
+}
+
+/// One handle: what a connection got from `xOpen`.
+pub(crate) struct OpenFile {
+    pub(crate) shared: Arc<SharedFile>,
+    pub(crate) id: u64,
+    pub(crate) level: Level,
+    pub(crate) writable: bool,
+    pub(crate) kind: FileKind,
+    pub(crate) checkpointing: bool,
+    /// The directory to sync with the file's first sync, when the file may be new.
+    pub(crate) new_in: Option<PathBuf>,
+    pub(crate) delete_on_close: Option<PathBuf>,
+}
+
+/// A file just opened, before it has an object.
+struct Opened {
+    file: File,
+    path: PathBuf,
+    writable: bool,
+    key: FileKey,
+    stamp: Stamp,
+}
+
+/// Opens `path` (a temporary file of our own naming when `None`).
+pub(crate) fn open(
+    registry: &'static Registry,
+    backend: &Backend,
+    path: Option<&Path>,
+    wanted: Wanted,
+) -> io::Result<OpenFile> {
+    let id = registry.new_handle();
+    let opened = match path {
+        Some(path) => open_named(path, &wanted)?,
+        None => open_unnamed(id)?,
+    };
+    let path = opened.path.clone();
+    let fresh = wanted.create && wanted.kind == FileKind::Log;
+    let new_in = if fresh {
+        path.parent().map(Path::to_owned)
+    } else {
+        None
+    };
+    let shared = if wanted.main {
+        let key = opened.key;
+        registry.share(key, |left| {
+            SharedFile::new(backend, opened, &wanted, Some(registry), left)
+        })?
+    } else {
+        Arc::new(SharedFile::new(backend, opened, &wanted, None, None)?)
+    };
+    Ok(OpenFile {
+        writable: wanted.write && shared.writable,
+        shared,
+        id,
+        level: Level::None,
+        kind: wanted.kind,
+        checkpointing: false,
+        new_in,
+        delete_on_close: wanted.delete_on_close.then_some(path),
+    })
+}
+
+/// Opens for writing if the file allows it, whatever the handle asked: other handles share it.
+fn open_named(path: &Path, wanted: &Wanted) -> io::Result<Opened> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(wanted.create)
+        .create_new(wanted.exclusive);
+    options.mode(mode_for(path, wanted));
+    let (file, writable) = match options.open(path) {
+        Ok(file) => (file, true),
+        Err(error) if read_only_will_do(&error, wanted) => (File::open(path)?, false),
+        Err(error) => return Err(error),
+    };
+    describe(file, path.to_owned(), writable)
+}
+
+fn describe(file: File, path: PathBuf, writable: bool) -> io::Result<Opened> {
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    let key = FileKey {
+        dev: meta.dev(),
+        ino: meta.ino(),
+    };
+    Ok(Opened {
+        file,
+        path,
+        writable,
+        key,
+        stamp: Stamp::of(&meta),
+    })
+}
+
+/// The stock VFS falls back to reading too, and says so through `pOutFlags`.
+fn read_only_will_do(error: &io::Error, wanted: &Wanted) -> bool {
+    let refused = matches!(
+        error.raw_os_error(),
+        Some(libc::EACCES | libc::EPERM | libc::EROFS)
+    );
+    refused && !wanted.exclusive
+}
+
+/// A journal gets its database's permissions (as in SQLite's `findCreateFileMode`).
+fn mode_for(path: &Path, wanted: &Wanted) -> u32 {
+    const DEFAULT: u32 = 0o644;
+    if wanted.kind != FileKind::Log || !wanted.create {
+        return DEFAULT;
+    }
+    let Some(name) = path.to_str() else {
+        return DEFAULT;
+    };
+    let database = ["-journal", "-wal"]
+        .iter()
+        .find_map(|suffix| name.strip_suffix(suffix));
+    let meta = database.and_then(|database| std::fs::metadata(database).ok());
+    meta.map_or(DEFAULT, |meta| meta.permissions().mode() & 0o777)
+}
+
+fn open_unnamed(id: u64) -> io::Result<Opened> {
+    for salt in 0..100_u64 {
+        let path = temporary_path(id, salt);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        match options.open(&path) {
+            Ok(file) => return describe(file, path, true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_tell_the_kind_of_file() {
+        let kind = |flags| Wanted::from_flags(flags).kind;
+        assert_eq!(kind(sys::SQLITE_OPEN_MAIN_DB), FileKind::Relation);
+        assert_eq!(kind(sys::SQLITE_OPEN_WAL), FileKind::Log);
+        assert_eq!(kind(sys::SQLITE_OPEN_MAIN_JOURNAL), FileKind::Log);
+        assert_eq!(kind(sys::SQLITE_OPEN_SUBJOURNAL), FileKind::Temporary);
+        assert_eq!(kind(0), FileKind::Unknown);
+        assert!(Wanted::from_flags(sys::SQLITE_OPEN_MAIN_DB).main);
+    }
+}

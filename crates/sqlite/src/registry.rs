@@ -1,0 +1,152 @@
+//! Registered VFSs and the database files open through each.
+//!
+//! A [`Registry`] lives as long as the process once registered: SQLite connections keep a plain
+//! pointer to their VFS and may outlive the [`Registration`]. Dropping the registration takes the
+//! VFS off SQLite's list and lets go of the engine; files still open keep their own hold on it,
+//! new ones are refused with `SQLITE_CANTOPEN`. What stays behind is a few hundred bytes.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::backing::{Device, Engine};
+use crate::open::{BaseFile, FileKey, SharedFile, Stamp};
+use crate::vfs;
+
+/// Opens the base device of one file. Called with the file already created.
+pub type OpenBase = Box<dyn Fn(&BaseFile<'_>) -> io::Result<Arc<Device>> + Send + Sync>;
+
+/// What a registration holds while it is alive.
+pub(crate) struct Backend {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) open_base: OpenBase,
+}
+
+/// One registered VFS.
+pub(crate) struct Registry {
+    backend: Mutex<Option<Arc<Backend>>>,
+    files: Mutex<HashMap<FileKey, Known>>,
+    next_handle: AtomicU64,
+}
+
+/// A main database this VFS has opened before.
+struct Known {
+    live: Weak<SharedFile>,
+    /// How the file looked when the last connection let go of it.
+    left: Option<Stamp>,
+}
+
+impl Registry {
+    /// The engine and base factory; `None` once the registration is gone.
+    pub(crate) fn backend(&self) -> Option<Arc<Backend>> {
+        self.backend
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// A number no other handle of this VFS has.
+    pub(crate) fn new_handle(&self) -> u64 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The file `key` if a connection has it open, else the one `open` makes. `open` is given
+    /// the stamp taken when the file was last let go of.
+    pub(crate) fn share(
+        &self,
+        key: FileKey,
+        open: impl FnOnce(Option<Stamp>) -> io::Result<SharedFile>,
+    ) -> io::Result<Arc<SharedFile>> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = match files.get(&key) {
+            Some(known) => match known.live.upgrade() {
+                Some(live) => return Ok(live),
+                None => known.left,
+            },
+            None => None,
+        };
+        let shared = Arc::new(open(left)?);
+        files.insert(
+            key,
+            Known {
+                live: Arc::downgrade(&shared),
+                left: None,
+            },
+        );
+        Ok(shared)
+    }
+
+    /// Notes how the file looked when its last handle closed. A file opened again in between
+    /// is left alone.
+    pub(crate) fn leave(&self, key: FileKey, stamp: Option<Stamp>) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = files.get_mut(&key)
+            && known.live.strong_count() == 0
+        {
+            known.left = stamp;
+        }
+    }
+}
+
+/// A VFS known to SQLite under a name. Dropping it takes the VFS off SQLite's list.
+pub struct Registration {
+    name: String,
+    registry: &'static Registry,
+    vfs: vfs::Handle,
+}
+
+impl Registration {
+    /// The name to open databases with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        vfs::unregister(&self.vfs);
+        *self
+            .registry
+            .backend
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Registers a VFS called `name` over `engine`. `open_base` opens the base device of every file
+/// (database, journal, temporary), so a caller can put emulated devices below some of them.
+///
+/// # Errors
+/// `InvalidInput` when the name has a NUL byte, `AlreadyExists` when SQLite knows a VFS of this
+/// name, `Other` when SQLite refuses the registration.
+pub fn register(name: &str, engine: Arc<Engine>, open_base: OpenBase) -> io::Result<Registration> {
+    let c_name = CString::new(name)?;
+    if vfs::exists(&c_name) {
+        let text = format!("SQLite already has a VFS called {name:?}");
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    let registry: &'static Registry = Box::leak(Box::new(Registry {
+        backend: Mutex::new(Some(Arc::new(Backend { engine, open_base }))),
+        files: Mutex::default(),
+        next_handle: AtomicU64::new(1),
+    }));
+    let vfs = vfs::install(c_name, registry)?;
+    Ok(Registration {
+        name: name.to_owned(),
+        registry,
+        vfs,
+    })
+}
+
+/// The path a temporary file without a name gets; unique in this process and not in use.
+pub(crate) fn temporary_path(handle: u64, salt: u64) -> std::path::PathBuf {
+    let name = format!(
+        "thermocline-sqlite-{}-{handle:x}-{salt:016x}",
+        std::process::id()
+    );
+    Path::new(&std::env::temp_dir()).join(name)
+}
