@@ -72,12 +72,24 @@ pub(crate) struct TacSection {
     pub(crate) sequential_threshold: u32,
     /// What temperatures are multiplied with when they age.
     pub(crate) ageing_factor: f32,
-    /// Requests between two ageings.
+    /// Requests between two ageings; 0 for 8 a slot.
     pub(crate) ageing_interval: u64,
     /// How much warmer than the coldest page a page must be to replace it: 0.01 is 1 %.
     pub(crate) margin: f32,
     /// Stale heap entries put right at most in the search for one victim.
     pub(crate) refresh: u32,
+    /// Where the labels sequential and random come from.
+    pub(crate) labels: Labels,
+}
+
+/// Where TAC's labels come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Labels {
+    /// From the request's hint when it has one, else from the window.
+    Hint,
+    /// Always from the window.
+    Window,
 }
 
 /// The pool of pages in memory above the tier.
@@ -162,9 +174,10 @@ impl Default for TacSection {
             window: 20,
             sequential_threshold: 2,
             ageing_factor: 0.5,
-            ageing_interval: 1_000_000,
+            ageing_interval: 0,
             margin: 0.01,
             refresh: 5,
+            labels: Labels::Hint,
         }
     }
 }
@@ -260,14 +273,11 @@ impl TacSection {
         if self.window == 0 {
             return Err(wrong("tac.window", self.window, "1 or more"));
         }
-        if !(0.0..=1.0).contains(&self.ageing_factor) {
-            return Err(wrong("tac.ageing_factor", self.ageing_factor, "0 to 1"));
-        }
-        if self.ageing_interval == 0 {
+        if !(self.ageing_factor > 0.0 && self.ageing_factor <= 1.0) {
             return Err(wrong(
-                "tac.ageing_interval",
-                self.ageing_interval,
-                "1 or more",
+                "tac.ageing_factor",
+                self.ageing_factor,
+                "above 0, up to 1",
             ));
         }
         if !(0.0..=10.0).contains(&self.margin) {
@@ -278,24 +288,29 @@ impl TacSection {
 }
 
 impl CostsSection {
+    /// Every cost with the name of its setting, in microseconds.
+    pub(crate) fn named(&self) -> [(&'static str, f64); 5] {
+        [
+            ("base_random_read_us", self.base_random_read_us),
+            ("base_sequential_read_us", self.base_sequential_read_us),
+            ("base_random_write_us", self.base_random_write_us),
+            ("flash_read_us", self.flash_read_us),
+            ("flash_write_us", self.flash_write_us),
+        ]
+    }
+
     fn check(&self) -> Outcome {
-        let all = [
-            ("costs.base_random_read_us", self.base_random_read_us),
-            (
-                "costs.base_sequential_read_us",
-                self.base_sequential_read_us,
-            ),
-            ("costs.base_random_write_us", self.base_random_write_us),
-            ("costs.flash_read_us", self.flash_read_us),
-            ("costs.flash_write_us", self.flash_write_us),
-        ];
-        match all
+        match self
+            .named()
             .into_iter()
             .find(|(_, cost)| !cost.is_finite() || *cost <= 0.0)
         {
-            Some((name, cost)) => Err(wrong(name, cost, "a time above 0, in microseconds").advise(
-                "thermocline calibrate --base DIR --cache DIR --config FILE measures them",
-            )),
+            Some((name, cost)) => {
+                let advice = "thermocline calibrate --base DIR --cache DIR --config FILE";
+                let name = format!("costs.{name}");
+                Err(wrong(&name, cost, "a time above 0, in microseconds")
+                    .advise(format!("{advice} measures them")))
+            }
             None => Ok(()),
         }
     }
@@ -393,7 +408,6 @@ mod tests {
             ("[tier]\npolicy = \"magic\"", "tier.policy"),
             ("[tac]\nregion_pages = 7", "tac.region_pages"),
             ("[tac]\nageing_factor = 1.5", "tac.ageing_factor"),
-            ("[tac]\nageing_interval = 0", "tac.ageing_interval"),
             ("[tac]\nwindow = 0", "tac.window"),
             ("[tac]\nmargin = nan", "tac.margin"),
             ("[costs]\nflash_read_us = 0.0", "costs.flash_read_us"),

@@ -7,6 +7,7 @@ mod daemon;
 mod demo;
 mod failure;
 mod report;
+mod settings;
 mod table;
 mod units;
 

@@ -1,0 +1,181 @@
+//! The built command: help, generated files, configuration checks, exit codes.
+
+use std::fs;
+use std::process::{Command, Output};
+
+fn thermocline(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+    command.args(arguments).output().expect("runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// The output of a command that must succeed.
+fn success(arguments: &[&str]) -> String {
+    let output = thermocline(arguments);
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// The message of a command that must end with `code`.
+fn failure(arguments: &[&str], code: i32) -> String {
+    let output = thermocline(arguments);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+    assert!(message.starts_with("error: "), "{arguments:?}: {message}");
+    message
+}
+
+const COMMANDS: [&str; 11] = [
+    "mount",
+    "umount",
+    "status",
+    "policy",
+    "tier",
+    "calibrate",
+    "trace",
+    "demo",
+    "config",
+    "man",
+    "completions",
+];
+
+#[test]
+fn help_lists_every_command_and_the_exit_codes() {
+    let help = success(&["--help"]);
+    for command in COMMANDS {
+        assert!(
+            help.contains(&format!("\n  {command}")),
+            "{command} not in: {help}"
+        );
+        assert!(
+            success(&[command, "--help"]).contains("Usage: thermocline"),
+            "{command}"
+        );
+    }
+    assert!(help.contains("Exit codes:"), "{help}");
+    assert!(
+        help.lines().all(|line| line.chars().count() <= 100),
+        "{help}"
+    );
+}
+
+#[test]
+fn mount_help_names_units_and_configuration_settings() {
+    let help = success(&["mount", "--help"]);
+    for part in [
+        "--cache <FILE>",
+        "8GiB",
+        "[config: tier.size]",
+        "--emulate-base",
+        "--record",
+    ] {
+        assert!(help.contains(part), "{part} not in: {help}");
+    }
+}
+
+#[test]
+fn man_pages_cover_every_command() {
+    let directory = tempfile::tempdir().expect("dir");
+    let out = directory.path().join("man/man1");
+    success(&["man", "--out", out.to_str().expect("path")]);
+    for command in COMMANDS {
+        let page = fs::read_to_string(out.join(format!("thermocline-{command}.1")));
+        let page = page.unwrap_or_else(|e| panic!("{command}: {e}"));
+        assert!(
+            page.contains(".TH thermocline\\-") || page.contains(".TH thermocline-"),
+            "{page}"
+        );
+        assert!(page.contains("Exit codes"), "{command}: {page}");
+    }
+    let index = fs::read_to_string(out.join("thermocline.1")).expect("main page");
+    assert!(index.contains("thermocline\\-mount"), "{index}");
+    assert!(out.join("thermocline-trace-info.1").exists());
+}
+
+#[test]
+fn completions_for_every_shell_know_the_options() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = success(&["completions", shell]);
+        assert!(script.contains("emulate-base"), "{shell}");
+        let lists_values = ["bash", "zsh", "fish"].contains(&shell);
+        assert!(
+            !lists_values || script.contains("clock"),
+            "{shell}: policies"
+        );
+    }
+    failure(&["completions", "tcsh"], 2);
+}
+
+#[test]
+fn the_printed_defaults_check_clean() {
+    let directory = tempfile::tempdir().expect("dir");
+    let file = directory.path().join("t.toml");
+    fs::write(&file, success(&["config", "--defaults"])).expect("write");
+    let path = file.to_str().expect("path");
+    assert_eq!(success(&["config", "--check", path]), success(&["config"]));
+    let json = success(&["config", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["tier"]["policy"], "tac");
+}
+
+#[test]
+fn a_wrong_configuration_names_file_line_and_setting() {
+    let directory = tempfile::tempdir().expect("dir");
+    let file = directory.path().join("t.toml");
+    fs::write(&file, "[tier]\n\npage_sise = \"8k\"\n").expect("write");
+    let path = file.to_str().expect("path");
+    let message = failure(&["config", "--check", path], 2);
+    assert!(
+        message.contains("t.toml line 3") && message.contains("page_sise"),
+        "{message}"
+    );
+    assert!(message.contains("try: "), "{message}");
+    fs::write(&file, "[tier]\nsize = \"8 gigs\"\n").expect("write");
+    let message = failure(&["config", "--check", path], 2);
+    assert!(
+        message.contains("8 gigs") && message.contains("8GiB"),
+        "{message}"
+    );
+    failure(&["config", "--check", "/nonexistent.toml"], 1);
+}
+
+#[test]
+fn wrong_command_lines_end_with_2_and_name_the_value() {
+    let size = failure(&["mount", "/a", "/b", "--cache", "c", "--size", "8X"], 2);
+    assert!(
+        size.contains("\"8X\"") && size.contains("8GiB") && size.contains("--size"),
+        "{size}"
+    );
+    let policy = failure(&["policy", "/mnt", "magic"], 2);
+    assert!(policy.contains("tac"), "{policy}");
+    failure(&["mount", "/a"], 2);
+    failure(&["nonsense"], 2);
+    failure(&["status", "/mnt", "--json", "--live"], 2);
+}
+
+#[test]
+fn commands_on_a_directory_that_is_no_mount_end_with_5() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = directory.path().to_str().expect("path");
+    let all: [&[&str]; 5] = [
+        &["status", path],
+        &["status", path, "--json"],
+        &["policy", path, "lru"],
+        &["tier", path, "off"],
+        &["umount", path],
+    ];
+    for arguments in all {
+        let message = failure(arguments, 5);
+        assert!(
+            message.contains(path) && message.contains("try: "),
+            "{message}"
+        );
+    }
+}
