@@ -9,7 +9,10 @@ use std::path::PathBuf;
 
 /// Names of the tier's policies as configuration and commands use them. `none` is base only.
 pub(crate) fn policies() -> impl Iterator<Item = &'static str> {
-    ["tac", "lru", "fifo", "clock"].into_iter().chain(["none"])
+    thermocline_core::policy::NAMES
+        .iter()
+        .copied()
+        .chain(["none"])
 }
 
 /// A flash tier for databases.

@@ -8,6 +8,7 @@ use crate::units::Size;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
+use thermocline::classify::{Rule, Rules};
 
 /// The documented defaults, as `thermocline config --defaults` prints them.
 pub(crate) const EXAMPLE: &str = include_str!("../../../thermocline.example.toml");
@@ -26,7 +27,8 @@ pub(crate) struct Config {
     pub(crate) tac: TacSection,
     pub(crate) pool: PoolSection,
     pub(crate) costs: CostsSection,
-    pub(crate) rules: RulesSection,
+    /// What stays out of the tier, or is let in: first match wins, before the built-in rules.
+    pub(crate) rules: Vec<Rule>,
     pub(crate) trace: TraceSection,
 }
 
@@ -116,26 +118,6 @@ pub(crate) struct CostsSection {
     pub(crate) flash_write_us: f64,
 }
 
-/// What stays out of the tier.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct RulesSection {
-    /// Kinds of file that never enter the tier.
-    pub(crate) bypass_kinds: Vec<String>,
-    /// Rules by path, first match wins, before the kinds.
-    pub(crate) path: Vec<PathRule>,
-}
-
-/// One rule by path.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PathRule {
-    /// Pattern relative to the base directory; `*` matches within a name, `**` across names.
-    pub(crate) glob: String,
-    /// Whether files that match may enter the tier.
-    pub(crate) tier: bool,
-}
-
 /// Recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -200,15 +182,6 @@ impl Default for CostsSection {
     }
 }
 
-impl Default for RulesSection {
-    fn default() -> Self {
-        Self {
-            bypass_kinds: ["log", "temporary", "other"].map(String::from).into(),
-            path: vec![],
-        }
-    }
-}
-
 impl Config {
     /// The settings of the file at `path`, checked; defaults without one.
     pub(crate) fn load(path: Option<&Path>) -> Result<Self, Failure> {
@@ -241,11 +214,16 @@ impl Config {
         check_policy(&self.tier.policy)?;
         self.tac.check()?;
         self.costs.check()?;
-        self.rules.check()?;
+        self.rules()?;
         if self.mount.threads == 0 {
             return Err(wrong("mount.threads", 0, "1 or more"));
         }
         Ok(())
+    }
+
+    /// The rules by path over the built-in ones.
+    pub(crate) fn rules(&self) -> Result<Rules, Failure> {
+        Rules::new(self.rules.clone()).map_err(|error| Failure::usage(error.to_string()))
     }
 
     /// The page size in bytes: a power of two a database can have.
@@ -316,24 +294,6 @@ impl CostsSection {
     }
 }
 
-impl RulesSection {
-    fn check(&self) -> Outcome {
-        use thermocline_core::hint::FileKind;
-        let known = || FileKind::ALL.iter().map(|kind| kind.name());
-        match self
-            .bypass_kinds
-            .iter()
-            .find(|name| FileKind::from_name(name).is_none())
-        {
-            Some(name) => {
-                let known = known().collect::<Vec<_>>().join(", ");
-                Err(wrong("rules.bypass_kinds", format!("\"{name}\""), &known))
-            }
-            None => Ok(()),
-        }
-    }
-}
-
 /// Refuses a policy there is none of.
 fn check_policy(name: &str) -> Outcome {
     let known: Vec<&str> = crate::args::policies().collect();
@@ -366,15 +326,27 @@ mod tests {
     fn the_example_names_every_setting() {
         let example: toml::Table = toml::from_str(EXAMPLE).expect("toml");
         let defaults = toml::Table::try_from(Config::default()).expect("toml");
-        for (section, settings) in &defaults {
+        assert!(EXAMPLE.contains("# [[rules]]"), "no rule shown");
+        for (section, settings) in defaults.iter().filter(|(name, _)| *name != "rules") {
             for name in settings.as_table().expect("section").keys() {
-                let optional = section == "rules" && name == "path";
                 let named = example[section]
                     .as_table()
                     .is_some_and(|t| t.contains_key(name));
-                assert!(named || optional, "{section}.{name} is not in the example");
+                assert!(named, "{section}.{name} is not in the example");
             }
         }
+    }
+
+    #[test]
+    fn the_commented_rules_of_the_example_are_rules() {
+        let start = EXAMPLE.find("# [[rules]]").expect("rules");
+        let end = EXAMPLE.find("[trace]").expect("trace");
+        let text: Vec<&str> = EXAMPLE[start..end]
+            .lines()
+            .map(|l| l.trim_start_matches("# "))
+            .collect();
+        let config = Config::parse(&text.join("\n"), "rules").expect("parses");
+        assert_eq!(config.rules.len(), 2);
     }
 
     #[test]
@@ -415,7 +387,9 @@ mod tests {
                 "[costs]\nbase_random_read_us = inf",
                 "costs.base_random_read_us",
             ),
-            ("[rules]\nbypass_kinds = [\"wal\"]", "rules.bypass_kinds"),
+            ("[[rules]]\npath = \"x\"\nkind = \"wal\"", "wal"),
+            ("[[rules]]\npath = \"\"", "path"),
+            ("[[rules]]\npath = \"x\"\ndialect = \"oracle\"", "oracle"),
             ("[mount]\nthreads = 0", "mount.threads"),
             ("[pool]\nsize = \"many\"", "many"),
         ];
