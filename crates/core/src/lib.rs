@@ -14,6 +14,7 @@ pub mod hierarchy;
 pub mod hint;
 pub mod inflight;
 pub mod list;
+pub mod model;
 pub mod page;
 pub mod policy;
 pub mod pool;
