@@ -89,7 +89,11 @@ pub(crate) fn parquet_schema(hints: &HintSchema) -> Result<TypePtr, ParquetError
     for name in hints.names() {
         fields.push(Arc::new(text_type(name, Repetition::OPTIONAL)?));
     }
-    Ok(Arc::new(Type::group_type_builder("trace").with_fields(fields).build()?))
+    Ok(Arc::new(
+        Type::group_type_builder("trace")
+            .with_fields(fields)
+            .build()?,
+    ))
 }
 
 fn fixed_type(column: Fixed) -> Result<Type, ParquetError> {
@@ -116,7 +120,12 @@ fn text_type(name: &str, repetition: Repetition) -> Result<Type, ParquetError> {
 /// Refuses hint types whose names cannot be columns next to the fixed ones.
 pub(crate) fn check_hint_names(hints: &HintSchema) -> Result<(), RecordError> {
     for (position, name) in hints.names().iter().enumerate() {
-        let refuse = |reason| Err(RecordError::HintName { name: name.clone(), reason });
+        let refuse = |reason| {
+            Err(RecordError::HintName {
+                name: name.clone(),
+                reason,
+            })
+        };
         if name.is_empty() {
             return refuse("it is empty");
         }
@@ -140,7 +149,17 @@ mod tests {
         let parquet = parquet_schema(&schema).unwrap();
         let names: Vec<&str> = parquet.get_fields().iter().map(|f| f.name()).collect();
         assert_eq!(names[..2], ["time_ns", "client"]);
-        assert_eq!(names[8..], ["hint_object", "file_kind", "request", "page_type", "role", "plan_node"]);
+        assert_eq!(
+            names[8..],
+            [
+                "hint_object",
+                "file_kind",
+                "request",
+                "page_type",
+                "role",
+                "plan_node"
+            ]
+        );
         assert!(parquet.get_fields()[13].is_optional());
         assert!(!parquet.get_fields()[0].is_optional());
     }

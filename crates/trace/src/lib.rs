@@ -12,15 +12,15 @@
 
 mod column;
 mod error;
-#[cfg(any())]
 mod info;
 mod parts;
-#[cfg(any())]
 mod reader;
 mod record;
 mod recorder;
 
 pub use error::{ReadError, RecordError};
+pub use info::{HintCounts, LatencySummary, ObjectSummary, OpSummary, TraceInfo, summarise};
 pub use parts::{part_path, partial_path, parts_of};
+pub use reader::{Catalog, TraceMeta, TraceReader};
 pub use record::{Op, Served, TraceRecord};
 pub use recorder::{Recorder, RecorderOptions, RecorderSummary};

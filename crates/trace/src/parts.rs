@@ -44,25 +44,38 @@ pub fn partial_path(part: &Path) -> PathBuf {
 /// # Errors
 /// When there is none, when one in the middle is missing, when the directory cannot be read.
 pub fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
-    let numbers = part_numbers(path)
-        .map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
+    let numbers = part_numbers(path).map_err(|source| ReadError::File {
+        path: path.to_path_buf(),
+        source,
+    })?;
     if numbers.is_empty() {
         return Err(nothing_finished(path));
     }
     for (number, found) in (1..).zip(&numbers) {
         if *found != number {
-            return Err(ReadError::MissingPart { path: part_path(path, number) });
+            return Err(ReadError::MissingPart {
+                path: part_path(path, number),
+            });
         }
     }
-    Ok(numbers.into_iter().map(|number| part_path(path, number)).collect())
+    Ok(numbers
+        .into_iter()
+        .map(|number| part_path(path, number))
+        .collect())
 }
 
 fn nothing_finished(path: &Path) -> ReadError {
     let partial = partial_path(path);
     if partial.exists() {
-        return ReadError::Unfinished { path: path.to_path_buf(), partial };
+        return ReadError::Unfinished {
+            path: path.to_path_buf(),
+            partial,
+        };
     }
-    ReadError::File { path: path.to_path_buf(), source: io::ErrorKind::NotFound.into() }
+    ReadError::File {
+        path: path.to_path_buf(),
+        source: io::ErrorKind::NotFound.into(),
+    }
 }
 
 /// Numbers of the finished parts that exist, ascending.
@@ -119,9 +132,12 @@ mod tests {
     fn only_canonical_names_are_parts() {
         let path = Path::new("trace.parquet");
         assert_eq!(later_part_number(path, "trace.0002.parquet"), Some(2));
-        for other in
-            ["trace.2.parquet", "trace.0001.parquet", "trace.0002.parquet.partial", "x.0002.parquet"]
-        {
+        for other in [
+            "trace.2.parquet",
+            "trace.0001.parquet",
+            "trace.0002.parquet.partial",
+            "x.0002.parquet",
+        ] {
             assert_eq!(later_part_number(path, other), None, "{other}");
         }
     }

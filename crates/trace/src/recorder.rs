@@ -193,7 +193,14 @@ impl Recorder {
             .map_err(RecordError::Thread)?;
         let wake = thread.thread().clone();
         let writer = Mutex::new(Some(thread));
-        Ok(Self { owner: Arc::new(Owner { shared, writer, wake, origin: Instant::now() }) })
+        Ok(Self {
+            owner: Arc::new(Owner {
+                shared,
+                writer,
+                wake,
+                origin: Instant::now(),
+            }),
+        })
     }
 
     /// Nanoseconds from the start of the recording to `at` (0 when `at` is earlier), for
@@ -277,7 +284,10 @@ impl Shared {
         debug_assert!(shard_capacity >= 8);
         let shards = std::array::from_fn(|_| {
             let records = Vec::with_capacity(shard_capacity);
-            Shard(Mutex::new(Queue { records, closed: false }))
+            Shard(Mutex::new(Queue {
+                records,
+                closed: false,
+            }))
         });
         Self {
             shards,

@@ -33,7 +33,10 @@ impl<W: Write + Send> Part<W> {
         let schema = parquet_schema(&options.schema)?;
         let properties = Arc::new(properties(options, number)?);
         let file = SerializedFileWriter::new(sink, schema, properties)?;
-        Ok(Self { file, hint_types: options.schema.names().len() })
+        Ok(Self {
+            file,
+            hint_types: options.schema.names().len(),
+        })
     }
 
     /// Writes `rows` as one row group.
@@ -60,7 +63,8 @@ impl<W: Write + Send> Part<W> {
 
     /// Writes the directory and returns the size of the file in bytes.
     pub(super) fn close(mut self, dropped: u64) -> Result<u64, ParquetError> {
-        self.file.append_key_value_metadata(pair(key::DROPPED, dropped));
+        self.file
+            .append_key_value_metadata(pair(key::DROPPED, dropped));
         self.file.finish()?;
         self.file.inner_mut().flush()?;
         Ok(self.file.bytes_written() as u64)
@@ -114,7 +118,10 @@ fn write_fixed(
         Fixed::Client => {
             // The column is annotated as unsigned: same 32 bits.
             let values: Vec<i32> = rows.iter().map(|row| row.client.cast_signed()).collect();
-            column.typed::<Int32Type>().write_batch(&values, None, None).map(drop)
+            column
+                .typed::<Int32Type>()
+                .write_batch(&values, None, None)
+                .map(drop)
         }
         Fixed::Operation => write_text(column, rows, |row| row.op, |op| op.name().into()),
         Fixed::Served => write_text(column, rows, |row| row.served, |place| place.name().into()),
@@ -133,7 +140,10 @@ fn write_i64(
 ) -> Result<(), ParquetError> {
     let signed = |row| i64::try_from(value(row)).unwrap_or(i64::MAX);
     let values: Vec<i64> = rows.iter().map(signed).collect();
-    column.typed::<Int64Type>().write_batch(&values, None, None).map(drop)
+    column
+        .typed::<Int64Type>()
+        .write_batch(&values, None, None)
+        .map(drop)
 }
 
 /// Texts are made once per distinct key and shared by the rows.
@@ -145,7 +155,10 @@ fn write_text<K: Copy + Eq + Hash>(
 ) -> Result<(), ParquetError> {
     let mut texts = Texts::new(name);
     let values: Vec<ByteArray> = rows.iter().map(|row| texts.get(key(row))).collect();
-    column.typed::<ByteArrayType>().write_batch(&values, None, None).map(drop)
+    column
+        .typed::<ByteArrayType>()
+        .write_batch(&values, None, None)
+        .map(drop)
 }
 
 fn write_hint(
@@ -165,7 +178,10 @@ fn write_hint(
         }
     }
     debug_assert_eq!(levels.len(), rows.len());
-    column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), None).map(drop)
+    column
+        .typed::<ByteArrayType>()
+        .write_batch(&values, Some(&levels), None)
+        .map(drop)
 }
 
 struct Texts<K, F> {
@@ -176,7 +192,11 @@ struct Texts<K, F> {
 
 impl<K: Copy + Eq + Hash, F: Fn(K) -> String> Texts<K, F> {
     fn new(name: F) -> Self {
-        Self { made: HashMap::new(), last: None, name }
+        Self {
+            made: HashMap::new(),
+            last: None,
+            name,
+        }
     }
 
     fn get(&mut self, key: K) -> ByteArray {

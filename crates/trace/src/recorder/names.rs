@@ -16,7 +16,10 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(hint_types: usize) -> Self {
-        Self { objects: HashMap::new(), values: vec![HashMap::new(); hint_types] }
+        Self {
+            objects: HashMap::new(),
+            values: vec![HashMap::new(); hint_types],
+        }
     }
 
     /// Beyond [`NAMES_MAX`] new names are not kept: the memory of a recorder is bounded.
@@ -27,21 +30,30 @@ impl Names {
     }
 
     pub(super) fn name_value(&mut self, position: usize, value: u32, name: &str) {
-        let Some(table) = self.values.get_mut(position) else { return };
+        let Some(table) = self.values.get_mut(position) else {
+            return;
+        };
         if table.len() < NAMES_MAX || table.contains_key(&value) {
             table.insert(value, name.into());
         }
     }
 
     pub(super) fn object(&self, object: ObjectId) -> String {
-        self.objects.get(&object).map_or_else(|| format!("#{}", object.0), ToString::to_string)
+        self.objects
+            .get(&object)
+            .map_or_else(|| format!("#{}", object.0), ToString::to_string)
     }
 
     /// The text of `value` of the hint type at `position`; `value` is not 0.
     pub(super) fn value(&self, position: usize, value: u32) -> String {
         debug_assert!(value != 0, "unknown is written as null");
         let own = builtin_name(position, value).map(str::to_string);
-        let given = || self.values.get(position)?.get(&value).map(ToString::to_string);
+        let given = || {
+            self.values
+                .get(position)?
+                .get(&value)
+                .map(ToString::to_string)
+        };
         own.or_else(given).unwrap_or_else(|| format!("#{value}"))
     }
 }
@@ -73,7 +85,10 @@ mod tests {
         names.name_value(5, 3, "nested loop");
         names.name_value(99, 3, "no such type");
         assert_eq!(names.value(5, 3), "nested loop");
-        assert_eq!(names.value(hint_type::ROLE, Role::Backend.value()), "backend");
+        assert_eq!(
+            names.value(hint_type::ROLE, Role::Backend.value()),
+            "backend"
+        );
         assert_eq!(names.value(hint_type::ROLE, 1000), "#1000");
     }
 }

@@ -63,7 +63,10 @@ impl Writer {
 
     /// Creates the file of the next part.
     pub(crate) fn open_part(&mut self) -> Result<(), RecordError> {
-        assert!(self.part.is_none() && self.part_rows == 0, "one part at a time");
+        assert!(
+            self.part.is_none() && self.part_rows == 0,
+            "one part at a time"
+        );
         let path = partial_path(&part_path(&self.path, self.number));
         let sink = (self.open)(&path).map_err(|source| RecordError::File { path, source })?;
         let sink = BufWriter::with_capacity(1 << 16, sink);
@@ -130,7 +133,9 @@ impl Writer {
                 && let Err(error) = self.flush_rows()
             {
                 // Taken from the queue, but in no row group: `give_up` cannot know of them.
-                self.shared.dropped.fetch_add(records.len() as u64, Ordering::Relaxed);
+                self.shared
+                    .dropped
+                    .fetch_add(records.len() as u64, Ordering::Relaxed);
                 return Err(error);
             }
         }
@@ -146,9 +151,10 @@ impl Writer {
             self.open_part()?;
         }
         self.rows.sort_by_key(|row| row.time_ns);
-        let Some(part) = &mut self.part else { unreachable!("opened above") };
-        let written = part.write(&self.rows, &self.shared);
-        written.map_err(|source| self.failed(source))?;
+        if let Some(part) = &mut self.part {
+            let written = part.write(&self.rows, &self.shared);
+            written.map_err(|source| self.failed(source))?;
+        }
         self.part_rows += self.rows.len() as u64;
         self.rows.clear();
         if self.part_rows >= self.options.part_rows {
@@ -174,7 +180,9 @@ impl Writer {
 
     /// Closes the open part and gives it its final name.
     fn close_part(&mut self) -> Result<(), RecordError> {
-        let Some(part) = self.part.take() else { return Ok(()) };
+        let Some(part) = self.part.take() else {
+            return Ok(());
+        };
         let dropped = self.shared.dropped.load(Ordering::Relaxed);
         let bytes = part.close(dropped).map_err(|source| self.failed(source))?;
         let path = part_path(&self.path, self.number);
@@ -192,7 +200,12 @@ impl Writer {
 
     fn failed(&self, source: ParquetError) -> RecordError {
         let path = partial_path(&part_path(&self.path, self.number));
-        RecordError::Write { path, written: self.summary.written, dropped: 0, source }
+        RecordError::Write {
+            path,
+            written: self.summary.written,
+            dropped: 0,
+            source,
+        }
     }
 
     /// Lets nothing more in and counts everything that reached no finished part as dropped.
@@ -205,9 +218,17 @@ impl Writer {
         }
         let before = self.shared.dropped.fetch_add(lost, Ordering::Relaxed);
         match error {
-            RecordError::Write { path, written, source, .. } => {
-                RecordError::Write { path, written, dropped: before + lost, source }
-            }
+            RecordError::Write {
+                path,
+                written,
+                source,
+                ..
+            } => RecordError::Write {
+                path,
+                written,
+                dropped: before + lost,
+                source,
+            },
             other => other,
         }
     }

@@ -1,0 +1,171 @@
+//! The summary as text.
+
+use std::fmt::Write;
+
+use super::{HintCounts, LatencySummary, ObjectSummary, OpSummary, TraceInfo};
+
+impl TraceInfo {
+    /// The summary as a table for a terminal, about 90 columns wide.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write_head(&mut out);
+        let _ = write_operations(&mut out, "operation", &self.operations, self.rows);
+        let reads = self.reads_by_place.iter().map(|place| place.requests).sum();
+        let _ = write_operations(&mut out, "reads served by", &self.reads_by_place, reads);
+        let _ = write_objects(&mut out, &self.objects, self.objects_total);
+        for hint in &self.hints {
+            let _ = write_hint(&mut out, hint, self.rows);
+        }
+        out
+    }
+
+    fn write_head(&self, out: &mut String) -> std::fmt::Result {
+        let seconds = self.duration_ns as f64 / 1e9;
+        let rate = if seconds > 0.0 {
+            self.rows as f64 / seconds
+        } else {
+            0.0
+        };
+        writeln!(
+            out,
+            "rows      {} in {} part(s), {}",
+            self.rows,
+            self.parts,
+            size(self.file_bytes)
+        )?;
+        writeln!(out, "dropped   {}", self.dropped)?;
+        writeln!(out, "duration  {seconds:.3} s, {rate:.0} requests/s")?;
+        writeln!(out, "clients   {}", self.clients)?;
+        let touched = self
+            .distinct_pages
+            .saturating_mul(u64::from(self.page_size));
+        writeln!(
+            out,
+            "pages     {} different ones of {} B: {}",
+            self.distinct_pages,
+            self.page_size,
+            size(touched)
+        )?;
+        if let Some(product) = &self.product {
+            writeln!(out, "by        {product}")?;
+        }
+        Ok(())
+    }
+}
+
+fn write_operations(
+    out: &mut String,
+    title: &str,
+    rows: &[OpSummary],
+    total: u64,
+) -> std::fmt::Result {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n{title:<16}{:>12}{:>8}{:>12}{:>10}{:>10}{:>10}{:>10}",
+        "requests", "share", "bytes", "p50", "p95", "p99", "max"
+    )?;
+    for row in rows {
+        let LatencySummary {
+            p50_ns,
+            p95_ns,
+            p99_ns,
+            max_ns,
+        } = row.latency;
+        writeln!(
+            out,
+            "{:<16}{:>12}{:>8}{:>12}{:>10}{:>10}{:>10}{:>10}",
+            row.name,
+            row.requests,
+            share(row.requests, total),
+            size(row.bytes),
+            time(p50_ns),
+            time(p95_ns),
+            time(p99_ns),
+            time(max_ns)
+        )?;
+    }
+    Ok(())
+}
+
+fn write_objects(out: &mut String, objects: &[ObjectSummary], total: u64) -> std::fmt::Result {
+    let title = format!("objects ({} of {total})", objects.len());
+    writeln!(
+        out,
+        "\n{title:<40}{:>12}{:>12}{:>12}{:>12}",
+        "reads", "read", "writes", "written"
+    )?;
+    for object in objects {
+        writeln!(
+            out,
+            "{:<40}{:>12}{:>12}{:>12}{:>12}",
+            object.name,
+            object.reads,
+            size(object.read_bytes),
+            object.writes,
+            size(object.written_bytes)
+        )?;
+    }
+    Ok(())
+}
+
+fn write_hint(out: &mut String, hint: &HintCounts, rows: u64) -> std::fmt::Result {
+    writeln!(out, "\nhint {} ({} values)", hint.name, hint.distinct)?;
+    for (value, count) in &hint.values {
+        writeln!(out, "  {value:<38}{count:>12}{:>8}", share(*count, rows))?;
+    }
+    Ok(())
+}
+
+fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".into();
+    }
+    format!("{:.1} %", 100.0 * part as f64 / whole as f64)
+}
+
+/// Bytes in the largest binary unit that leaves at least 1.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = bytes.checked_ilog2().unwrap_or(0) / 10;
+    match unit {
+        0 => format!("{bytes} B"),
+        _ => format!(
+            "{:.1} {}",
+            bytes as f64 / f64::powi(1024.0, unit as i32),
+            UNITS[unit as usize - 1]
+        ),
+    }
+}
+
+/// Nanoseconds in a unit a person reads.
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(u64::MAX), "16.0 EiB");
+        assert_eq!(time(999), "999 ns");
+        assert_eq!(time(1_500), "1.5 us");
+        assert_eq!(time(2_000_000_000), "2.0 s");
+        assert_eq!(share(1, 0), "-");
+        assert_eq!(share(1, 4), "25.0 %");
+    }
+}
