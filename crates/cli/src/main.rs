@@ -6,6 +6,7 @@ mod config;
 mod daemon;
 mod demo;
 mod failure;
+mod preflight;
 mod report;
 mod settings;
 mod table;
