@@ -234,9 +234,15 @@ pub(crate) enum TraceCommand {
 /// `thermocline trace info`.
 #[derive(Args, Debug)]
 pub(crate) struct TraceInfoArgs {
-    /// Files written by `mount --record`
+    /// A file written by `mount --record`, later parts found by name; or several as one trace
     #[arg(required = true, value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
+    /// Objects and hint values to list at most
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    pub(crate) top: usize,
+    /// Page size to count pages with, when the trace does not say
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) page_size: Option<Size>,
     /// Print the summary as JSON
     #[arg(long)]
     pub(crate) json: bool,

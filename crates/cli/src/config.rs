@@ -226,20 +226,21 @@ impl Config {
         Rules::new(self.rules.clone()).map_err(|error| Failure::usage(error.to_string()))
     }
 
-    /// The page size in bytes: a power of two a database can have.
+    /// The page size of the tier in bytes.
     pub(crate) fn page_size(&self) -> Result<u32, Failure> {
-        let size = self.tier.page_size;
-        match size {
-            Size::Bytes(bytes)
-                if bytes.is_power_of_two() && (PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&bytes) =>
-            {
-                Ok(u32::try_from(bytes).expect("64 KiB at most"))
-            }
-            _ => Err(
-                wrong("tier.page_size", size, "a power of two from 512 to 64KiB")
-                    .advise("8KiB for PostgreSQL, 16KiB for InnoDB, 4KiB for SQLite"),
-            ),
+        page_size("tier.page_size", self.tier.page_size)
+    }
+}
+
+/// The page size in bytes: a power of two a database can have. `name` names it in errors.
+pub(crate) fn page_size(name: &str, size: Size) -> Result<u32, Failure> {
+    let range = PAGE_SIZE_MIN..=PAGE_SIZE_MAX;
+    match size {
+        Size::Bytes(bytes) if bytes.is_power_of_two() && range.contains(&bytes) => {
+            u32::try_from(bytes).map_err(|_| Failure::usage("page size out of range"))
         }
+        _ => Err(wrong(name, size, "a power of two from 512 to 64KiB")
+            .advise("8KiB for PostgreSQL, 16KiB for InnoDB, 4KiB for SQLite")),
     }
 }
 
