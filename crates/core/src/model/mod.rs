@@ -103,6 +103,21 @@ impl Model {
         }
     }
 
+    /// The same mechanics over `capacity` bytes: a full stroke spans that much. Flash and
+    /// network stay as they are.
+    ///
+    /// # Panics
+    /// When `capacity` is 0.
+    #[must_use]
+    pub fn with_capacity(self, capacity: u64) -> Self {
+        match self {
+            Self::Disk(disk) => {
+                Self::Disk(DiskModel::new(DiskParameters { capacity, ..*disk.parameters() }))
+            }
+            other => other,
+        }
+    }
+
     /// Serves a request of `len` bytes at byte `position` that starts `now`; returns the
     /// nanoseconds until it is done, and moves the device there.
     pub fn service(&mut self, now: Nanos, op: IoOp, position: u64, len: u64) -> u64 {
@@ -198,6 +213,16 @@ mod tests {
             };
             assert_eq!(run(), run());
         }
+    }
+
+    #[test]
+    fn a_smaller_disk_has_the_same_strokes() {
+        let small = Model::preset("hdd").unwrap().with_capacity(64 << 20);
+        assert_eq!(small.capacity(), 64 << 20);
+        let full = small.positioning(Nanos(0), (64 << 20) - 1);
+        assert!(full >= 16_000_000, "{full}");
+        let flash = Model::preset("ssd").unwrap().with_capacity(1);
+        assert_eq!(flash.capacity(), u64::MAX);
     }
 
     /// The speeds of the presets stand in the order everybody expects.

@@ -7,13 +7,16 @@
 //! Which one for what:
 //! - [`FileDevice`]: a regular file or block device, direct I/O, optional deadline;
 //! - [`MemoryDevice`]: a growable vector, for tests and for callers without a disk;
+//! - [`Shaped`]: an emulated disk, SSD or network volume over a real file;
 //! - [`Faulty`]: scripted errors, short reads, wrong bytes, delays, hangs;
 //! - [`Metered`]: counters and latency percentiles.
 
 mod aligned;
+mod clock;
 mod deadline;
 mod file;
 mod memory;
+mod shaped;
 
 use std::io;
 use std::sync::Arc;
@@ -21,6 +24,7 @@ use std::sync::Arc;
 pub use aligned::{ALIGNMENT, AlignedBuf, is_aligned};
 pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
+pub use shaped::{DeviceUsage, Shaped, ShapedDisk};
 
 /// One file or block device. Offsets and lengths in bytes.
 ///
