@@ -38,7 +38,10 @@ const _: () = assert!(size_of::<TraceRecord>() == 96);
 
 /// Declares an enum written to a trace under stable names.
 macro_rules! trace_word {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]

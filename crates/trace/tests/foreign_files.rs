@@ -328,7 +328,9 @@ proptest! {
     }
 
     #[test]
-    fn flipped_bits_never_panic(flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8u8), 1..8)) {
+    fn flipped_bits_never_panic(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8u8), 1..8),
+    ) {
         let mut bytes = sample();
         for (at, bit) in flips {
             let at = at.index(bytes.len());
@@ -340,7 +342,10 @@ proptest! {
     }
 
     #[test]
-    fn damaged_directories_never_panic(at in any::<prop::sample::Index>(), junk in prop::collection::vec(any::<u8>(), 1..16)) {
+    fn damaged_directories_never_panic(
+        at in any::<prop::sample::Index>(),
+        junk in prop::collection::vec(any::<u8>(), 1..16),
+    ) {
         let mut bytes = sample();
         let end = bytes.len() - 8;
         let length = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;

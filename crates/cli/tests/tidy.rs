@@ -1,0 +1,533 @@
+//! Style and architecture as a test. Each ratchet names what breaks it, with file and line, and
+//! prints the actual figures; none is ever loosened to let code in.
+
+#[path = "tidy/scanner.rs"]
+mod scanner;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
+
+use scanner::{Function, Source, is_word, word_positions};
+
+const FUNCTION_LINES_MAX: usize = 70;
+const FUNCTION_LINES_P90: usize = 40;
+const FUNCTION_LINES_MEDIAN: usize = 10;
+const FILE_LINES_MAX: usize = 800;
+const LINE_WIDTH_MAX: usize = 100;
+const FILE_BYTES_MAX: u64 = 2 << 20;
+const ASSERTS_PER_1000_LINES: f64 = 20.0;
+
+/// Crates (by directory) and the crates they may depend on. What is not listed is forbidden.
+const EDGES: [(&str, &[&str]); 8] = [
+    ("core", &[]),
+    ("trace", &["core"]),
+    ("sim", &["core", "trace"]),
+    ("engine", &["core", "trace"]),
+    ("mount", &["core", "engine"]),
+    ("sqlite", &["core", "engine"]),
+    ("server", &["core", "engine"]),
+    (
+        "cli",
+        &[
+            "core", "trace", "sim", "engine", "mount", "sqlite", "server",
+        ],
+    ),
+];
+
+/// Edges allowed for tests only.
+const TEST_EDGES: [(&str, &str); 1] = [("engine", "sim")];
+
+/// The root of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("crates/cli")
+        .to_path_buf()
+}
+
+/// Files of the repository, relative to its root: tracked ones and new ones that are not ignored.
+/// Outside a git clone, every file that is not a build product.
+fn files() -> Vec<PathBuf> {
+    let list = Command::new("git")
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(root())
+        .output();
+    let mut files: Vec<PathBuf> = match list {
+        Ok(list) if list.status.success() => String::from_utf8_lossy(&list.stdout)
+            .split_terminator('\0')
+            .map(PathBuf::from)
+            .collect(),
+        _ => walk(Path::new("")).expect("readable tree"),
+    };
+    files.retain(|file| root().join(file).is_file());
+    assert!(!files.is_empty(), "no files found");
+    files
+}
+
+fn walk(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root().join(directory))? {
+        let entry = entry?;
+        let path = directory.join(entry.file_name());
+        let hidden = path == Path::new("target") || path == Path::new(".git");
+        match entry.file_type()? {
+            kind if kind.is_dir() && !hidden => found.extend(walk(&path)?),
+            kind if kind.is_file() => found.push(path),
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn text(file: &Path) -> String {
+    let bytes = fs::read(root().join(file)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn rust_files() -> Vec<PathBuf> {
+    files()
+        .into_iter()
+        .filter(|file| file.extension().is_some_and(|ext| ext == "rs"))
+        .collect()
+}
+
+/// Rust files that are not tests, benches or fuzz targets as a whole.
+fn product_files() -> Vec<(PathBuf, Source)> {
+    let all: Vec<(PathBuf, Source)> = rust_files()
+        .into_iter()
+        .map(|file| (file.clone(), Source::new(&text(&file))))
+        .collect();
+    let mut test_paths = BTreeSet::new();
+    for (file, source) in &all {
+        let base = module_directory(file);
+        for module in source.test_modules() {
+            test_paths.insert(base.join(format!("{module}.rs")));
+            test_paths.insert(base.join(module));
+        }
+    }
+    let is_test = |file: &Path| {
+        let folder = |part: &std::ffi::OsStr| {
+            ["tests", "benches", "fuzz", "examples"]
+                .iter()
+                .any(|name| part == *name)
+        };
+        file.iter().any(folder) || file.ancestors().any(|path| test_paths.contains(path))
+    };
+    all.into_iter().filter(|(file, _)| !is_test(file)).collect()
+}
+
+/// Where the modules declared in `file` lie.
+fn module_directory(file: &Path) -> PathBuf {
+    let directory = file.parent().unwrap_or(Path::new("")).to_path_buf();
+    match file.file_stem().and_then(|stem| stem.to_str()) {
+        Some("lib" | "main" | "mod") | None => directory,
+        Some(stem) => directory.join(stem),
+    }
+}
+
+fn in_crate(file: &Path, name: &str) -> bool {
+    file.starts_with(Path::new("crates").join(name).join("src"))
+}
+
+/// Fails with all violations, grouped as they were found.
+fn report(rule: &str, violations: &[String]) {
+    let count = violations.len();
+    assert!(
+        violations.is_empty(),
+        "{rule}: {count} violation(s)\n{}",
+        violations.join("\n")
+    );
+}
+
+#[test]
+fn crates_depend_only_on_what_the_architecture_allows() {
+    let mut violations = Vec::new();
+    let mut packages = BTreeMap::new();
+    for file in files()
+        .iter()
+        .filter(|file| file.starts_with("crates") && file.ends_with("Cargo.toml"))
+    {
+        let manifest: toml::Table = text(file).parse().expect("a manifest");
+        let name = manifest["package"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_string();
+        let directory = file
+            .iter()
+            .nth(1)
+            .expect("a directory")
+            .to_string_lossy()
+            .into_owned();
+        packages.insert(name, (directory, manifest));
+    }
+    let directories: BTreeMap<&str, &str> = packages
+        .iter()
+        .map(|(name, (directory, _))| (name.as_str(), directory.as_str()))
+        .collect();
+    for (from, manifest) in packages.values() {
+        let Some((_, allowed)) = EDGES.iter().find(|(name, _)| name == from) else {
+            violations.push(format!("crates/{from}: not in the architecture"));
+            continue;
+        };
+        for (table, dependency) in dependencies(manifest) {
+            let Some(&to) = directories.get(dependency.as_str()) else {
+                continue;
+            };
+            let for_tests =
+                table == "dev-dependencies" && TEST_EDGES.contains(&(from.as_str(), to));
+            if !allowed.contains(&to) && !for_tests {
+                violations.push(format!(
+                    "crates/{from}/Cargo.toml: [{table}] {from} -> {to}"
+                ));
+            }
+        }
+    }
+    report("dependency edges", &violations);
+}
+
+/// Tables and package names of all dependencies, those of single targets included.
+fn dependencies(manifest: &toml::Table) -> Vec<(&'static str, String)> {
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let nested = targets
+        .into_iter()
+        .flat_map(|table| table.values())
+        .filter_map(|v| v.as_table());
+    let mut found = Vec::new();
+    for place in std::iter::once(manifest).chain(nested) {
+        for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let listed = place.get(table).and_then(toml::Value::as_table);
+            for (key, value) in listed.into_iter().flatten() {
+                let renamed = value.get("package").and_then(toml::Value::as_str);
+                found.push((table, renamed.unwrap_or(key).to_string()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn functions_are_short() {
+    let mut lengths = Vec::new();
+    let mut violations = Vec::new();
+    for (file, source) in product_files() {
+        for Function {
+            name,
+            line,
+            lines,
+            test,
+        } in source.functions()
+        {
+            if test {
+                continue;
+            }
+            lengths.push(lines);
+            if lines > FUNCTION_LINES_MAX {
+                violations.push(format!(
+                    "{}:{line}: fn {name}: {lines} lines",
+                    file.display()
+                ));
+            }
+        }
+    }
+    lengths.sort_unstable();
+    assert!(!lengths.is_empty(), "no functions found");
+    let (median, p90) = (lengths[lengths.len() / 2], lengths[lengths.len() * 9 / 10]);
+    println!(
+        "{} functions: median {median} lines, p90 {p90}",
+        lengths.len()
+    );
+    if median > FUNCTION_LINES_MEDIAN || p90 > FUNCTION_LINES_P90 {
+        violations.push(format!(
+            "median {median} (at most {FUNCTION_LINES_MEDIAN}), \
+             p90 {p90} (at most {FUNCTION_LINES_P90})"
+        ));
+    }
+    report("function length", &violations);
+}
+
+#[test]
+fn files_are_short() {
+    let mut violations = Vec::new();
+    for (file, source) in product_files() {
+        let lines = source.product_lines().count();
+        if lines > FILE_LINES_MAX {
+            violations.push(format!("{}: {lines} lines without tests", file.display()));
+        }
+    }
+    report("file length", &violations);
+}
+
+#[test]
+fn lines_are_narrow() {
+    let mut violations = Vec::new();
+    for file in rust_files() {
+        for (number, line) in (1..).zip(text(&file).lines()) {
+            let width = line.chars().count();
+            if width > LINE_WIDTH_MAX && !line.contains("https://") {
+                violations.push(format!("{}:{number}: {width} columns", file.display()));
+            }
+        }
+    }
+    report("line width", &violations);
+}
+
+#[test]
+fn file_names_say_what_is_inside() {
+    let vague = ["util", "helper", "manager", "common"];
+    let is_vague = |file: &&PathBuf| {
+        let name = file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .to_lowercase();
+        vague.iter().any(|word| name.contains(word))
+    };
+    let violations: Vec<String> = files()
+        .iter()
+        .filter(is_vague)
+        .map(|file| file.display().to_string())
+        .collect();
+    report("vague file names", &violations);
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let mut violations = Vec::new();
+    // Put together so that this file does not contain them.
+    let notes = [["FIX", "ME"].concat(), ["XX", "X"].concat()];
+    let code = [
+        "todo!",
+        "dbg!",
+        "#[ignore",
+        "allow(dead_code)",
+        "expect(dead_code)",
+    ];
+    for file in rust_files() {
+        let text = text(&file);
+        for (number, line) in (1..).zip(text.lines()) {
+            for word in notes
+                .iter()
+                .filter(|word| word_positions(line, word).next().is_some())
+            {
+                violations.push(format!("{}:{number}: {word}", file.display()));
+            }
+        }
+        for (number, line) in (1..).zip(scanner::blank(&text).lines()) {
+            let whole = |at: usize| !line[..at].chars().next_back().is_some_and(is_word);
+            for word in code
+                .iter()
+                .filter(|word| line.find(*word).is_some_and(whole))
+            {
+                violations.push(format!("{}:{number}: {word}", file.display()));
+            }
+        }
+    }
+    report("unfinished business", &violations);
+}
+
+#[test]
+fn no_request_can_die_of_an_unwrap() {
+    let mut violations = Vec::new();
+    for (file, source) in product_files() {
+        if !["core", "engine", "mount"]
+            .iter()
+            .any(|name| in_crate(&file, name))
+        {
+            continue;
+        }
+        for (number, line) in source.product_lines() {
+            for call in [".unwrap()", ".expect("]
+                .iter()
+                .filter(|call| line.contains(*call))
+            {
+                violations.push(format!("{}:{number}: {call}", file.display()));
+            }
+        }
+    }
+    report("unwrap and expect outside tests", &violations);
+}
+
+#[test]
+fn assertions_are_dense() {
+    let mut violations = Vec::new();
+    for name in ["core", "engine"] {
+        let (mut asserts, mut lines) = (0, 0);
+        for (_, source) in product_files()
+            .iter()
+            .filter(|(file, _)| in_crate(file, name))
+        {
+            for (_, line) in source
+                .product_lines()
+                .filter(|(_, line)| !line.trim().is_empty())
+            {
+                lines += 1;
+                asserts += asserts_in(line);
+            }
+        }
+        let density = 1000.0 * asserts as f64 / f64::max(lines as f64, 1.0);
+        let figures = format!("{name}: {asserts} in {lines} lines of code: {density:.1} per 1,000");
+        println!("{figures}");
+        if density < ASSERTS_PER_1000_LINES {
+            violations.push(figures);
+        }
+    }
+    report(
+        "assertions (at least 20 per 1,000 lines of code)",
+        &violations,
+    );
+}
+
+fn asserts_in(line: &str) -> usize {
+    let names = ["assert", "assert_eq", "assert_ne"];
+    let names = names
+        .iter()
+        .flat_map(|name| [name.to_string(), format!("debug_{name}")]);
+    let calls = |name: String| {
+        word_positions(line, &name)
+            .filter(|at| line[at + name.len()..].starts_with('!'))
+            .count()
+    };
+    names.map(calls).sum()
+}
+
+#[test]
+fn core_is_pure() {
+    let impure = [
+        "fs",
+        "net",
+        "thread",
+        "process",
+        "env",
+        "io",
+        "os",
+        "Instant",
+        "SystemTime",
+        "Mutex",
+        "RwLock",
+        "Condvar",
+        "Once",
+        "OnceLock",
+        "LazyLock",
+        "atomic",
+        "mpsc",
+        "HashMap",
+        "HashSet",
+        "RandomState",
+        "DefaultHasher",
+    ];
+    let mut violations = Vec::new();
+    for (file, source) in product_files() {
+        if !in_crate(&file, "core") {
+            continue;
+        }
+        let mut product = vec![""; source.code.lines().count()];
+        for (number, line) in source.product_lines() {
+            product[number - 1] = line;
+        }
+        let code = product.join("\n");
+        for (at, path) in std_paths(&code) {
+            let line = code[..at].matches('\n').count() + 1;
+            for word in impure
+                .iter()
+                .filter(|word| word_positions(path, word).next().is_some())
+            {
+                violations.push(format!("{}:{line}: std {word}", file.display()));
+            }
+        }
+        for macro_name in ["print!", "println!", "eprint!", "eprintln!"] {
+            for (at, _) in code.match_indices(macro_name) {
+                if !code[..at].chars().next_back().is_some_and(is_word) {
+                    let line = code[..at].matches('\n').count() + 1;
+                    violations.push(format!("{}:{line}: {macro_name}", file.display()));
+                }
+            }
+        }
+    }
+    report(
+        "core has files, sockets, threads, locks, clocks, random sources or output",
+        &violations,
+    );
+}
+
+/// Every path that begins with `std::`, with its brace group when it is a use declaration.
+fn std_paths(code: &str) -> Vec<(usize, &str)> {
+    let path_of = |at: usize| {
+        let rest = &code[at..];
+        let begin = code[..at].trim_end();
+        let is_use = begin.ends_with("use") || begin.ends_with("use ::");
+        let end = if is_use {
+            rest.find(';')
+        } else {
+            rest.find(|c: char| !is_word(c) && c != ':')
+        };
+        (at, &rest[..end.unwrap_or(rest.len())])
+    };
+    word_positions(code, "std").map(path_of).collect()
+}
+
+#[test]
+fn files_are_small_enough_for_a_repository() {
+    let mut violations = Vec::new();
+    for file in files() {
+        let bytes = root().join(&file).metadata().map_or(0, |found| found.len());
+        if bytes > FILE_BYTES_MAX {
+            violations.push(format!("{}: {bytes} bytes", file.display()));
+        }
+    }
+    report("file size", &violations);
+}
+
+#[test]
+fn the_repository_stands_alone() {
+    // Put together so that this file does not contain them.
+    let outside = [["/wo", "rk/"].concat(), ["../sha", "red"].concat()];
+    let mut violations = Vec::new();
+    for file in files() {
+        let document = file
+            .extension()
+            .is_some_and(|ext| ext == "md" || ext == "toml");
+        let temporary = document.then(|| ["/tm", "p/"].concat());
+        for (number, line) in (1..).zip(text(&file).lines()) {
+            for path in outside
+                .iter()
+                .chain(&temporary)
+                .filter(|path| line.contains(*path))
+            {
+                violations.push(format!("{}:{number}: {path}", file.display()));
+            }
+        }
+    }
+    report("paths outside the repository", &violations);
+}
+
+#[test]
+fn paths_of_std_are_found_wherever_they_stand() {
+    let code =
+        "use std::{\n    fs, mem};\nlet a = std::mem::take(b); use std::collections::HashMap;";
+    let paths: Vec<&str> = std_paths(code).into_iter().map(|(_, path)| path).collect();
+    assert_eq!(
+        paths,
+        [
+            "std::{\n    fs, mem}",
+            "std::mem::take",
+            "std::collections::HashMap"
+        ]
+    );
+}
+
+#[test]
+fn assertions_of_all_kinds_are_counted() {
+    assert_eq!(
+        asserts_in("assert!(a); debug_assert_eq!(b, c); my_assert!(d); assert(e)"),
+        2
+    );
+}
