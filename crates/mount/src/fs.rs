@@ -1,0 +1,128 @@
+//! The file system: operations on nodes and handles, without FUSE.
+//!
+//! Names and attributes are the base's own; this layer adds nothing to them and caches
+//! nothing. File contents go through the tier. Operations are grouped by what they work on:
+//! [`names`] (directory entries), [`attr`] (attributes, extended attributes), [`file`]
+//! (contents of files), [`dir`] (listings).
+//!
+//! Every operation may be called from many threads. Locks are held for look-ups only, never
+//! across I/O, except a node's own object slot while that one inode is opened or closed.
+
+mod attr;
+mod dir;
+mod file;
+mod names;
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thermocline::classify::Rules;
+
+use crate::control::{Control, ControlFiles};
+use crate::handle::{Handle, Handles};
+use crate::inode::{Node, Nodes};
+use crate::object::Objects;
+use crate::roles::Roles;
+use crate::sys::{self, Stat};
+use crate::tier::Tier;
+
+pub use attr::{SetAttr, Time};
+pub use dir::Listed;
+pub use file::Opened;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Thread; 0 when the kernel asks on nobody's behalf.
+    pub tid: u32,
+}
+
+/// A node as the kernel is told about it.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// The node's id.
+    pub id: u64,
+    /// Its attributes.
+    pub stat: Stat,
+}
+
+/// A file system over a base directory.
+pub struct Fs {
+    nodes: Nodes,
+    handles: Handles,
+    objects: Objects,
+    control: Option<Control>,
+    roles: Roles,
+    privileged: bool,
+}
+
+impl std::fmt::Debug for Fs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fs").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+    }
+}
+
+impl Fs {
+    /// A file system over `base`, which must be a directory.
+    ///
+    /// # Errors
+    /// Whatever opening the directory gives.
+    pub fn new(
+        base: PathBuf,
+        tier: Arc<dyn Tier>,
+        rules: Rules,
+        control: Option<Arc<dyn ControlFiles>>,
+    ) -> io::Result<Self> {
+        let base = base.canonicalize()?;
+        let nodes = Nodes::new(sys::open_base(&base)?)?;
+        Ok(Self {
+            nodes,
+            handles: Handles::default(),
+            objects: Objects::new(tier, base, rules),
+            control: control.map(Control::new),
+            roles: Roles::start()?,
+            privileged: sys::effective_uid() == 0,
+        })
+    }
+
+    /// How many inodes and how many open files the kernel holds.
+    #[must_use]
+    pub fn held(&self) -> (usize, usize) {
+        (self.nodes.len(), self.handles.len())
+    }
+
+    /// Closes what the kernel left open when the mount went away.
+    pub fn close_all(&self) {
+        for node in self.nodes.all() {
+            self.objects.close(&node);
+        }
+    }
+
+    fn control(&self) -> io::Result<&Control> {
+        self.control.as_ref().ok_or_else(|| sys::errno(libc::ENOENT))
+    }
+
+    /// A node that names can be made or removed in.
+    fn dir(&self, id: u64) -> io::Result<Arc<Node>> {
+        if Control::owns(id) { Err(sys::errno(libc::EPERM)) } else { self.nodes.get(id) }
+    }
+
+    /// The node under a name, counted as one lookup.
+    fn find(&self, parent: &Node, name: &OsStr) -> io::Result<Entry> {
+        let fd = sys::open_node(parent.fd(), name)?;
+        let stat = sys::stat(fd.as_raw_fd())?;
+        let node = self.nodes.lookup(fd, &stat);
+        Ok(Entry { id: node.id(), stat })
+    }
+
+    fn handle(&self, handle: u64) -> io::Result<Arc<Handle>> {
+        self.handles.get(handle)
+    }
+}

@@ -1,0 +1,155 @@
+//! Attributes: `stat`, mode, owner, times, length, extended attributes, file system statistics.
+
+use std::ffi::OsStr;
+use std::io;
+
+use super::{Fs, Stat};
+use crate::control::Control;
+use crate::handle::Handle;
+use crate::inode::{Node, ROOT};
+use crate::sys;
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// The base's own clock.
+    Now,
+    /// Seconds since 1970 and nanoseconds.
+    At(i64, u32),
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length in bytes.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<Time>,
+    /// Modification time.
+    pub mtime: Option<Time>,
+}
+
+impl Fs {
+    /// Attributes of a node.
+    ///
+    /// # Errors
+    /// Whatever the base reports.
+    pub fn getattr(&self, id: u64) -> io::Result<Stat> {
+        if Control::owns(id) {
+            return self.control()?.stat(id);
+        }
+        let mut stat = self.nodes.get(id)?.stat()?;
+        if id != ROOT {
+            stat.st_ino = id;
+        }
+        Ok(stat)
+    }
+
+    /// Changes attributes; returns what they are afterwards.
+    ///
+    /// # Errors
+    /// Whatever the base reports. Attributes before the failed one are changed.
+    pub fn setattr(&self, id: u64, set: &SetAttr) -> io::Result<Stat> {
+        if Control::owns(id) {
+            // A shell's `>` truncates before it writes.
+            let only_size = SetAttr { size: None, mtime: None, atime: None, ..*set };
+            let refused = only_size.mode.or(only_size.uid).or(only_size.gid).is_some();
+            return if refused { Err(sys::errno(libc::EPERM)) } else { self.getattr(id) };
+        }
+        let node = self.nodes.get(id)?;
+        if let Some(size) = set.size {
+            let object = self.objects.acquire(&node)?;
+            let result = self.objects.tier().truncate(object.id, size);
+            self.objects.release(&node);
+            result?;
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            sys::chown(node.fd(), set.uid, set.gid)?;
+        }
+        if let Some(mode) = set.mode {
+            sys::chmod(node.fd(), mode)?;
+        }
+        if set.atime.is_some() || set.mtime.is_some() {
+            sys::set_times(node.fd(), [timespec(set.atime), timespec(set.mtime)])?;
+        }
+        self.getattr(id)
+    }
+
+    /// Statistics of the base's file system.
+    ///
+    /// # Errors
+    /// Whatever the base reports.
+    pub fn statfs(&self) -> io::Result<libc::statvfs64> {
+        sys::statvfs(self.nodes.get(ROOT)?.fd())
+    }
+
+    /// Sets an extended attribute, with the flags of `setxattr`.
+    ///
+    /// # Errors
+    /// Whatever the base reports.
+    pub fn setxattr(&self, id: u64, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
+        sys::setxattr(self.attributed(id)?.fd(), name, value, flags)
+    }
+
+    /// An extended attribute; with `size` 0 its length alone.
+    ///
+    /// # Errors
+    /// `ENODATA` when there is none, `ERANGE` when it is longer than `size`.
+    pub fn getxattr(&self, id: u64, name: &OsStr, size: u32) -> io::Result<(usize, Vec<u8>)> {
+        let node = self.attributed(id)?;
+        let mut value = vec![0; size as usize];
+        let len = sys::getxattr(node.fd(), name, &mut value)?;
+        value.truncate(len);
+        Ok((len, value))
+    }
+
+    /// The names of the extended attributes; with `size` 0 their length alone.
+    ///
+    /// # Errors
+    /// `ERANGE` when they are longer than `size`.
+    pub fn listxattr(&self, id: u64, size: u32) -> io::Result<(usize, Vec<u8>)> {
+        let node = self.attributed(id)?;
+        let mut names = vec![0; size as usize];
+        let len = sys::listxattr(node.fd(), &mut names)?;
+        names.truncate(len);
+        Ok((len, names))
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA` when there is none.
+    pub fn removexattr(&self, id: u64, name: &OsStr) -> io::Result<()> {
+        sys::removexattr(self.attributed(id)?.fd(), name)
+    }
+
+    /// Attributes by handle, for files without a name.
+    ///
+    /// # Errors
+    /// `EBADF` when the handle is not of a file.
+    pub fn getattr_of(&self, handle: u64) -> io::Result<Stat> {
+        match &*self.handle(handle)? {
+            Handle::File(file) => self.getattr(file.node.id()),
+            _ => Err(sys::errno(libc::EBADF)),
+        }
+    }
+
+    fn attributed(&self, id: u64) -> io::Result<std::sync::Arc<Node>> {
+        if Control::owns(id) { Err(sys::errno(libc::EOPNOTSUPP)) } else { self.nodes.get(id) }
+    }
+}
+
+fn timespec(time: Option<Time>) -> libc::timespec {
+    let (tv_sec, tv_nsec) = match time {
+        None => (0, libc::UTIME_OMIT),
+        Some(Time::Now) => (0, libc::UTIME_NOW),
+        Some(Time::At(seconds, nanos)) => (seconds, i64::from(nanos)),
+    };
+    libc::timespec { tv_sec, tv_nsec }
+}

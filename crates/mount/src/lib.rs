@@ -1,0 +1,24 @@
+//! FUSE frontend of Thermocline: the files of a base directory, with the tier in between.
+//!
+//! [`Fs`] has the operations and can be tested without a mount; [`Mount`] serves them to the
+//! kernel. The mount never decides what is cached: it translates requests, adds hints (object,
+//! file kind, request type, role) and gives them to the engine.
+
+mod control;
+mod error;
+mod fs;
+mod fuse;
+mod handle;
+mod inode;
+mod mount;
+mod object;
+mod roles;
+mod sys;
+mod tier;
+
+pub use control::{CONTROL_DIR, ControlFile, ControlFiles};
+pub use error::Error;
+pub use fs::{Caller, Entry, Fs, Listed, Opened, SetAttr, Time};
+pub use inode::ROOT;
+pub use mount::{Mount, MountConfig, MountHandle};
+pub use tier::{PassThrough, Request, Spec, Tier};

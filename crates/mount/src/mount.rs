@@ -1,0 +1,239 @@
+//! Starting and ending a mount.
+//!
+//! States of a mount: *serving* (the kernel sends requests) and *ended* (unmounted by us, by
+//! `umount`, or by `umount -l`, whoever comes first). [`Mount::start`] → serving;
+//! [`MountHandle::unmount`] and anybody's `umount` → ended, after which all session threads
+//! have returned and every file is closed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use thermocline::classify::Rules;
+
+use crate::control::ControlFiles;
+use crate::error::Error;
+use crate::fs::Fs;
+use crate::fuse::Frontend;
+use crate::sys;
+use crate::tier::Tier;
+
+/// What to mount where, and how.
+pub struct MountConfig {
+    /// The directory with the files.
+    pub base: PathBuf,
+    /// Where they appear.
+    pub mountpoint: PathBuf,
+    /// Kinds of files, and which are cached.
+    pub rules: Rules,
+    /// The content of `.thermocline/`; `None` for a mount without it.
+    pub control: Option<Arc<dyn ControlFiles>>,
+    /// Threads that serve requests: the most base reads in flight at once.
+    pub threads: usize,
+    /// Whether other users than the mounter may use the mount. Databases run as their own
+    /// user, so this is wanted whenever the mounter is root; others need `user_allow_other`
+    /// in `/etc/fuse.conf`.
+    pub allow_other: bool,
+}
+
+impl MountConfig {
+    /// `base` on `mountpoint` with built-in rules and defaults.
+    #[must_use]
+    pub fn new(base: impl Into<PathBuf>, mountpoint: impl Into<PathBuf>) -> Self {
+        Self {
+            base: base.into(),
+            mountpoint: mountpoint.into(),
+            rules: Rules::default(),
+            control: None,
+            threads: 16,
+            allow_other: sys::effective_uid() == 0,
+        }
+    }
+}
+
+/// Mounts.
+#[derive(Debug)]
+pub struct Mount;
+
+impl Mount {
+    /// Mounts and serves. Returns when the kernel has accepted the mount.
+    ///
+    /// # Errors
+    /// Every [`Error`] but those of ending.
+    pub fn start(config: MountConfig, tier: Arc<dyn Tier>) -> Result<MountHandle, Error> {
+        let base = check_base(&config.base)?;
+        let mountpoint = check_mountpoint(&config.mountpoint)?;
+        check_apart(&base, &mountpoint)?;
+        check_device()?;
+        let base_error = |error| Error::Base(base.clone(), error);
+        sys::raise_open_files().map_err(base_error)?;
+        let fs = Fs::new(base.clone(), tier, config.rules, config.control);
+        let fs = Arc::new(fs.map_err(base_error)?);
+        let options = options(&base, config.threads.max(1), config.allow_other);
+        let session = Session::new(Frontend::new(Arc::clone(&fs)), &mountpoint, &options)
+            .map_err(|error| Error::Mount(mountpoint.clone(), error))?;
+        let serving = std::thread::Builder::new()
+            .name("mount".into())
+            .spawn(move || session.run())
+            .map_err(|error| Error::Serve(mountpoint.clone(), error))?;
+        Ok(MountHandle { mountpoint, fs, serving: Some(serving) })
+    }
+}
+
+/// A mount that serves until it is unmounted. Dropping it unmounts if nothing is open there;
+/// a mount in use goes on.
+#[derive(Debug)]
+pub struct MountHandle {
+    mountpoint: PathBuf,
+    fs: Arc<Fs>,
+    serving: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl MountHandle {
+    /// Where it is mounted, canonical.
+    #[must_use]
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// The file system behind it.
+    #[must_use]
+    pub fn fs(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
+    /// Unmounts and waits for the end.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while files are open; the mount goes on. The handle comes back with it.
+    pub fn unmount(mut self) -> Result<(), (Self, Error)> {
+        match sys::umount(&self.mountpoint) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                let busy = Error::Busy(self.mountpoint.clone());
+                return Err((self, busy));
+            }
+            // EINVAL: somebody else unmounted it first.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(error) => {
+                let error = Error::Unmount(self.mountpoint.clone(), error);
+                return Err((self, error));
+            }
+        }
+        self.join().map_err(|error| (self, error))
+    }
+
+    /// Waits until somebody unmounts.
+    ///
+    /// # Errors
+    /// [`Error::Serve`] when the session broke.
+    pub fn wait(mut self) -> Result<(), Error> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), Error> {
+        let Some(serving) = self.serving.take() else { return Ok(()) };
+        let result = serving.join();
+        self.fs.close_all();
+        let result = result.unwrap_or_else(|_| Err(io::Error::other("a handler panicked")));
+        result.map_err(|error| Error::Serve(self.mountpoint.clone(), error))
+    }
+}
+
+impl Drop for MountHandle {
+    fn drop(&mut self) {
+        if self.serving.is_some() && sys::umount(&self.mountpoint).is_ok() {
+            // Nobody is left to tell of an error at the very end.
+            let _ = self.join();
+        }
+    }
+}
+
+fn options(base: &Path, threads: usize, allow_other: bool) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(base.to_string_lossy().into_owned()),
+        MountOption::CUSTOM("subtype=thermocline".into()),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+    ];
+    config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(threads);
+    config
+}
+
+fn check_base(base: &Path) -> Result<PathBuf, Error> {
+    let path = base.canonicalize().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::BaseMissing(base.into()),
+        _ => Error::Base(base.into(), error),
+    })?;
+    if !path.is_dir() {
+        return Err(Error::BaseNotDirectory(path));
+    }
+    let read_only = sys::open_base(&path)
+        .and_then(|fd| sys::statvfs(std::os::fd::AsRawFd::as_raw_fd(&fd)))
+        .map_err(|error| Error::Base(path.clone(), error))?
+        .f_flag
+        & libc::ST_RDONLY
+        != 0;
+    if read_only { Err(Error::BaseReadOnly(path)) } else { Ok(path) }
+}
+
+fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf, Error> {
+    let refused = |error: io::Error| match error.raw_os_error() {
+        Some(libc::ENOENT) => Error::MountpointMissing(mountpoint.into()),
+        Some(libc::ENOTCONN) => Error::StaleMount(mountpoint.into()),
+        _ => Error::Mountpoint(mountpoint.into(), error),
+    };
+    // A dead mount answers no stat, so the parent is resolved and the name added back.
+    fs::symlink_metadata(mountpoint).map_err(refused)?;
+    let path = mountpoint.canonicalize().map_err(refused)?;
+    if !path.is_dir() {
+        return Err(Error::MountpointNotDirectory(path));
+    }
+    if is_mounted(&path) {
+        return Err(Error::AlreadyMounted(path));
+    }
+    let mut entries = fs::read_dir(&path).map_err(refused)?;
+    if entries.next().is_some() { Err(Error::MountpointNotEmpty(path)) } else { Ok(path) }
+}
+
+fn check_apart(base: &Path, mountpoint: &Path) -> Result<(), Error> {
+    let (base, mountpoint) = (base.to_path_buf(), mountpoint.to_path_buf());
+    if mountpoint.starts_with(&base) {
+        Err(Error::MountpointInsideBase { mountpoint, base })
+    } else if base.starts_with(&mountpoint) {
+        Err(Error::BaseInsideMountpoint { mountpoint, base })
+    } else {
+        Ok(())
+    }
+}
+
+fn check_device() -> Result<(), Error> {
+    let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    match opened.map_err(|error| (error.raw_os_error(), error)) {
+        Ok(_) => Ok(()),
+        Err((Some(libc::ENOENT | libc::ENODEV | libc::ENXIO), _)) => Err(Error::NoFuseDevice),
+        Err((_, error)) => Err(Error::FusePermission(error)),
+    }
+}
+
+/// Whether one of our mounts is on this very directory.
+fn is_mounted(path: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().any(|line| {
+        let mut fields = line.split(' ');
+        let on = fields.nth(4).map(unescape);
+        let kind = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').next());
+        kind == Some("fuse.thermocline") && on.as_deref() == path.to_str()
+    })
+}
+
+/// Undoes the octal escapes of the kernel's mount table.
+fn unescape(text: &str) -> String {
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    escapes.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}

@@ -1,0 +1,223 @@
+//! Open files as objects of the tier.
+//!
+//! States of a slot (one per node): *closed* (no handle has the inode open) and *open* (one
+//! object, shared by `users` handles and operations in progress).
+//! Transitions: [`Objects::acquire`] closed → open and open → open; [`Objects::release`]
+//! open → open, and open → closed when the last user goes.
+//!
+//! Invariants
+//! 1. `users` > 0 exactly while the slot holds an object.
+//! 2. Handles of one inode share one base descriptor, opened for writing whenever the base
+//!    allows it: permission was checked by the kernel when the handle was opened.
+//! 3. An inode without a name left is trimmed when its last user goes, not when the name goes:
+//!    databases unlink temporary files first and use them afterwards.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thermocline::classify::path::object_group;
+use thermocline::classify::{Access, FileClass, Rules, Streams};
+use thermocline_core::hint::{HintSet, RequestType, Role, hint_type};
+use thermocline_core::page::ObjectId;
+
+use crate::inode::Node;
+use crate::sys;
+use crate::tier::{Spec, Tier};
+
+/// One inode that is open.
+pub(crate) struct OpenObject {
+    /// The id the engine knows the inode by.
+    pub(crate) id: ObjectId,
+    /// The base file; for what the engine has no word for (seek, allocate).
+    pub(crate) file: Arc<File>,
+    /// What the rules said when it was opened.
+    pub(crate) class: FileClass,
+    /// Whether programs share memory through this file.
+    pub(crate) mapped: bool,
+    /// Why the base file could only be opened for reading.
+    pub(crate) write_error: Option<i32>,
+    hints: HintSet,
+    streams: Mutex<Streams>,
+}
+
+impl std::fmt::Debug for OpenObject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenObject").field("id", &self.id).field("class", &self.class).finish()
+    }
+}
+
+impl OpenObject {
+    /// Hints of a read by `role`.
+    pub(crate) fn read_hints(&self, role: Role, offset: u64, len: u64) -> HintSet {
+        let access = lock(&self.streams).note(offset, len);
+        let request = match access {
+            Access::Sequential => RequestType::SequentialRead,
+            Access::Random => RequestType::Read,
+        };
+        self.with(request, role)
+    }
+
+    /// Hints of a write by `role`.
+    pub(crate) fn write_hints(&self, role: Role) -> HintSet {
+        let request = match role {
+            Role::Checkpointer | Role::Recovery => RequestType::RecoveryWrite,
+            Role::BackgroundWriter => RequestType::ReplacementWrite,
+            Role::Backend | Role::ParallelWorker | Role::Maintenance | Role::Autovacuum => {
+                RequestType::SynchronousWrite
+            }
+            _ => RequestType::Write,
+        };
+        self.with(request, role)
+    }
+
+    fn with(&self, request: RequestType, role: Role) -> HintSet {
+        let hints = self.hints.with(hint_type::REQUEST, request.value());
+        hints.with(hint_type::ROLE, role.value())
+    }
+}
+
+/// The object of one node.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectSlot {
+    open: Option<Arc<OpenObject>>,
+    users: u32,
+}
+
+impl ObjectSlot {
+    fn check(&self) {
+        debug_assert_eq!(self.open.is_some(), self.users > 0);
+    }
+}
+
+/// Opens inodes as objects, and closes them.
+pub(crate) struct Objects {
+    tier: Arc<dyn Tier>,
+    base: PathBuf,
+    rules: Rules,
+    /// Names of relations, numbered from 1 in order of first use: the object hint.
+    groups: Mutex<HashMap<String, u32>>,
+}
+
+impl Objects {
+    /// `base` is the base directory's canonical path.
+    pub(crate) fn new(tier: Arc<dyn Tier>, base: PathBuf, rules: Rules) -> Self {
+        Self { tier, base, rules, groups: Mutex::default() }
+    }
+
+    /// The tier behind all objects.
+    pub(crate) fn tier(&self) -> &dyn Tier {
+        &*self.tier
+    }
+
+    /// One use of the node's object more, opening it if it is closed.
+    pub(crate) fn acquire(&self, node: &Node) -> io::Result<Arc<OpenObject>> {
+        let mut slot = lock(&node.object);
+        slot.check();
+        let object = match &slot.open {
+            Some(object) => Arc::clone(object),
+            None => Arc::new(self.open(node)?),
+        };
+        slot.open = Some(Arc::clone(&object));
+        slot.users += 1;
+        Ok(object)
+    }
+
+    /// One use less; the last one closes the object and trims it if the inode has no name.
+    pub(crate) fn release(&self, node: &Node) {
+        let mut slot = lock(&node.object);
+        slot.check();
+        assert!(slot.users > 0, "node {} is released more often than opened", node.id());
+        slot.users -= 1;
+        if slot.users > 0 {
+            return;
+        }
+        let Some(object) = slot.open.take() else { return };
+        if sys::stat(object.file.as_raw_fd()).is_ok_and(|stat| stat.st_nlink == 0) {
+            self.tier.trim(object.id);
+        }
+        self.tier.close_object(object.id);
+    }
+
+    /// Closes the node's object whatever users it has; for the end of the mount.
+    pub(crate) fn close(&self, node: &Node) {
+        let users = lock(&node.object).users;
+        for _ in 0..users {
+            self.release(node);
+        }
+    }
+
+    /// Tells the tier the node's present name, if the node is open.
+    pub(crate) fn renamed(&self, node: &Node) {
+        let Some(id) = lock(&node.object).open.as_ref().map(|object| object.id) else { return };
+        if let Ok(name) = self.name(node) {
+            self.tier.rename(id, name);
+        }
+    }
+
+    /// The node's path relative to the base.
+    fn name(&self, node: &Node) -> io::Result<String> {
+        let path = sys::path(node.fd())?;
+        let relative = path.strip_prefix(&self.base).unwrap_or(Path::new(""));
+        Ok(relative.to_string_lossy().into_owned())
+    }
+
+    fn open(&self, node: &Node) -> io::Result<OpenObject> {
+        let (file, write_error) = open_file(node)?;
+        let name = self.name(node)?;
+        let class = self.rules.class(&name, || head(&file));
+        let stat = sys::stat(file.as_raw_fd())?;
+        let generation = sys::generation(file.as_raw_fd());
+        let file = Arc::new(file);
+        let hints = HintSet::UNKNOWN
+            .with(hint_type::OBJECT, self.group(object_group(&name, class.dialect)))
+            .with(hint_type::FILE_KIND, class.kind.value());
+        let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
+        let identity = (stat.st_dev, stat.st_ino, generation);
+        let spec = Spec { name, identity, file: Arc::clone(&file), class };
+        let id = self.tier.open_object(spec)?;
+        let streams = Mutex::default();
+        Ok(OpenObject { id, file, class, mapped, write_error, hints, streams })
+    }
+
+    fn group(&self, name: &str) -> u32 {
+        let mut groups = lock(&self.groups);
+        if let Some(number) = groups.get(name) {
+            return *number;
+        }
+        let number = groups.len() as u32 + 1;
+        groups.insert(name.to_owned(), number);
+        number
+    }
+}
+
+/// The base file of a node, for writing if the base lets us.
+fn open_file(node: &Node) -> io::Result<(File, Option<i32>)> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    match sys::reopen(node.fd(), libc::O_RDWR | flags) {
+        Ok(fd) => Ok((File::from(fd), None)),
+        Err(error) => match error.raw_os_error() {
+            Some(code @ (libc::EROFS | libc::ETXTBSY | libc::EPERM | libc::EACCES)) => {
+                let fd = sys::reopen(node.fd(), libc::O_RDONLY | flags)?;
+                Ok((File::from(fd), Some(code)))
+            }
+            _ => Err(error),
+        },
+    }
+}
+
+/// The first bytes of a file, for classifiers that know a format by its header.
+fn head(file: &File) -> Vec<u8> {
+    let mut head = vec![0; 100];
+    let len = file.read_at(&mut head, 0).unwrap_or(0);
+    head.truncate(len);
+    head
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

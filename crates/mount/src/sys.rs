@@ -1,0 +1,337 @@
+//! The system calls a file system over a directory needs, each relative to a descriptor.
+//!
+//! Nothing here takes a path with a slash in it except through `/proc/self/fd`, so no name
+//! can leave the base directory. Every function maps -1 to the thread's `errno`.
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// What `stat` tells.
+pub(crate) type Stat = libc::stat64;
+
+const EMPTY: &CStr = c"";
+
+/// An error with this `errno`.
+pub(crate) fn errno(code: i32) -> io::Error {
+    debug_assert!(code > 0);
+    io::Error::from_raw_os_error(code)
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn check_fd(result: libc::c_int) -> io::Result<OwnedFd> {
+    check(result)?;
+    // SAFETY: the call succeeded, so the descriptor is open and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+fn check_size(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// A name as the kernel wants it. A name is one component: a slash in it is refused.
+fn name_of(name: &OsStr) -> io::Result<CString> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty() || bytes.contains(&b'/') || bytes == b"." || bytes == b".." {
+        return Err(errno(libc::EINVAL));
+    }
+    if bytes.len() > 255 {
+        return Err(errno(libc::ENAMETOOLONG));
+    }
+    CString::new(bytes).map_err(|_| errno(libc::EINVAL))
+}
+
+fn text_of(text: &OsStr) -> io::Result<CString> {
+    CString::new(text.as_bytes()).map_err(|_| errno(libc::EINVAL))
+}
+
+/// `/proc/self/fd/N`: the way to reopen an `O_PATH` descriptor.
+fn proc_path(fd: RawFd) -> CString {
+    debug_assert!(fd >= 0);
+    let mut text = format!("/proc/self/fd/{fd}").into_bytes();
+    text.push(0);
+    CString::from_vec_with_nul(text).unwrap_or_default()
+}
+
+/// An `O_PATH` descriptor of a whole path; only for the base directory itself.
+pub(crate) fn open_base(path: &Path) -> io::Result<OwnedFd> {
+    let path = text_of(path.as_os_str())?;
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: `path` is NUL-terminated and lives through the call.
+    check_fd(unsafe { libc::open(path.as_ptr(), flags) })
+}
+
+/// An `O_PATH` descriptor of `name` itself, a symbolic link included.
+pub(crate) fn open_node(parent: RawFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let name = name_of(name)?;
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: `name` is NUL-terminated and lives through the call.
+    check_fd(unsafe { libc::openat(parent, name.as_ptr(), flags) })
+}
+
+/// Creates (or, without `O_EXCL` in `flags`, opens) the regular file `name`.
+pub(crate) fn create(parent: RawFd, name: &OsStr, flags: i32, mode: u32) -> io::Result<OwnedFd> {
+    let name = name_of(name)?;
+    let flags = (flags & libc::O_EXCL) | libc::O_CREAT | libc::O_RDWR;
+    let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: `name` is NUL-terminated and lives through the call.
+    check_fd(unsafe { libc::openat(parent, name.as_ptr(), flags, mode) })
+}
+
+/// Opens the inode behind an `O_PATH` descriptor for I/O.
+pub(crate) fn reopen(fd: RawFd, flags: i32) -> io::Result<OwnedFd> {
+    let path = proc_path(fd);
+    // SAFETY: `path` is NUL-terminated and lives through the call.
+    check_fd(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
+}
+
+/// `fstat`, also of `O_PATH` descriptors.
+pub(crate) fn stat(fd: RawFd) -> io::Result<Stat> {
+    let mut stat = MaybeUninit::<Stat>::uninit();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the buffer is a `stat64`, and is initialised when the call succeeds.
+    unsafe {
+        check(libc::fstatat64(fd, EMPTY.as_ptr(), stat.as_mut_ptr(), flags))?;
+        Ok(stat.assume_init())
+    }
+}
+
+/// The inode's generation: what tells a reused inode number from the first use of it.
+///
+/// File systems without the generation ioctl are asked for the birth time instead; 0 when
+/// neither is there.
+pub(crate) fn generation(fd: RawFd) -> u64 {
+    const FS_IOC_GETVERSION: libc::c_ulong = 0x8008_7601;
+    let mut version: libc::c_long = 0;
+    // SAFETY: the ioctl writes at most one long to `version`.
+    let result = unsafe { libc::ioctl(fd, FS_IOC_GETVERSION as _, &raw mut version) };
+    if result == 0 { u64::from(version as u32) } else { birth(fd).unwrap_or(0) }
+}
+
+fn birth(fd: RawFd) -> Option<u64> {
+    let mut buf = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the buffer is a zeroed `statx`, for which all zero is a valid value.
+    let buf = unsafe {
+        let flags = libc::AT_EMPTY_PATH;
+        let result =
+            libc::statx(fd, EMPTY.as_ptr(), flags, libc::STATX_BTIME, buf.as_mut_ptr());
+        check(result).ok()?;
+        buf.assume_init()
+    };
+    let time = buf.stx_btime;
+    (buf.stx_mask & libc::STATX_BTIME != 0)
+        .then(|| (time.tv_sec as u64).wrapping_mul(1_000_000_000) + u64::from(time.tv_nsec))
+}
+
+/// Where the descriptor's name is now, and whether that name has been removed.
+pub(crate) fn path(fd: RawFd) -> io::Result<PathBuf> {
+    let link = readlink_at(libc::AT_FDCWD, &proc_path(fd))?;
+    Ok(PathBuf::from(link))
+}
+
+/// The target of the symbolic link behind an `O_PATH` descriptor.
+pub(crate) fn readlink(fd: RawFd) -> io::Result<OsString> {
+    readlink_at(fd, EMPTY)
+}
+
+fn readlink_at(fd: RawFd, path: &CStr) -> io::Result<OsString> {
+    let mut buf = vec![0_u8; libc::PATH_MAX as usize];
+    // SAFETY: `buf` has the length given, `path` is NUL-terminated.
+    let len = check_size(unsafe {
+        libc::readlinkat(fd, path.as_ptr(), buf.as_mut_ptr().cast(), buf.len())
+    })?;
+    buf.truncate(len);
+    Ok(OsString::from_vec(buf))
+}
+
+/// `mknodat`.
+pub(crate) fn mknod(parent: RawFd, name: &OsStr, mode: u32, rdev: u64) -> io::Result<()> {
+    let name = name_of(name)?;
+    // SAFETY: `name` is NUL-terminated and lives through the call.
+    check(unsafe { libc::mknodat(parent, name.as_ptr(), mode, rdev) })
+}
+
+/// `mkdirat`.
+pub(crate) fn mkdir(parent: RawFd, name: &OsStr, mode: u32) -> io::Result<()> {
+    let name = name_of(name)?;
+    // SAFETY: `name` is NUL-terminated and lives through the call.
+    check(unsafe { libc::mkdirat(parent, name.as_ptr(), mode) })
+}
+
+/// `symlinkat`.
+pub(crate) fn symlink(target: &OsStr, parent: RawFd, name: &OsStr) -> io::Result<()> {
+    let (target, name) = (text_of(target)?, name_of(name)?);
+    // SAFETY: both strings are NUL-terminated and live through the call.
+    check(unsafe { libc::symlinkat(target.as_ptr(), parent, name.as_ptr()) })
+}
+
+/// `unlinkat`: of a directory when `directory`.
+pub(crate) fn unlink(parent: RawFd, name: &OsStr, directory: bool) -> io::Result<()> {
+    let name = name_of(name)?;
+    let flags = if directory { libc::AT_REMOVEDIR } else { 0 };
+    // SAFETY: `name` is NUL-terminated and lives through the call.
+    check(unsafe { libc::unlinkat(parent, name.as_ptr(), flags) })
+}
+
+/// `renameat2`.
+pub(crate) fn rename(
+    from: (RawFd, &OsStr),
+    to: (RawFd, &OsStr),
+    flags: u32,
+) -> io::Result<()> {
+    let (name, new_name) = (name_of(from.1)?, name_of(to.1)?);
+    // SAFETY: both names are NUL-terminated and live through the call.
+    check(unsafe { libc::renameat2(from.0, name.as_ptr(), to.0, new_name.as_ptr(), flags) })
+}
+
+/// Another name for the inode behind an `O_PATH` descriptor.
+pub(crate) fn link(fd: RawFd, parent: RawFd, name: &OsStr) -> io::Result<()> {
+    let name = name_of(name)?;
+    // SAFETY: `name` is NUL-terminated and lives through the call.
+    let direct = check(unsafe {
+        libc::linkat(fd, EMPTY.as_ptr(), parent, name.as_ptr(), libc::AT_EMPTY_PATH)
+    });
+    match direct {
+        // Without CAP_DAC_READ_SEARCH the empty path is refused as if it did not exist.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+            let path = proc_path(fd);
+            let flags = libc::AT_SYMLINK_FOLLOW;
+            // SAFETY: both strings are NUL-terminated and live through the call.
+            check(unsafe {
+                libc::linkat(libc::AT_FDCWD, path.as_ptr(), parent, name.as_ptr(), flags)
+            })
+        }
+        other => other,
+    }
+}
+
+/// `fchmod`, also of `O_PATH` descriptors. Mode bits only.
+pub(crate) fn chmod(fd: RawFd, mode: u32) -> io::Result<()> {
+    let path = proc_path(fd);
+    // SAFETY: `path` is NUL-terminated and lives through the call.
+    check(unsafe { libc::fchmodat(libc::AT_FDCWD, path.as_ptr(), mode & 0o7777, 0) })
+}
+
+/// `fchown`, also of symbolic links. `None` leaves an id as it is.
+pub(crate) fn chown(fd: RawFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
+    let (uid, gid) = (uid.unwrap_or(u32::MAX), gid.unwrap_or(u32::MAX));
+    // SAFETY: the empty path is a static NUL-terminated string.
+    check(unsafe { libc::fchownat(fd, EMPTY.as_ptr(), uid, gid, flags) })
+}
+
+/// `utimensat`, also of symbolic links: access and modification time.
+pub(crate) fn set_times(fd: RawFd, times: [libc::timespec; 2]) -> io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH;
+    // SAFETY: `times` has the two elements the call reads.
+    check(unsafe { libc::utimensat(fd, EMPTY.as_ptr(), times.as_ptr(), flags) })
+}
+
+/// `fstatvfs`, also of `O_PATH` descriptors.
+pub(crate) fn statvfs(fd: RawFd) -> io::Result<libc::statvfs64> {
+    let mut buf = MaybeUninit::<libc::statvfs64>::uninit();
+    // SAFETY: the buffer is a `statvfs64`, and is initialised when the call succeeds.
+    unsafe {
+        check(libc::fstatvfs64(fd, buf.as_mut_ptr()))?;
+        Ok(buf.assume_init())
+    }
+}
+
+/// `fallocate`.
+pub(crate) fn fallocate(file: &File, mode: i32, offset: i64, len: i64) -> io::Result<()> {
+    // SAFETY: the descriptor is open while `file` lives.
+    check(unsafe { libc::fallocate64(file.as_raw_fd(), mode, offset, len) })
+}
+
+/// `lseek`.
+pub(crate) fn lseek(fd: RawFd, offset: i64, whence: i32) -> io::Result<i64> {
+    // SAFETY: no memory is passed.
+    let result = unsafe { libc::lseek64(fd, offset, whence) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// `fsync`, or `fdatasync` when `data_only`.
+pub(crate) fn sync(fd: RawFd, data_only: bool) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    check(unsafe { if data_only { libc::fdatasync(fd) } else { libc::fsync(fd) } })
+}
+
+/// The next directory entries in the kernel's own layout; 0 bytes at the end.
+pub(crate) fn getdents(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `buf` has the length given.
+    let result =
+        unsafe { libc::syscall(libc::SYS_getdents64, fd, buf.as_mut_ptr(), buf.len()) };
+    check_size(result as libc::ssize_t)
+}
+
+/// `setxattr` on the inode behind an `O_PATH` descriptor.
+pub(crate) fn setxattr(fd: RawFd, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
+    let (path, name) = (proc_path(fd), text_of(name)?);
+    // SAFETY: the strings are NUL-terminated and `value` has the length given.
+    check(unsafe {
+        let data = value.as_ptr().cast();
+        libc::setxattr(path.as_ptr(), name.as_ptr(), data, value.len(), flags)
+    })
+}
+
+/// `getxattr`; with an empty `buf` the size that would be needed.
+pub(crate) fn getxattr(fd: RawFd, name: &OsStr, buf: &mut [u8]) -> io::Result<usize> {
+    let (path, name) = (proc_path(fd), text_of(name)?);
+    // SAFETY: the strings are NUL-terminated and `buf` has the length given.
+    check_size(unsafe {
+        libc::getxattr(path.as_ptr(), name.as_ptr(), buf.as_mut_ptr().cast(), buf.len())
+    })
+}
+
+/// `listxattr`; with an empty `buf` the size that would be needed.
+pub(crate) fn listxattr(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
+    let path = proc_path(fd);
+    // SAFETY: the path is NUL-terminated and `buf` has the length given.
+    check_size(unsafe { libc::listxattr(path.as_ptr(), buf.as_mut_ptr().cast(), buf.len()) })
+}
+
+/// `removexattr`.
+pub(crate) fn removexattr(fd: RawFd, name: &OsStr) -> io::Result<()> {
+    let (path, name) = (proc_path(fd), text_of(name)?);
+    // SAFETY: both strings are NUL-terminated and live through the call.
+    check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) })
+}
+
+/// The user the process acts as.
+pub(crate) fn effective_uid() -> u32 {
+    // SAFETY: the call always succeeds.
+    unsafe { libc::geteuid() }
+}
+
+/// `umount2` without flags: refuses while files are open.
+pub(crate) fn umount(mountpoint: &Path) -> io::Result<()> {
+    let path = text_of(mountpoint.as_os_str())?;
+    // SAFETY: `path` is NUL-terminated and lives through the call.
+    check(unsafe { libc::umount2(path.as_ptr(), 0) })
+}
+
+/// Raises the limit on open files as far as the system lets this process; returns the limit.
+pub(crate) fn raise_open_files() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid `rlimit` in all three calls.
+    unsafe { check(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit))? };
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open")
+        .ok()
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .unwrap_or(limit.rlim_max);
+    for max in [most.max(limit.rlim_max), limit.rlim_max] {
+        let wanted = libc::rlimit { rlim_cur: max, rlim_max: max };
+        // SAFETY: as above.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } == 0 {
+            return Ok(max);
+        }
+    }
+    Ok(limit.rlim_cur)
+}
