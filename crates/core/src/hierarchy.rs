@@ -262,6 +262,13 @@ impl Hierarchy {
         }
     }
 
+    /// Whether a read of `page` would go to base now.
+    #[must_use]
+    pub fn is_absent(&self, page: PageId) -> bool {
+        let on_flash = !self.health.is_off() && self.slots.find(page).is_some();
+        !on_flash && self.pool.find(page).is_none() && !self.inflight.is_busy(page)
+    }
+
     /// The flash read of `page` from `slot` did not give its bytes: the copy is given up and the
     /// caller goes on as if [`ReadStart::Base`] had been the answer.
     pub fn slot_failed(&mut self, slot: SlotId, fault: Fault, out: &mut Vec<Action>) {

@@ -19,6 +19,7 @@ pub mod page;
 pub mod policy;
 pub mod pool;
 pub mod tier;
+pub mod writers;
 
 pub use cost::Costs;
 pub use counters::{Counters, Source};

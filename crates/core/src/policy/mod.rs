@@ -19,7 +19,7 @@ mod tac;
 pub use clock::Clock;
 pub use fifo::Fifo;
 pub use lru::Lru;
-pub use tac::{Tac, TacConfig};
+pub use tac::{Labels as TacLabels, Tac, TacConfig};
 
 use crate::cost::Costs;
 use crate::hint::HintSet;

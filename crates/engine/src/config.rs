@@ -1,0 +1,277 @@
+//! Settings of the engine, with their defaults. `thermocline.example.toml` documents each.
+
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use thermocline_core::Costs;
+use thermocline_core::policy::{PolicyOptions, TacConfig, TacLabels};
+
+/// All settings of an engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineConfig {
+    /// Bytes per page: a power of two from 512 to 1 MiB.
+    pub page_size: u32,
+    /// Tier policy.
+    pub policy: String,
+    /// Bytes of the DRAM pool; 0 for none.
+    pub pool_bytes: u64,
+    /// Pages the write buffer holds at most.
+    pub write_buffer_pages: u32,
+    /// Background writers at most; how many work follows the measured write speed.
+    pub writers_max: u32,
+    /// Whether LRU, FIFO and CLOCK admit a page when it is written.
+    pub admit_on_write: bool,
+    /// Parameters of TAC.
+    pub tac: TacSettings,
+    /// Device costs.
+    pub costs: CostSettings,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            page_size: 8192,
+            policy: "tac".into(),
+            pool_bytes: 0,
+            write_buffer_pages: 256,
+            writers_max: 4,
+            admit_on_write: true,
+            tac: TacSettings::default(),
+            costs: CostSettings::default(),
+        }
+    }
+}
+
+/// Parameters of TAC; see [`TacConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TacSettings {
+    /// Pages per region, 8 to 64.
+    pub region_pages: u32,
+    /// Requests per labelling window.
+    pub window: u32,
+    /// A region seen more often than this in a window is read sequentially.
+    pub sequential_above: u32,
+    /// Factor applied to temperatures when they age, above 0 and at most 1.
+    pub ageing_factor: f32,
+    /// Requests between two agings; 0 chooses by the size of the tier.
+    pub ageing_requests: u64,
+    /// How much warmer than the coldest page a newcomer must be.
+    pub margin: f32,
+    /// Times the heap's top is refreshed before it counts as the coldest.
+    pub refreshes: u32,
+    /// `hint` believes a request's own label, `window` never does.
+    pub labels: LabelSource,
+}
+
+/// Where TAC's labels come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LabelSource {
+    /// From the hint where there is one.
+    Hint,
+    /// From the window of requests only.
+    Window,
+}
+
+impl Default for TacSettings {
+    fn default() -> Self {
+        let core = TacConfig::default();
+        Self {
+            region_pages: core.region_pages,
+            window: core.window,
+            sequential_above: core.sequential_above,
+            ageing_factor: core.ageing_factor,
+            ageing_requests: core.ageing_requests,
+            margin: core.margin,
+            refreshes: core.refreshes,
+            labels: LabelSource::Hint,
+        }
+    }
+}
+
+impl TacSettings {
+    fn to_core(self) -> TacConfig {
+        TacConfig {
+            region_pages: self.region_pages,
+            window: self.window,
+            sequential_above: self.sequential_above,
+            ageing_factor: self.ageing_factor,
+            ageing_requests: self.ageing_requests,
+            margin: self.margin,
+            refreshes: self.refreshes,
+            labels: match self.labels {
+                LabelSource::Hint => TacLabels::Hint,
+                LabelSource::Window => TacLabels::Window,
+            },
+        }
+    }
+}
+
+/// Device costs in microseconds per page; see [`Costs`]. `thermocline calibrate` measures them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CostSettings {
+    /// R_D.
+    pub base_random_read_us: f64,
+    /// S_D.
+    pub base_sequential_read_us: f64,
+    /// W_D.
+    pub base_random_write_us: f64,
+    /// R_S.
+    pub flash_read_us: f64,
+    /// W_S.
+    pub flash_write_us: f64,
+}
+
+impl Default for CostSettings {
+    fn default() -> Self {
+        let core = Costs::default();
+        Self {
+            base_random_read_us: core.base_random_read / 1000.0,
+            base_sequential_read_us: core.base_sequential_read / 1000.0,
+            base_random_write_us: core.base_random_write / 1000.0,
+            flash_read_us: core.flash_read / 1000.0,
+            flash_write_us: core.flash_write / 1000.0,
+        }
+    }
+}
+
+impl CostSettings {
+    fn to_core(self) -> Costs {
+        Costs {
+            base_random_read: self.base_random_read_us * 1000.0,
+            base_sequential_read: self.base_sequential_read_us * 1000.0,
+            base_random_write: self.base_random_write_us * 1000.0,
+            flash_read: self.flash_read_us * 1000.0,
+            flash_write: self.flash_write_us * 1000.0,
+        }
+    }
+
+    fn all(self) -> [f64; 5] {
+        [
+            self.base_random_read_us,
+            self.base_sequential_read_us,
+            self.base_random_write_us,
+            self.flash_read_us,
+            self.flash_write_us,
+        ]
+    }
+}
+
+/// An error unless `holds`.
+fn need(
+    holds: bool,
+    name: &'static str,
+    value: impl ToString,
+    rule: &'static str,
+) -> Result<(), Error> {
+    match holds {
+        true => Ok(()),
+        false => Err(Error::Setting {
+            name,
+            value: value.to_string(),
+            rule,
+        }),
+    }
+}
+
+impl EngineConfig {
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for the first setting out of range, [`Error::Policy`].
+    pub fn check(&self) -> Result<(), Error> {
+        let page = self.page_size;
+        let page_ok = page.is_power_of_two() && (512..=1 << 20).contains(&page);
+        need(
+            page_ok,
+            "page_size",
+            page,
+            "a power of two from 512 to 1 MiB",
+        )?;
+        need(
+            self.write_buffer_pages > 0,
+            "write_buffer_pages",
+            0,
+            "at least 1",
+        )?;
+        need(
+            (1..=64).contains(&self.writers_max),
+            "writers_max",
+            self.writers_max,
+            "1 to 64",
+        )?;
+        let tac = &self.tac;
+        let region_ok = (8..=64).contains(&tac.region_pages);
+        need(region_ok, "tac.region_pages", tac.region_pages, "8 to 64")?;
+        need(
+            (1..=10_000).contains(&tac.window),
+            "tac.window",
+            tac.window,
+            "1 to 10000",
+        )?;
+        let factor_ok = tac.ageing_factor > 0.0 && tac.ageing_factor <= 1.0;
+        need(
+            factor_ok,
+            "tac.ageing_factor",
+            tac.ageing_factor,
+            "above 0, at most 1",
+        )?;
+        need(
+            (0.0..=10.0).contains(&tac.margin),
+            "tac.margin",
+            tac.margin,
+            "0 to 10",
+        )?;
+        let costs_ok = self.costs.all().iter().all(|c| c.is_finite() && *c >= 0.0);
+        need(
+            costs_ok,
+            "costs",
+            format!("{:?}", self.costs.all()),
+            "finite and not negative",
+        )?;
+        let unknown = thermocline_core::hierarchy::UnknownPolicy(self.policy.clone());
+        match thermocline_core::policy::NAMES.contains(&self.policy.as_str()) {
+            true => Ok(()),
+            false => Err(unknown.into()),
+        }
+    }
+
+    pub(crate) fn policy_options(&self, capacity: u32) -> PolicyOptions {
+        PolicyOptions {
+            capacity,
+            costs: self.costs.to_core(),
+            admit_on_write: self.admit_on_write,
+            tac: self.tac.to_core(),
+        }
+    }
+
+    pub(crate) fn frames(&self) -> u32 {
+        (self.pool_bytes / u64::from(self.page_size)).min(u64::from(u32::MAX - 1)) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_allowed_and_nonsense_is_not() {
+        assert!(EngineConfig::default().check().is_ok());
+        let odd = EngineConfig {
+            page_size: 5000,
+            ..EngineConfig::default()
+        };
+        assert!(odd.check().is_err());
+        let unknown = EngineConfig {
+            policy: "lfu".into(),
+            ..EngineConfig::default()
+        };
+        let message = unknown.check().map_err(|e| e.to_string());
+        assert_eq!(
+            message,
+            Err("no policy is called 'lfu'; there are tac, lru, fifo, clock".into())
+        );
+    }
+}

@@ -1,0 +1,667 @@
+//! The engine: the only code that does I/O. It reports events to the core's hierarchy and
+//! carries out its actions on devices.
+//!
+//! # Locks, in the order they may be taken
+//! 1. `registry` (objects by identity) 2. `inner` (hierarchy, write buffer, checksums)
+//! 3. a shard of `frames`. `objects` (open objects by id) is a leaf, held only to clone an `Arc`.
+//! No lock is held across device I/O, except `registry` while a file is opened for the first time.
+//!
+//! # States
+//! *Running* → *stopping* (writers drain the buffer) → *stopped* (map saved). Requests may arrive
+//! only while running; [`Engine::stop`] is called once they have ended.
+
+use crate::classify::{self, Dialect};
+use crate::config::EngineConfig;
+use crate::device::AlignedBuf;
+use crate::error::Error;
+use crate::flash::{FlashStore, SavedMap};
+use crate::frames::{Frames, Hit};
+use crate::histogram::Histogram;
+use crate::object::{Object, ObjectSpec};
+use crate::registry::Registry;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thermocline_core::hierarchy::{Action, Hierarchy, HierarchyOptions};
+use thermocline_core::writers::WriterPace;
+use thermocline_core::{HintSet, ObjectId, PageId, hint_type};
+use thermocline_trace::{Op, Recorder, Served, TraceRecord};
+
+/// A request of a frontend.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The object, from [`Engine::open_object`].
+    pub object: ObjectId,
+    /// First byte.
+    pub offset: u64,
+    /// What the request says about itself; object, file kind and page type are filled in by the
+    /// engine where they are unknown.
+    pub hints: HintSet,
+    /// Who asks: means something to traces only.
+    pub client: u32,
+}
+
+/// Everything that is decided or staged under one lock.
+pub(crate) struct Inner {
+    pub(crate) hierarchy: Hierarchy,
+    /// The write buffer: bytes of staged slots.
+    pub(crate) staged: HashMap<u32, Arc<AlignedBuf>>,
+    spare: Vec<AlignedBuf>,
+    /// Checksum of every slot's last written bytes.
+    pub(crate) checksums: Vec<u64>,
+    pub(crate) actions: Vec<Action>,
+    pub(crate) pace: WriterPace,
+    pub(crate) writers_at_work: u32,
+    pub(crate) stopping: bool,
+    /// Why the tier is off, when it is.
+    pub(crate) off_reason: String,
+    pub(crate) pool_hits: u64,
+}
+
+/// A running tier over open base files. See the module text.
+pub struct Engine {
+    pub(crate) config: EngineConfig,
+    pub(crate) flash: Option<FlashStore>,
+    pub(crate) frames: Frames,
+    pub(crate) frame_count: u32,
+    inner: Mutex<Inner>,
+    /// Somebody waits for a page.
+    pub(crate) page_free: Condvar,
+    /// Writers wait for staged pages.
+    pub(crate) work: Condvar,
+    pub(crate) objects: RwLock<Vec<Option<Arc<Object>>>>,
+    pub(crate) registry: Mutex<Registry>,
+    recorder: RwLock<Option<Recorder>>,
+    recording: AtomicBool,
+    pub(crate) started: Instant,
+    pub(crate) latency: [Histogram; Served::ALL.len()],
+    pub(crate) write_latency: Histogram,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) write_bytes: AtomicU64,
+    pub(crate) bypassed: [AtomicU64; 2],
+    pub(crate) stale_objects: AtomicU32,
+    pub(crate) restored_pages: AtomicU32,
+    writers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// Starts an engine over `flash`, or over base alone. A store that was closed cleanly is
+    /// warm at once; the pages of a file are believed only after its stamp was compared when
+    /// it is opened.
+    ///
+    /// # Errors
+    /// [`Error::Setting`], [`Error::Policy`], [`Error::PageSize`], and those of the store.
+    pub fn start(config: EngineConfig, flash: Option<FlashStore>) -> Result<Arc<Self>, Error> {
+        config.check()?;
+        let mut flash = flash;
+        let slots = flash.as_ref().map_or(0, FlashStore::slots);
+        if let Some(store) = flash.as_ref().filter(|f| f.page_size() != config.page_size) {
+            return Err(Error::PageSize {
+                path: store.name().into(),
+                found: store.page_size(),
+                wanted: config.page_size,
+            });
+        }
+        let saved = flash.as_mut().and_then(FlashStore::take_saved);
+        if let Some(store) = &flash {
+            store.mark_open()?;
+        }
+        let engine = Arc::new(Self::assemble(config, flash, slots)?);
+        if let Some(saved) = saved {
+            engine.restore(&saved);
+        }
+        engine.start_writers();
+        Ok(engine)
+    }
+
+    fn assemble(
+        config: EngineConfig,
+        flash: Option<FlashStore>,
+        slots: u32,
+    ) -> Result<Self, Error> {
+        let hierarchy = Hierarchy::new(&HierarchyOptions {
+            policy: config.policy.clone(),
+            policy_options: config.policy_options(slots),
+            frames: config.frames(),
+            buffer_pages: config.write_buffer_pages,
+        })?;
+        let inner = Inner {
+            hierarchy,
+            staged: HashMap::new(),
+            spare: Vec::new(),
+            checksums: vec![0; slots as usize],
+            actions: Vec::new(),
+            pace: WriterPace::default(),
+            writers_at_work: 0,
+            stopping: false,
+            off_reason: String::new(),
+            pool_hits: 0,
+        };
+        Ok(Self {
+            frames: Frames::new(config.page_size as usize),
+            frame_count: config.frames(),
+            config,
+            flash,
+            inner: Mutex::new(inner),
+            page_free: Condvar::new(),
+            work: Condvar::new(),
+            objects: RwLock::default(),
+            registry: Mutex::default(),
+            recorder: RwLock::default(),
+            recording: AtomicBool::new(false),
+            started: Instant::now(),
+            latency: std::array::from_fn(|_| Histogram::default()),
+            write_latency: Histogram::default(),
+            read_bytes: AtomicU64::new(0),
+            write_bytes: AtomicU64::new(0),
+            bypassed: [AtomicU64::new(0), AtomicU64::new(0)],
+            stale_objects: AtomicU32::new(0),
+            restored_pages: AtomicU32::new(0),
+            writers: Mutex::default(),
+        })
+    }
+
+    fn restore(&self, saved: &SavedMap) {
+        self.registry().restore(&saved.objects);
+        let mut inner = self.inner();
+        let mut restored = 0;
+        // Descending, as the slot table gives out ascending.
+        for entry in saved.entries.iter().rev() {
+            if inner.hierarchy.restore(entry.page, entry.slot) {
+                inner.checksums[entry.slot.at()] = entry.checksum;
+                restored += 1;
+            }
+        }
+        self.restored_pages.store(restored, Ordering::Relaxed);
+    }
+
+    fn start_writers(self: &Arc<Self>) {
+        if self.flash.is_none() {
+            return;
+        }
+        let spawn = |number| {
+            // Weak: the threads must not keep a forgotten engine alive.
+            let engine = Arc::downgrade(self);
+            std::thread::Builder::new()
+                .name(format!("tc-writer-{number}"))
+                .spawn(move || crate::writer::run(&engine, number))
+        };
+        let threads = (0..self.config.writers_max)
+            .filter_map(|n| spawn(n).ok())
+            .collect();
+        *self.writers.lock().unwrap_or_else(PoisonError::into_inner) = threads;
+    }
+
+    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn try_inner(&self) -> Option<MutexGuard<'_, Inner>> {
+        self.inner.try_lock().ok()
+    }
+
+    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn page_size(&self) -> usize {
+        self.config.page_size as usize
+    }
+
+    /// The open object `id`.
+    pub(crate) fn object(&self, id: ObjectId) -> io::Result<Arc<Object>> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let found = objects.get(id.0 as usize).and_then(Clone::clone);
+        found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "object is not open"))
+    }
+
+    /// Whether pages of `object` go through pool and tier.
+    pub(crate) fn is_paged(&self, object: &Object) -> bool {
+        object.cached && (self.flash.is_some() || self.frame_count > 0)
+    }
+
+    /// Carries out the actions the hierarchy appended; `bytes` are those of the page of the
+    /// request at hand.
+    pub(crate) fn carry_out(&self, inner: &mut Inner, bytes: &[u8]) {
+        let mut actions = std::mem::take(&mut inner.actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Stage { slot, .. } => inner.stage(slot.0, bytes),
+                Action::StageFrame { slot, page, .. } => {
+                    let mut copy = inner.take_buffer(self.page_size());
+                    let hit = self.frames.read(page, |frame| copy.copy_from_slice(frame));
+                    debug_assert!(hit.is_some(), "a frame is staged before it is evicted");
+                    inner.staged.insert(slot.0, Arc::new(copy));
+                }
+                Action::Unstage { slot } => inner.unstage(slot.0),
+                Action::FillFrame { frame, page } => self.frames.fill(frame, page, bytes),
+                Action::EvictFrame { frame, page } => self.frames.evict(frame, page),
+                Action::Wake { .. } => self.page_free.notify_all(),
+                Action::WakeWriter => self.work.notify_one(),
+            }
+        }
+        inner.actions = actions;
+        if inner.hierarchy.is_off() && inner.off_reason.is_empty() {
+            inner.off_reason = describe_faults(&inner.hierarchy);
+        }
+    }
+
+    /// A page was served from the pool; hands a due batch of hits to the policy, unless somebody
+    /// else holds the lock.
+    pub(crate) fn after_hit(&self, hit: Hit) {
+        let Hit::BatchDue(shard) = hit else { return };
+        if let Some(mut inner) = self.try_inner() {
+            self.drain_hits(&mut inner, shard);
+        }
+    }
+
+    pub(crate) fn drain_hits(&self, inner: &mut Inner, shard: usize) {
+        let mut batch = Vec::with_capacity(64);
+        self.frames.take_batch(shard, &mut batch);
+        inner.pool_hits += batch
+            .iter()
+            .map(|(_, _, hits)| u64::from(*hits))
+            .sum::<u64>();
+        inner.hierarchy.pool_hits(&batch);
+    }
+
+    /// Registers an open base file. The same identity gives the same id while it is open, and
+    /// while pages of it are on flash. Each call is matched by one of [`Engine::close_object`].
+    ///
+    /// # Errors
+    /// Those of the base device when its length is asked for.
+    pub fn open_object(&self, spec: ObjectSpec) -> io::Result<ObjectId> {
+        let mut registry = self.registry();
+        if let Some(id) = registry.open_again(&spec.identity) {
+            self.object(id)?.opens.fetch_add(1, Ordering::Relaxed);
+            return Ok(id);
+        }
+        let length = spec.base.len()?;
+        let stamp = (spec.stamp)();
+        let (id, changed) = registry.open(&spec.identity, stamp, spec.cached);
+        if changed {
+            self.stale_objects.fetch_add(1, Ordering::Relaxed);
+            self.trim_pages(id, 0, u64::MAX);
+        }
+        if let Some(recorder) = self.recorder() {
+            recorder.name_object(id, &spec.name);
+        }
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let at = id.0 as usize;
+        if at >= objects.len() {
+            objects.resize_with(at + 1, || None);
+        }
+        debug_assert!(objects[at].is_none(), "an id is open once");
+        objects[at] = Some(Arc::new(Object::new(id, spec, length)));
+        Ok(id)
+    }
+
+    /// Ends one use of an object. Its pages stay on flash.
+    pub fn close_object(&self, id: ObjectId) {
+        let mut registry = self.registry();
+        let Ok(object) = self.object(id) else { return };
+        if object.opens.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        let resident = self.inner().hierarchy.resident_of(id);
+        let name = object
+            .name
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        registry.close(&object, (object.stamp)(), name, resident > 0);
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        objects[id.0 as usize] = None;
+    }
+
+    /// The file is gone for good (unlinked and released): forgets its pages.
+    pub fn trim(&self, id: ObjectId) {
+        let length = self.object(id).map_or(0, |object| object.length());
+        self.trim_pages(id, 0, u64::MAX);
+        self.record_quiet(Op::Trim, id, 0, length);
+    }
+
+    /// As [`Engine::trim`] for a file that is not open.
+    pub fn forget(&self, identity: &crate::object::Identity) {
+        let id = self.registry().forget(identity);
+        if let Some(id) = id {
+            self.trim_pages(id, 0, u64::MAX);
+        }
+    }
+
+    /// The object has a new name: for people and traces only.
+    pub fn rename(&self, id: ObjectId, name: &str) {
+        if let Ok(object) = self.object(id) {
+            *object.name.write().unwrap_or_else(PoisonError::into_inner) = name.to_string();
+        }
+        if let Some(recorder) = self.recorder() {
+            recorder.name_object(id, name);
+        }
+    }
+
+    pub(crate) fn trim_pages(&self, id: ObjectId, first: u64, last: u64) {
+        let mut inner = self.inner();
+        let Inner {
+            hierarchy, actions, ..
+        } = &mut *inner;
+        hierarchy.trim(id, first, last, actions);
+        self.carry_out(&mut inner, &[]);
+    }
+
+    /// Cuts or extends the object to `length` bytes.
+    ///
+    /// # Errors
+    /// Those of the base device.
+    pub fn truncate(&self, id: ObjectId, length: u64) -> io::Result<()> {
+        let object = self.object(id)?;
+        object.base.set_len(length)?;
+        let before = object.length.swap(length, Ordering::AcqRel);
+        // A page that is cut in the middle goes too: its tail must read zeros if the file grows.
+        self.trim_pages(id, length / u64::from(self.config.page_size), u64::MAX);
+        self.record_quiet(Op::Trim, id, length, before.saturating_sub(length));
+        Ok(())
+    }
+
+    /// Deallocates a range, which reads zeros afterwards.
+    ///
+    /// # Errors
+    /// Those of the base device.
+    pub fn punch(&self, id: ObjectId, offset: u64, length: u64) -> io::Result<()> {
+        let object = self.object(id)?;
+        object.base.punch(offset, length)?;
+        let page = u64::from(self.config.page_size);
+        if length > 0 {
+            self.trim_pages(id, offset / page, (offset + length - 1) / page);
+        }
+        self.record_quiet(Op::Trim, id, offset, length);
+        Ok(())
+    }
+
+    /// Makes earlier writes of the object durable: base holds every byte (write-through), so this
+    /// is base's own sync.
+    ///
+    /// # Errors
+    /// Those of the base device.
+    pub fn sync(&self, id: ObjectId, data_only: bool) -> io::Result<()> {
+        let object = self.object(id)?;
+        let started = Instant::now();
+        object.base.sync(data_only)?;
+        if self.recording.load(Ordering::Relaxed) {
+            let request = Request {
+                object: id,
+                offset: 0,
+                hints: HintSet::UNKNOWN,
+                client: 0,
+            };
+            self.record(&request, &object, Op::Sync, 0, Served::Unknown, started);
+        }
+        Ok(())
+    }
+
+    /// The object's length changed on base by the frontend's own doing (fallocate).
+    pub fn set_length(&self, id: ObjectId, length: u64) {
+        if let Ok(object) = self.object(id) {
+            object.grow(length);
+        }
+    }
+
+    /// The tier policy in force.
+    #[must_use]
+    pub fn policy(&self) -> String {
+        self.inner().hierarchy.policy().name().into()
+    }
+
+    /// Switches the policy; pages on flash stay.
+    ///
+    /// # Errors
+    /// [`Error::Policy`].
+    pub fn set_policy(&self, name: &str) -> Result<(), Error> {
+        Ok(self.inner().hierarchy.set_policy(name)?)
+    }
+
+    /// Stops using flash; every request goes to base.
+    pub fn tier_off(&self, reason: &str) {
+        let mut inner = self.inner();
+        inner.off_reason = reason.to_string();
+        let Inner {
+            hierarchy, actions, ..
+        } = &mut *inner;
+        hierarchy.switch_off(actions);
+        self.carry_out(&mut inner, &[]);
+    }
+
+    /// Uses flash again, from empty, after writing to it once.
+    ///
+    /// # Errors
+    /// [`Error::NoTier`], [`Error::CacheIo`] when the device still does not work.
+    pub fn tier_on(&self) -> Result<(), Error> {
+        let flash = self.flash.as_ref().ok_or(Error::NoTier)?;
+        flash.mark_open()?;
+        let mut inner = self.inner();
+        if inner.hierarchy.is_off() {
+            inner.hierarchy.switch_on();
+            inner.off_reason.clear();
+        }
+        Ok(())
+    }
+
+    /// Whether the tier is on; when it is off, why.
+    #[must_use]
+    pub fn tier_state(&self) -> Result<(), String> {
+        let inner = self.inner();
+        match (self.flash.is_some(), inner.hierarchy.is_off()) {
+            (false, _) => Err("no cache file".into()),
+            (true, true) => Err(inner.off_reason.clone()),
+            (true, false) => Ok(()),
+        }
+    }
+
+    /// Records every request from now on, or stops doing so.
+    pub fn set_recorder(&self, recorder: Option<Recorder>) -> Option<Recorder> {
+        if let Some(recorder) = &recorder {
+            let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+            for object in objects.iter().flatten() {
+                let name = object.name.read().unwrap_or_else(PoisonError::into_inner);
+                recorder.name_object(object.id, &name);
+            }
+        }
+        self.recording.store(recorder.is_some(), Ordering::Relaxed);
+        let mut slot = self
+            .recorder
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut slot, recorder)
+    }
+
+    pub(crate) fn recorder(&self) -> Option<Recorder> {
+        match self.is_recording() {
+            true => self
+                .recorder
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+            false => None,
+        }
+    }
+
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recording.load(Ordering::Relaxed)
+    }
+
+    /// Hints as the policies see them: what the engine knows is filled in.
+    pub(crate) fn complete(
+        &self,
+        hints: &HintSet,
+        object: &Object,
+        page: Option<&[u8]>,
+    ) -> HintSet {
+        let mut hints = *hints;
+        let mut fill = |position: usize, value: u32| {
+            if hints.get(position) == 0 {
+                hints.set(position, value);
+            }
+        };
+        fill(hint_type::OBJECT, object.id.0 + 1);
+        fill(hint_type::FILE_KIND, object.kind.value());
+        if let (Some(page), true) = (page, object.dialect != Dialect::None) {
+            let page_type = classify::page_type(object.dialect, page, object.kind);
+            fill(hint_type::PAGE_TYPE, page_type.value());
+        }
+        hints
+    }
+
+    pub(crate) fn record(
+        &self,
+        request: &Request,
+        object: &Object,
+        op: Op,
+        length: u64,
+        served: Served,
+        started: Instant,
+    ) {
+        let Some(recorder) = self.recorder() else {
+            return;
+        };
+        recorder.record(TraceRecord {
+            time_ns: recorder.time_of(started),
+            client: request.client,
+            op,
+            served,
+            object: object.id,
+            offset: request.offset,
+            length,
+            latency_ns: started.elapsed().as_nanos() as u64,
+            hints: self.complete(&request.hints, object, None),
+        });
+    }
+
+    fn record_quiet(&self, op: Op, id: ObjectId, offset: u64, length: u64) {
+        if !self.is_recording() {
+            return;
+        }
+        if let Ok(object) = self.object(id) {
+            let request = Request {
+                object: id,
+                offset,
+                hints: HintSet::UNKNOWN,
+                client: 0,
+            };
+            self.record(
+                &request,
+                &object,
+                op,
+                length,
+                Served::Unknown,
+                Instant::now(),
+            );
+        }
+    }
+
+    /// Ends the engine: drains the write buffer and saves the map, so that the next start is warm.
+    /// Requests must have ended and objects be closed, or their pages are left out.
+    ///
+    /// # Errors
+    /// [`Error::Save`]; the next start is then cold.
+    pub fn stop(&self) -> Result<(), Error> {
+        self.inner().stopping = true;
+        self.work.notify_all();
+        let writers =
+            std::mem::take(&mut *self.writers.lock().unwrap_or_else(PoisonError::into_inner));
+        for writer in writers {
+            let _ = writer.join();
+        }
+        let Some(flash) = &self.flash else {
+            return Ok(());
+        };
+        if self.inner().hierarchy.is_off() {
+            // Nothing on the device is to be believed; the store stays marked open.
+            return Ok(());
+        }
+        self.wait_for_older_stamps();
+        flash.save(self.map_to_save())
+    }
+
+    /// A file changed within the file system's clock tick could change again without a trace;
+    /// waits until every stamp is older than that.
+    fn wait_for_older_stamps(&self) {
+        const TICK: Duration = Duration::from_millis(20);
+        let newest = self.registry().newest_stamp_ns();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let age = now
+            .map_or(0, |now| now.as_nanos() as i64)
+            .saturating_sub(newest);
+        if age >= 0 && age < TICK.as_nanos() as i64 {
+            std::thread::sleep(TICK);
+        }
+    }
+
+    fn map_to_save(&self) -> SavedMap {
+        let objects = self.registry().to_save();
+        let inner = self.inner();
+        let slots = inner.hierarchy.slots();
+        let ids: std::collections::BTreeSet<_> = objects.iter().map(|o| o.id).collect();
+        let valid = slots.residents().filter(|(slot, page)| {
+            let state = slots.state(*slot);
+            state == thermocline_core::tier::SlotState::Valid && ids.contains(&page.object)
+        });
+        let entries = valid.map(|(slot, page)| crate::flash::SavedEntry {
+            slot,
+            page,
+            checksum: inner.checksums[slot.at()],
+        });
+        SavedMap {
+            entries: entries.collect(),
+            objects,
+        }
+    }
+}
+
+impl Inner {
+    fn take_buffer(&mut self, page_size: usize) -> AlignedBuf {
+        self.spare
+            .pop()
+            .unwrap_or_else(|| AlignedBuf::new(page_size))
+    }
+
+    fn stage(&mut self, slot: u32, bytes: &[u8]) {
+        let mut buffer = self.take_buffer(bytes.len());
+        buffer.copy_from_slice(bytes);
+        if let Some(old) = self.staged.insert(slot, Arc::new(buffer)) {
+            self.recycle(old);
+        }
+    }
+
+    fn unstage(&mut self, slot: u32) {
+        let old = self.staged.remove(&slot);
+        debug_assert!(old.is_some(), "what is unstaged was staged");
+        if let Some(old) = old {
+            self.recycle(old);
+        }
+    }
+
+    pub(crate) fn recycle(&mut self, buffer: Arc<AlignedBuf>) {
+        if let Ok(buffer) = Arc::try_unwrap(buffer) {
+            self.spare.push(buffer);
+        }
+    }
+}
+
+/// A sentence about why the tier went off by itself.
+fn describe_faults(hierarchy: &Hierarchy) -> String {
+    let faults = thermocline_core::Fault::ALL
+        .iter()
+        .map(|fault| (hierarchy.counters().faults[*fault as usize], fault.name()));
+    let parts: Vec<String> = faults
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, name)| format!("{n} {name}"))
+        .collect();
+    format!("too many flash faults: {}", parts.join(", "))
+}
+
+/// The page at `index` of `object`.
+pub(crate) fn page_of(object: &Object, index: u64) -> PageId {
+    PageId::new(object.id, index)
+}

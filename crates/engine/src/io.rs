@@ -1,0 +1,434 @@
+//! Reads and writes: requests of any offset and length, split into pages and put together again.
+
+use crate::device::AlignedBuf;
+use crate::engine::{Engine, Inner, Request, page_of};
+use crate::flash::FlashStore;
+use crate::object::Object;
+use std::cell::RefCell;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Instant;
+use thermocline_core::{HintSet, PageId, ReadStart, SlotId};
+use thermocline_trace::{Op, Served};
+
+/// Pages read from base in one I/O at most.
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+thread_local! {
+    /// Whole pages of requests that want only parts of them.
+    static SCRATCH: RefCell<AlignedBuf> = RefCell::new(AlignedBuf::new(0));
+}
+
+/// Runs `with` on a scratch buffer of `len` bytes of this thread.
+fn with_scratch<R>(len: usize, with: impl FnOnce(&mut [u8]) -> R) -> R {
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < len {
+            *scratch = AlignedBuf::new(len);
+        }
+        with(&mut scratch[..len])
+    })
+}
+
+/// The part of one page that a request wants.
+#[derive(Clone, Debug)]
+struct Part {
+    page: PageId,
+    /// Bytes within the page.
+    inside: Range<usize>,
+    /// The same bytes within the request's buffer.
+    outside: Range<usize>,
+}
+
+impl Part {
+    fn of(object: &Object, request: &Request, length: usize, page_size: usize, index: u64) -> Self {
+        let (start, size) = (request.offset, page_size as u64);
+        let from = start.max(index * size);
+        let to = (start + length as u64).min((index + 1) * size);
+        debug_assert!(from < to, "every page of a request has bytes of it");
+        Self {
+            page: page_of(object, index),
+            inside: (from - index * size) as usize..(to - index * size) as usize,
+            outside: (from - start) as usize..(to - start) as usize,
+        }
+    }
+}
+
+/// One read under way.
+struct Reading<'a> {
+    engine: &'a Engine,
+    object: &'a Object,
+    request: &'a Request,
+    length: usize,
+    served: Served,
+}
+
+impl Engine {
+    /// Reads into `buf` from the request's offset; returns bytes read, short at the end of the
+    /// object.
+    ///
+    /// # Errors
+    /// Those of base. Flash never fails a read: a bad copy is dropped and fetched again.
+    pub fn read(&self, request: &Request, buf: &mut [u8]) -> io::Result<usize> {
+        let object = self.object(request.object)?;
+        let started = Instant::now();
+        let paged = self.is_paged(&object);
+        let (length, served) = match paged {
+            true => self.read_paged(&object, request, buf)?,
+            false => (object.base.read_at(buf, request.offset)?, Served::Bypass),
+        };
+        if !paged {
+            self.bypassed[0].fetch_add(1, Ordering::Relaxed);
+        }
+        self.latency[served as usize].add(started.elapsed());
+        self.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        object.reads.fetch_add(1, Ordering::Relaxed);
+        if matches!(served, Served::Pool | Served::Buffer | Served::Flash) {
+            object.hits.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.is_recording() {
+            self.record(request, &object, Op::Read, length as u64, served, started);
+        }
+        Ok(length)
+    }
+
+    /// Lends the whole page `page` to `use_bytes` if it is in the DRAM pool: a hit without
+    /// copying, locking out nobody but a writer of the same shard of the pool.
+    pub fn read_pooled(&self, page: PageId, use_bytes: impl FnOnce(&[u8])) -> bool {
+        match self.frames.read(page, use_bytes) {
+            Some(hit) => {
+                self.after_hit(hit);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn read_paged(
+        &self,
+        object: &Object,
+        request: &Request,
+        buf: &mut [u8],
+    ) -> io::Result<(usize, Served)> {
+        let left = object.length().saturating_sub(request.offset);
+        let length = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if length == 0 {
+            return Ok((0, Served::Unknown));
+        }
+        let size = self.page_size() as u64;
+        let last = (request.offset + length as u64 - 1) / size;
+        let mut reading = Reading {
+            engine: self,
+            object,
+            request,
+            length,
+            served: Served::Unknown,
+        };
+        let mut index = request.offset / size;
+        while index <= last {
+            index = reading.step(index, last, &mut buf[..length])?;
+        }
+        Ok((length, reading.served))
+    }
+
+    /// Writes `data` at the request's offset, to base and to whatever copies there are.
+    ///
+    /// # Errors
+    /// Those of base; copies of the pages are then dropped.
+    pub fn write(&self, request: &Request, data: &[u8]) -> io::Result<()> {
+        let object = self.object(request.object)?;
+        let started = Instant::now();
+        if data.is_empty() {
+            return Ok(());
+        }
+        let paged = self.is_paged(&object);
+        if paged {
+            self.write_paged(&object, request, data)?;
+        } else {
+            object.base.write_at(data, request.offset)?;
+            object.grow(request.offset + data.len() as u64);
+            self.bypassed[1].fetch_add(1, Ordering::Relaxed);
+        }
+        self.write_latency.add(started.elapsed());
+        self.write_bytes
+            .fetch_add(data.len() as u64, Ordering::Relaxed);
+        object.writes.fetch_add(1, Ordering::Relaxed);
+        if self.is_recording() {
+            let served = if paged { Served::Base } else { Served::Bypass };
+            self.record(
+                request,
+                &object,
+                Op::Write,
+                data.len() as u64,
+                served,
+                started,
+            );
+        }
+        Ok(())
+    }
+
+    fn write_paged(&self, object: &Object, request: &Request, data: &[u8]) -> io::Result<()> {
+        let size = self.page_size();
+        let first = request.offset / size as u64;
+        let last = (request.offset + data.len() as u64 - 1) / size as u64;
+        let mut inner = self.inner();
+        // Ascending, so that two writers never wait for each other in a circle.
+        for index in first..=last {
+            while !inner.hierarchy.start_write(page_of(object, index)) {
+                inner = self
+                    .page_free
+                    .wait(inner)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        drop(inner);
+        let written = object.base.write_at(data, request.offset);
+        if written.is_ok() {
+            object.grow(request.offset + data.len() as u64);
+        }
+        let mut inner = self.inner();
+        for index in first..=last {
+            let part = Part::of(object, request, data.len(), size, index);
+            let bytes = &data[part.outside.clone()];
+            let whole = part.inside.len() == size;
+            let hints = self.complete(&request.hints, object, whole.then_some(bytes));
+            let Inner {
+                hierarchy, actions, ..
+            } = &mut *inner;
+            hierarchy.finish_write(part.page, &hints, whole, written.is_ok(), actions);
+            self.carry_out(&mut inner, bytes);
+        }
+        written
+    }
+}
+
+impl Reading<'_> {
+    fn part(&self, index: u64) -> Part {
+        let size = self.engine.page_size();
+        Part::of(self.object, self.request, self.length, size, index)
+    }
+
+    /// Serves page `index` and perhaps pages after it; returns the first one not served.
+    fn step(&mut self, index: u64, last: u64, buf: &mut [u8]) -> io::Result<u64> {
+        let part = self.part(index);
+        if self.from_pool(&part, buf) {
+            return Ok(index + 1);
+        }
+        let engine = self.engine;
+        let mut inner = engine.inner();
+        let start = loop {
+            match inner.hierarchy.start_read(part.page) {
+                ReadStart::Busy => {
+                    inner = engine
+                        .page_free
+                        .wait(inner)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+                start => break start,
+            }
+        };
+        match start {
+            ReadStart::Frame(_) => self.from_frame(&mut inner, start, &part, buf),
+            ReadStart::Buffer(slot) => self.from_buffer(&mut inner, slot, &part, buf),
+            ReadStart::Slot(slot) => {
+                let expected = inner.checksums[slot.at()];
+                drop(inner);
+                self.from_slot(slot, expected, &part, buf)?;
+            }
+            ReadStart::Base | ReadStart::Busy => {
+                let end = self.extend_run(&mut inner, index, last);
+                drop(inner);
+                self.from_base(index..end, buf)?;
+                return Ok(end);
+            }
+        }
+        Ok(index + 1)
+    }
+
+    fn note(&mut self, served: Served) {
+        self.served = self.served.and(served);
+    }
+
+    /// The fast path: no lock but that of the pool's shard.
+    fn from_pool(&mut self, part: &Part, buf: &mut [u8]) -> bool {
+        let engine = self.engine;
+        if engine.frame_count == 0 {
+            return false;
+        }
+        let to = &mut buf[part.outside.clone()];
+        let hit = engine.frames.read(part.page, |bytes| {
+            to.copy_from_slice(&bytes[part.inside.clone()])
+        });
+        let Some(hit) = hit else { return false };
+        engine.after_hit(hit);
+        self.note(Served::Pool);
+        true
+    }
+
+    /// The page came into the pool just now.
+    fn from_frame(&mut self, inner: &mut Inner, start: ReadStart, part: &Part, buf: &mut [u8]) {
+        let to = &mut buf[part.outside.clone()];
+        let frames = &self.engine.frames;
+        let hit = frames.read(part.page, |b| to.copy_from_slice(&b[part.inside.clone()]));
+        debug_assert!(
+            hit.is_some(),
+            "frames agree with the core's pool under the lock"
+        );
+        let Inner {
+            hierarchy, actions, ..
+        } = &mut *inner;
+        hierarchy.finish_read(part.page, &self.request.hints, start, actions);
+        self.note(Served::Pool);
+    }
+
+    fn from_buffer(&mut self, inner: &mut Inner, slot: SlotId, part: &Part, buf: &mut [u8]) {
+        let staged = inner.staged.get(&slot.0).cloned();
+        debug_assert!(staged.is_some(), "a staged slot has bytes");
+        let Some(bytes) = staged else { return };
+        buf[part.outside.clone()].copy_from_slice(&bytes[part.inside.clone()]);
+        self.finish(inner, part.page, ReadStart::Buffer(slot), &bytes);
+        inner.recycle(bytes);
+        self.note(Served::Buffer);
+    }
+
+    fn from_slot(
+        &mut self,
+        slot: SlotId,
+        expected: u64,
+        part: &Part,
+        buf: &mut [u8],
+    ) -> io::Result<()> {
+        let size = self.engine.page_size();
+        if part.inside.len() == size {
+            return self.slot_into(slot, expected, part.page, &mut buf[part.outside.clone()]);
+        }
+        with_scratch(size, |page| {
+            self.slot_into(slot, expected, part.page, page)?;
+            buf[part.outside.clone()].copy_from_slice(&page[part.inside.clone()]);
+            Ok(())
+        })
+    }
+
+    /// Reads a whole page from its slot, or from base when the slot does not give it.
+    fn slot_into(
+        &mut self,
+        slot: SlotId,
+        expected: u64,
+        page: PageId,
+        bytes: &mut [u8],
+    ) -> io::Result<()> {
+        let engine = self.engine;
+        let read = match &engine.flash {
+            Some(flash) => FlashStore::read_slot(flash, slot, page, expected, bytes),
+            None => Err(thermocline_core::Fault::ReadError),
+        };
+        let Err(fault) = read else {
+            self.finish(&mut engine.inner(), page, ReadStart::Slot(slot), bytes);
+            self.note(Served::Flash);
+            return Ok(());
+        };
+        let mut inner = engine.inner();
+        let Inner {
+            hierarchy, actions, ..
+        } = &mut *inner;
+        hierarchy.slot_failed(slot, fault, actions);
+        engine.carry_out(&mut inner, &[]);
+        drop(inner);
+        self.base_into(page.index, bytes)?;
+        self.finish(&mut engine.inner(), page, ReadStart::Base, bytes);
+        self.note(Served::Base);
+        Ok(())
+    }
+
+    /// Starts base reads of pages after `index` as long as they are absent too; returns the end of
+    /// the run.
+    fn extend_run(&self, inner: &mut MutexGuard<'_, Inner>, index: u64, last: u64) -> u64 {
+        let most = (RUN_BYTES_MAX / self.engine.page_size()).max(1) as u64;
+        let mut end = index + 1;
+        while end <= last && end - index < most {
+            let page = page_of(self.object, end);
+            if !inner.hierarchy.is_absent(page) {
+                break;
+            }
+            match inner.hierarchy.start_read(page) {
+                ReadStart::Base => end += 1,
+                other => {
+                    debug_assert_eq!(other, ReadStart::Busy, "an absent page is read from base");
+                    break;
+                }
+            }
+        }
+        end
+    }
+
+    /// Reads pages `run` from base with one I/O.
+    fn from_base(&mut self, run: Range<u64>, buf: &mut [u8]) -> io::Result<()> {
+        let size = self.engine.page_size();
+        let (first, last) = (self.part(run.start), self.part(run.end - 1));
+        let total = (run.end - run.start) as usize * size;
+        let wanted = first.outside.start..last.outside.end;
+        if wanted.len() == total {
+            return self.run_into(run, &mut buf[wanted]);
+        }
+        with_scratch(total, |pages| {
+            self.run_into(run, pages)?;
+            let from = first.inside.start;
+            buf[wanted.clone()].copy_from_slice(&pages[from..from + wanted.len()]);
+            Ok(())
+        })
+    }
+
+    fn run_into(&mut self, run: Range<u64>, pages: &mut [u8]) -> io::Result<()> {
+        let engine = self.engine;
+        self.note(Served::Base);
+        self.base_into_run(run.clone(), pages)?;
+        let mut inner = engine.inner();
+        for (index, bytes) in run.zip(pages.chunks_exact(engine.page_size())) {
+            self.finish(
+                &mut inner,
+                page_of(self.object, index),
+                ReadStart::Base,
+                bytes,
+            );
+        }
+        Ok(())
+    }
+
+    fn base_into(&self, index: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.base_into_run(index..index + 1, bytes)
+    }
+
+    /// Fills `pages` from base, zeros past its end. On an error the pages' reads are abandoned.
+    fn base_into_run(&self, run: Range<u64>, pages: &mut [u8]) -> io::Result<()> {
+        let offset = run.start * self.engine.page_size() as u64;
+        match self.object.base.read_at(pages, offset) {
+            Ok(read) => {
+                pages[read..].fill(0);
+                Ok(())
+            }
+            Err(error) => {
+                let mut inner = self.engine.inner();
+                for index in run {
+                    let Inner {
+                        hierarchy, actions, ..
+                    } = &mut *inner;
+                    hierarchy.abandon_read(page_of(self.object, index), actions);
+                }
+                self.engine.carry_out(&mut inner, &[]);
+                Err(error)
+            }
+        }
+    }
+
+    fn finish(&self, inner: &mut Inner, page: PageId, how: ReadStart, bytes: &[u8]) {
+        let hints: HintSet = self
+            .engine
+            .complete(&self.request.hints, self.object, Some(bytes));
+        let Inner {
+            hierarchy, actions, ..
+        } = &mut *inner;
+        hierarchy.finish_read(page, &hints, how, actions);
+        self.engine.carry_out(inner, bytes);
+    }
+}

@@ -1,0 +1,98 @@
+//! Objects: base files as the engine knows them.
+
+use crate::classify::Dialect;
+use crate::device::Device;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use thermocline_core::{FileKind, ObjectId};
+
+/// Which file this is, whatever it is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// Device number of its file system.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Inode generation or birth time: tells a reused inode number from the old file. 0 unknown.
+    pub generation: u64,
+}
+
+/// The state of a file by which a change behind the tier's back is noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Length in bytes.
+    pub length: u64,
+    /// Last change of contents, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Last change of contents or attributes, in nanoseconds since 1970.
+    pub ctime_ns: i64,
+}
+
+/// Gives the stamp of a file now; `None` when it cannot be told.
+pub type StampFn = Arc<dyn Fn() -> Option<Stamp> + Send + Sync>;
+
+/// A base file handed to the engine.
+#[derive(Clone)]
+pub struct ObjectSpec {
+    /// Path relative to the base directory, for people and traces.
+    pub name: String,
+    /// Which file it is.
+    pub identity: Identity,
+    /// Its bytes.
+    pub base: Arc<dyn Device>,
+    /// What it is for.
+    pub kind: FileKind,
+    /// Whose page layout it has.
+    pub dialect: Dialect,
+    /// False: every request goes to base; it is still counted and recorded.
+    pub cached: bool,
+    /// Reads the file's stamp.
+    pub stamp: StampFn,
+}
+
+/// An object the engine knows: open, or closed with pages still on flash.
+pub(crate) struct Object {
+    pub(crate) id: ObjectId,
+    pub(crate) identity: Identity,
+    pub(crate) kind: FileKind,
+    pub(crate) dialect: Dialect,
+    pub(crate) cached: bool,
+    pub(crate) name: RwLock<String>,
+    pub(crate) base: Arc<dyn Device>,
+    pub(crate) stamp: StampFn,
+    /// Length of the file as the engine's own requests made it.
+    pub(crate) length: AtomicU64,
+    pub(crate) opens: AtomicU32,
+    pub(crate) reads: AtomicU64,
+    pub(crate) hits: AtomicU64,
+    pub(crate) writes: AtomicU64,
+}
+
+impl Object {
+    pub(crate) fn new(id: ObjectId, spec: ObjectSpec, length: u64) -> Self {
+        Self {
+            id,
+            identity: spec.identity,
+            kind: spec.kind,
+            dialect: spec.dialect,
+            cached: spec.cached,
+            name: RwLock::new(spec.name),
+            base: spec.base,
+            stamp: spec.stamp,
+            length: AtomicU64::new(length),
+            opens: AtomicU32::new(1),
+            reads: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+
+    /// Notes that bytes up to `end` exist.
+    pub(crate) fn grow(&self, end: u64) {
+        self.length.fetch_max(end, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,218 @@
+//! A snapshot of everything that is counted, for people, Prometheus and JSON.
+
+use crate::engine::Engine;
+use crate::frames::Frames;
+use crate::histogram::Latency;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use thermocline_core::policy::{Refusal, Removal};
+use thermocline_core::{Fault, ObjectId, Source};
+use thermocline_trace::Served;
+
+/// Everything an engine counted since it started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Seconds since the start.
+    pub uptime_s: f64,
+    /// Bytes per page.
+    pub page_size: u32,
+    /// Page reads by where they were served: pool, buffer, flash, base.
+    pub page_reads: BTreeMap<String, u64>,
+    /// Page writes of cached objects.
+    pub page_writes: u64,
+    /// Page writes that updated a flash copy.
+    pub write_hits: u64,
+    /// Read requests of objects that are not cached.
+    pub bypassed_reads: u64,
+    /// Write requests of objects that are not cached.
+    pub bypassed_writes: u64,
+    /// Bytes read by the frontend.
+    pub read_bytes: u64,
+    /// Bytes written by the frontend.
+    pub write_bytes: u64,
+    /// Read requests by where they were served, with latencies as the frontend saw them.
+    pub read_latency: BTreeMap<String, Latency>,
+    /// Write requests.
+    pub write_latency: Latency,
+    /// The flash tier; `None` without a cache file.
+    pub tier: Option<TierStats>,
+    /// The DRAM pool.
+    pub pool: PoolStats,
+    /// Objects with pages on flash or requests, most pages on flash first.
+    pub objects: Vec<ObjectStats>,
+    /// Trace rows that could not be recorded because the queue was full.
+    pub trace_dropped: Option<u64>,
+}
+
+/// The flash tier.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TierStats {
+    /// What the device calls itself.
+    pub device: String,
+    /// Tier policy.
+    pub policy: String,
+    /// Why the tier is off; `None` while it is on.
+    pub off: Option<String>,
+    /// Bytes of the cache.
+    pub bytes: u64,
+    /// Slots.
+    pub slots: u32,
+    /// Slots that hold a page.
+    pub resident: u32,
+    /// Pages in the write buffer.
+    pub staged: u32,
+    /// Pages that were warm at the start.
+    pub restored: u32,
+    /// Files that had changed behind the tier's back; their pages were dropped.
+    pub stale_objects: u32,
+    /// Pages admitted.
+    pub admissions: u64,
+    /// Pages not admitted, by reason.
+    pub refusals: BTreeMap<String, u64>,
+    /// Pages that left, by reason.
+    pub removals: BTreeMap<String, u64>,
+    /// Flash I/Os that failed, by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// Pages written to flash.
+    pub flash_writes: u64,
+    /// Bytes of DRAM for map, checksums and policy.
+    pub memory_bytes: u64,
+}
+
+/// The DRAM pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStats {
+    /// Frames.
+    pub frames: u32,
+    /// Frames that hold a page.
+    pub filled: u32,
+    /// Page reads served from frames.
+    pub hits: u64,
+    /// Pages that left.
+    pub evictions: u64,
+}
+
+/// One object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObjectStats {
+    /// Name, relative to the base directory.
+    pub name: String,
+    /// Kind of file.
+    pub kind: String,
+    /// Pages it has; 0 while it is closed.
+    pub pages: u64,
+    /// Pages on flash.
+    pub resident: u32,
+    /// Read requests.
+    pub reads: u64,
+    /// Read requests served entirely from pool, buffer or flash.
+    pub hits: u64,
+    /// Write requests.
+    pub writes: u64,
+}
+
+fn by_name<T: Copy>(
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+    counts: &[u64],
+) -> BTreeMap<String, u64> {
+    debug_assert_eq!(all.len(), counts.len());
+    all.iter()
+        .zip(counts)
+        .map(|(&value, &n)| (name(value).to_string(), n))
+        .collect()
+}
+
+impl Engine {
+    /// Everything counted so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut inner = self.inner();
+        (0..Frames::shards()).for_each(|shard| self.drain_hits(&mut inner, shard));
+        let counters = *inner.hierarchy.counters();
+        let mut reads = counters.reads;
+        reads[Source::Pool as usize] += inner.pool_hits;
+        let pool = PoolStats {
+            frames: self.frame_count,
+            filled: inner.hierarchy.pool().filled(),
+            hits: reads[Source::Pool as usize],
+            evictions: counters.pool_evictions,
+        };
+        drop(inner);
+        let latency = |served: &Served| {
+            let latency = self.latency[*served as usize].latency();
+            (latency.count > 0).then(|| (served.name().to_string(), latency))
+        };
+        Stats {
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            page_size: self.config.page_size,
+            page_reads: by_name(&Source::ALL, Source::name, &reads),
+            page_writes: counters.writes,
+            write_hits: counters.write_hits,
+            bypassed_reads: self.bypassed[0].load(Ordering::Relaxed),
+            bypassed_writes: self.bypassed[1].load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            write_bytes: self.write_bytes.load(Ordering::Relaxed),
+            read_latency: Served::ALL.iter().filter_map(latency).collect(),
+            write_latency: self.write_latency.latency(),
+            tier: self.tier_stats(),
+            pool,
+            objects: self.object_stats(),
+            trace_dropped: self.recorder().map(|recorder| recorder.dropped()),
+        }
+    }
+
+    fn tier_stats(&self) -> Option<TierStats> {
+        let flash = self.flash.as_ref()?;
+        let inner = self.inner();
+        let (hierarchy, counters) = (&inner.hierarchy, inner.hierarchy.counters());
+        let checksums = inner.checksums.capacity() * size_of::<u64>();
+        Some(TierStats {
+            device: flash.label(),
+            policy: hierarchy.policy().name().into(),
+            off: hierarchy.is_off().then(|| inner.off_reason.clone()),
+            bytes: flash.length(),
+            slots: hierarchy.slots().capacity(),
+            resident: hierarchy.slots().resident(),
+            staged: hierarchy.staged(),
+            restored: self.restored_pages.load(Ordering::Relaxed),
+            stale_objects: self.stale_objects.load(Ordering::Relaxed),
+            admissions: counters.admissions,
+            refusals: by_name(&Refusal::ALL, Refusal::name, &counters.refusals),
+            removals: by_name(&Removal::ALL, Removal::name, &counters.removals),
+            faults: by_name(&Fault::ALL, Fault::name, &counters.faults),
+            flash_writes: counters.flash_writes,
+            memory_bytes: (hierarchy.bytes() + checksums) as u64,
+        })
+    }
+
+    fn object_stats(&self) -> Vec<ObjectStats> {
+        let closed = self.registry().closed_names();
+        let inner = self.inner();
+        let resident = |id: ObjectId| inner.hierarchy.resident_of(id);
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let open = objects.iter().flatten().map(|object| ObjectStats {
+            name: object
+                .name
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+            kind: object.kind.name().into(),
+            pages: object.length().div_ceil(u64::from(self.config.page_size)),
+            resident: resident(object.id),
+            reads: object.reads.load(Ordering::Relaxed),
+            hits: object.hits.load(Ordering::Relaxed),
+            writes: object.writes.load(Ordering::Relaxed),
+        });
+        let closed = closed.into_iter().map(|(id, name)| ObjectStats {
+            name,
+            resident: resident(id),
+            ..ObjectStats::default()
+        });
+        let mut all: Vec<ObjectStats> = open.chain(closed).collect();
+        all.sort_by(|a, b| (b.resident, b.reads, &a.name).cmp(&(a.resident, a.reads, &b.name)));
+        all
+    }
+}
