@@ -11,14 +11,19 @@ pub(super) fn now() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// Sleeps until [`now`] is at least `at`; returns at once when it already is. Uses no CPU, and
-/// oversleeps by what the system takes to wake a thread: the first call of a thread sets its
-/// timer slack to 1 ns (the default would add up to 50 µs).
-pub(super) fn sleep_until(at: u64) {
+/// Sleeps until [`now`] is at least `at`; returns at once when it already is. Returns how many
+/// nanoseconds too long it slept: what the system took to wake the thread. Uses no CPU. The
+/// first call of a thread sets its timer slack to 1 ns (the default would add up to 50 µs).
+pub(super) fn sleep_until(at: u64) -> u64 {
     if now() >= at {
-        return;
+        return 0;
     }
     tighten_timer_slack();
+    sleep(at);
+    now().saturating_sub(at)
+}
+
+fn sleep(at: u64) {
     let time = libc::timespec {
         tv_sec: i64::try_from(at / 1_000_000_000).unwrap_or(i64::MAX),
         tv_nsec: (at % 1_000_000_000) as i64,
@@ -58,9 +63,9 @@ mod tests {
     fn never_wakes_early() {
         for wait in [0, 1000, 3_000_000] {
             let until = now() + wait;
-            sleep_until(until);
-            assert!(now() >= until);
+            let late = sleep_until(until);
+            assert!(now() >= until + late);
         }
-        sleep_until(0);
+        assert_eq!(sleep_until(0), 0, "a time that has passed is not slept for");
     }
 }

@@ -16,6 +16,8 @@
 //!    free first.
 //! 3. The next request starts when the one before *should* have ended, not when its thread
 //!    woke up. Late wake-ups therefore do not add up.
+//!    Nor is the caller charged for them: the lateness of a thread's wake-up (up to
+//!    [`LATENESS_MAX`]) is taken off the arrival of its next request.
 //! 4. Waiting uses no CPU: a condition variable while queued, an absolute-time sleep in service.
 //! 5. Writes are charged when issued (the emulated drive's write cache is off); what a sync
 //!    costs is up to the model. `set_len` and `punch` are free. Requests that fail are free.
@@ -23,6 +25,7 @@
 //! All times in [`DeviceUsage`] are the emulated device's own, also when `time_scale` makes it
 //! run faster or slower than real.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -38,6 +41,14 @@ const QUEUE_DEPTH: usize = 32;
 
 /// How often a waiting request lets others go first.
 const PASSED_MAX: u32 = 64;
+
+/// The most real nanoseconds of one late wake-up that are made good.
+const LATENESS_MAX: u64 = 1_000_000;
+
+thread_local! {
+    /// Real nanoseconds by which this thread's last request came back late.
+    static LATE: Cell<u64> = const { Cell::new(0) };
+}
 
 /// Bytes that stay together on the drive. Each takes one map entry (about 40 bytes of memory).
 const CHUNK: u64 = 256 << 10;
@@ -99,6 +110,11 @@ impl DeviceUsage {
             bytes_written: self.bytes_written.saturating_sub(earlier.bytes_written),
         }
     }
+}
+
+/// The time of a device that was made at real time `origin`, at real time `now`.
+fn device_time(now: u64, origin: u64, scale: f64) -> u64 {
+    (now.saturating_sub(origin) as f64 / scale) as u64
 }
 
 /// How the emulated device's time relates to real time.
@@ -287,16 +303,17 @@ impl ShapedDisk {
     /// The device's time.
     fn now(&self, state: &State) -> u64 {
         match self.pace {
-            Pace::Real { .. } => self.real_now(),
+            Pace::Real { origin, scale } => device_time(clock::now(), origin, scale),
             Pace::Virtual => state.busy_until,
         }
     }
 
-    /// The device's time by the real clock; 0 in virtual time.
-    fn real_now(&self) -> u64 {
+    /// The device's time at which a request made now arrives; 0 in virtual time, where
+    /// requests arrive when the one before is done.
+    fn arrival(&self) -> u64 {
         match self.pace {
             Pace::Real { origin, scale } => {
-                (clock::now().saturating_sub(origin) as f64 / scale) as u64
+                device_time(clock::now().saturating_sub(LATE.take()), origin, scale)
             }
             Pace::Virtual => 0,
         }
@@ -305,7 +322,8 @@ impl ShapedDisk {
     /// Waits until the device's time is `end`.
     fn sleep_until(&self, end: u64) {
         if let Pace::Real { origin, scale } = self.pace {
-            clock::sleep_until(origin + (end as f64 * scale) as u64);
+            let late = clock::sleep_until(origin + (end as f64 * scale) as u64);
+            LATE.set(late.min(LATENESS_MAX));
         }
     }
 
@@ -442,9 +460,8 @@ impl State {
     /// The next job to start: shortest positioning among the oldest, unless one has been passed
     /// over too often.
     fn choose(&self, now: u64) -> Option<u64> {
-        let candidates = || {
-            self.queue.iter().filter(|(_, waiting)| waiting.end.is_none()).take(QUEUE_DEPTH)
-        };
+        let candidates =
+            || self.queue.iter().filter(|(_, waiting)| waiting.end.is_none()).take(QUEUE_DEPTH);
         let (&oldest, waiting) = candidates().next()?;
         if waiting.passed >= PASSED_MAX {
             return Some(oldest);
@@ -481,7 +498,7 @@ impl<D> Shaped<D> {
 
 impl<D: Device> Device for Shaped<D> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let arrival = self.disk.real_now();
+        let arrival = self.disk.arrival();
         let n = self.device.read_at(buf, offset)?;
         if n > 0 {
             self.disk.serve(IoOp::Read, self.object_key, offset, n as u64, arrival);
@@ -490,7 +507,7 @@ impl<D: Device> Device for Shaped<D> {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let arrival = self.disk.real_now();
+        let arrival = self.disk.arrival();
         self.device.write_at(buf, offset)?;
         if !buf.is_empty() {
             self.disk.serve(IoOp::Write, self.object_key, offset, buf.len() as u64, arrival);
@@ -499,7 +516,7 @@ impl<D: Device> Device for Shaped<D> {
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        let arrival = self.disk.real_now();
+        let arrival = self.disk.arrival();
         self.device.sync(data_only)?;
         self.disk.serve_sync(arrival);
         Ok(())
@@ -595,10 +612,7 @@ mod tests {
         let split = placement.extents(1, 3 * CHUNK - 1, 2);
         assert_eq!(
             split,
-            [
-                Extent { position: 3 * CHUNK - 1, len: 1 },
-                Extent { position: 4 * CHUNK, len: 1 }
-            ]
+            [Extent { position: 3 * CHUNK - 1, len: 1 }, Extent { position: 4 * CHUNK, len: 1 }]
         );
         assert_eq!(placement.extents(2, 0, 10), other, "places do not move");
     }
