@@ -14,16 +14,20 @@
 mod aligned;
 mod clock;
 mod deadline;
+mod faulty;
 mod file;
 mod memory;
+mod metered;
 mod shaped;
 
 use std::io;
 use std::sync::Arc;
 
 pub use aligned::{ALIGNMENT, AlignedBuf, is_aligned};
+pub use faulty::{FaultCounts, FaultScript, Faulty, ScriptError};
 pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
+pub use metered::{DeviceMeter, Histogram, Metered, OperationMeter};
 pub use shaped::{DeviceUsage, Shaped, ShapedDisk};
 
 /// One file or block device. Offsets and lengths in bytes.

@@ -1,0 +1,717 @@
+//! A device that fails on command.
+//!
+//! A [`Faulty`] device does what its [`FaultScript`] says, and the script can change while the
+//! device is in use. Tests use it; so does whoever wants to see what a sick SSD does to a mount.
+//!
+//! # Language
+//! ```text
+//! script    = statement { (newline | ";") statement }        "#" starts a comment
+//! statement = [ "clear" | rule ]                             clear: drops all rules before it
+//! rule      = ("read" | "write" | "sync" | "any") { condition } action
+//! condition = "every" N            each Nth request that matches, from the Nth on
+//!           | "after" N            not the first N that match
+//!           | "times" N            at most N times
+//!           | "offset" A ".." B    requests that touch bytes A up to, not including, B
+//! action    = "fail" ERRNO         the request does nothing and fails: EIO, ENOSPC, ...
+//!           | "corrupt"            flips the lowest bit of every byte (in A..B, if given), on
+//!                                  the way out for a read, on the way in for a write
+//!           | "short" N            a read returns at most N bytes; a write writes at most N
+//!                                  bytes and fails with EIO (a torn write)
+//!           | "lose"               a write or sync reports success and does nothing
+//!           | "delay" DURATION     the request takes that much longer
+//!           | "hang" DURATION      as delay; when that exceeds the device's deadline, the
+//!                                  request gives up at the deadline with TimedOut
+//! DURATION  = a whole number and "us", "ms" or "s", in one word: 2ms
+//! N, A, B   = whole numbers, optionally with K, M or G (powers of 1024)
+//! ```
+//! Rules are tried in order and every rule counts the requests that match its operation and
+//! offset. All delays add up; then the first rule that fires with `fail`, `hang` or `lose`
+//! decides, otherwise all that fire with `corrupt` and `short` apply.
+//!
+//! A hung write that timed out has not reached the device and never will; real ones may.
+
+use std::io;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use super::Device;
+
+/// What is wrong with a script, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {message}, at \"{word}\"")]
+pub struct ScriptError {
+    /// Line, from 1.
+    pub line: usize,
+    /// The word that does not fit; "end of rule" when one is missing.
+    pub word: String,
+    /// What was expected.
+    pub message: String,
+}
+
+/// How often each kind of fault struck since the script was made. `clear` keeps them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Requests failed with an error number.
+    pub failed: u64,
+    /// Requests whose bytes were changed.
+    pub corrupted: u64,
+    /// Requests cut short.
+    pub shortened: u64,
+    /// Writes and syncs that were only said to be done.
+    pub lost: u64,
+    /// Requests delayed.
+    pub delayed: u64,
+    /// Requests hung, whether or not they gave up.
+    pub hung: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Sync,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Fail(i32),
+    Corrupt,
+    Short(usize),
+    Lose,
+    Delay(Duration),
+    Hang(Duration),
+}
+
+/// One line of a script and what it has counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    /// `None`: any.
+    kind: Option<Kind>,
+    every: u64,
+    after: u64,
+    times: u64,
+    offset: Option<Range<u64>>,
+    action: Action,
+    matched: u64,
+    fired: u64,
+}
+
+impl Rule {
+    /// Counts the request if it matches; says whether the rule fires.
+    fn fires(&mut self, kind: Kind, range: &Range<u64>) -> bool {
+        let kind_fits = self.kind.is_none_or(|k| k == kind);
+        let offset_fits =
+            self.offset.as_ref().is_none_or(|o| range.start < o.end && o.start < range.end);
+        if !kind_fits || !offset_fits {
+            return false;
+        }
+        self.matched += 1;
+        let turn =
+            self.matched > self.after && (self.matched - self.after).is_multiple_of(self.every);
+        let fires = turn && self.fired < self.times;
+        self.fired += u64::from(fires);
+        assert!(self.fired <= self.matched);
+        fires
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rules: Vec<Rule>,
+    counts: FaultCounts,
+    /// Grows with every `clear`; a hanging request that sees it change goes on.
+    cleared: u64,
+}
+
+/// The faults of one or more devices, changeable while they are in use.
+#[derive(Debug, Default)]
+pub struct FaultScript {
+    /// Whether there are rules; spares healthy devices the lock.
+    armed: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl FaultScript {
+    /// No faults.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Runs the statements of `script`: rules are added behind those there are, `clear` drops
+    /// them. Nothing changes when there is an error.
+    ///
+    /// # Errors
+    /// The first word that does not fit.
+    pub fn load(&self, script: &str) -> Result<(), ScriptError> {
+        let statements = parse(script)?;
+        let mut state = self.lock();
+        for statement in statements {
+            match statement {
+                Statement::Clear => {
+                    state.rules.clear();
+                    state.cleared += 1;
+                }
+                Statement::Rule(rule) => state.rules.push(rule),
+            }
+        }
+        self.armed.store(!state.rules.is_empty(), Ordering::Release);
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Drops all rules; hanging requests go on.
+    pub fn clear(&self) {
+        let result = self.load("clear");
+        debug_assert!(result.is_ok());
+    }
+
+    /// What has struck so far.
+    #[must_use]
+    pub fn counts(&self) -> FaultCounts {
+        self.lock().counts
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What to do with a request, after waiting out its delays.
+    fn strike(&self, kind: Kind, range: Range<u64>, deadline: Option<Duration>) -> Verdict {
+        if !self.armed.load(Ordering::Acquire) {
+            return Verdict::default();
+        }
+        let arrival = Instant::now();
+        let mut state = self.lock();
+        let (delay, hang, verdict) = state.judge(kind, &range);
+        let limit = deadline.filter(|limit| hang.is_some_and(|h| delay + h > *limit));
+        let until = arrival + limit.unwrap_or(delay + hang.unwrap_or_default());
+        let epoch = state.cleared;
+        while state.cleared == epoch {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if limit.is_some() && state.cleared == epoch {
+            return Verdict { outcome: Outcome::TimedOut, ..Verdict::default() };
+        }
+        verdict
+    }
+}
+
+impl State {
+    /// Total delay, the hang if there is one, and what happens afterwards.
+    fn judge(&mut self, kind: Kind, range: &Range<u64>) -> (Duration, Option<Duration>, Verdict) {
+        let mut delay = Duration::ZERO;
+        let mut hang = None;
+        let mut verdict = Verdict::default();
+        let mut decided = false;
+        for rule in &mut self.rules {
+            // A rule behind the one that decided still counts what it sees.
+            if !rule.fires(kind, range) || decided {
+                continue;
+            }
+            match rule.action {
+                Action::Delay(d) => {
+                    delay += d;
+                    self.counts.delayed += 1;
+                }
+                Action::Fail(code) => {
+                    verdict.outcome = Outcome::Fail(code);
+                    self.counts.failed += 1;
+                }
+                Action::Lose => {
+                    verdict.outcome = Outcome::Lose;
+                    self.counts.lost += 1;
+                }
+                Action::Hang(d) => {
+                    hang = Some(d);
+                    self.counts.hung += 1;
+                }
+                Action::Corrupt => {
+                    verdict.corrupt.push(rule.offset.clone().unwrap_or(0..u64::MAX));
+                    self.counts.corrupted += 1;
+                }
+                Action::Short(n) => {
+                    verdict.short = Some(verdict.short.map_or(n, |m| m.min(n)));
+                    self.counts.shortened += 1;
+                }
+            }
+            decided = matches!(rule.action, Action::Fail(_) | Action::Lose | Action::Hang(_));
+        }
+        (delay, hang, verdict)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Outcome {
+    #[default]
+    Proceed,
+    Fail(i32),
+    Lose,
+    TimedOut,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Verdict {
+    outcome: Outcome,
+    corrupt: Vec<Range<u64>>,
+    short: Option<usize>,
+}
+
+impl Verdict {
+    /// Whether the request is still to be done; an error when it failed.
+    fn proceed(&self) -> io::Result<bool> {
+        match self.outcome {
+            Outcome::Proceed => Ok(true),
+            Outcome::Lose => Ok(false),
+            Outcome::Fail(code) => Err(io::Error::from_raw_os_error(code)),
+            Outcome::TimedOut => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the device did not answer within its deadline (scripted)",
+            )),
+        }
+    }
+
+    /// Flips the lowest bit of the bytes of `buf` (which is at `offset`) that are to be wrong.
+    fn spoil(&self, buf: &mut [u8], offset: u64) {
+        for range in &self.corrupt {
+            for (at, byte) in (offset..).zip(buf.iter_mut()) {
+                *byte ^= u8::from(range.contains(&at));
+            }
+        }
+    }
+}
+
+enum Statement {
+    Clear,
+    Rule(Rule),
+}
+
+fn parse(script: &str) -> Result<Vec<Statement>, ScriptError> {
+    let mut statements = Vec::new();
+    for (index, line) in script.lines().enumerate() {
+        let code = line.split('#').next().unwrap_or_default();
+        for text in code.split(';') {
+            let mut words = Words { line: index + 1, rest: text.split_whitespace() };
+            match words.rest.clone().next() {
+                None => {}
+                Some("clear") => {
+                    words.rest.next();
+                    words.end()?;
+                    statements.push(Statement::Clear);
+                }
+                Some(_) => statements.push(Statement::Rule(words.rule()?)),
+            }
+        }
+    }
+    Ok(statements)
+}
+
+/// The words of one statement.
+struct Words<'a> {
+    line: usize,
+    rest: std::str::SplitWhitespace<'a>,
+}
+
+impl<'a> Words<'a> {
+    fn error(&self, word: &str, message: &str) -> ScriptError {
+        ScriptError { line: self.line, word: word.into(), message: message.into() }
+    }
+
+    fn next(&mut self, expected: &str) -> Result<&'a str, ScriptError> {
+        self.rest.next().ok_or_else(|| self.error("end of rule", expected))
+    }
+
+    fn end(&mut self) -> Result<(), ScriptError> {
+        match self.rest.next() {
+            Some(word) => Err(self.error(word, "nothing may follow")),
+            None => Ok(()),
+        }
+    }
+
+    fn rule(&mut self) -> Result<Rule, ScriptError> {
+        let expected = "expected read, write, sync, any or clear";
+        let kind = match self.next(expected)? {
+            "read" => Some(Kind::Read),
+            "write" => Some(Kind::Write),
+            "sync" => Some(Kind::Sync),
+            "any" => None,
+            word => return Err(self.error(word, expected)),
+        };
+        let (mut every, mut after, mut times, mut offset) = (1, 0, u64::MAX, None);
+        loop {
+            let expected = "expected a condition (every, after, times, offset) or an action \
+                            (fail, corrupt, short, lose, delay, hang)";
+            let word = self.next(expected)?;
+            match word {
+                "every" => every = self.positive()?,
+                "after" => after = self.number()?,
+                "times" => times = self.number()?,
+                "offset" => offset = Some(self.range()?),
+                _ => {
+                    let action = self.action(word, kind, expected)?;
+                    self.end()?;
+                    return Ok(Rule {
+                        kind,
+                        every,
+                        after,
+                        times,
+                        offset,
+                        action,
+                        matched: 0,
+                        fired: 0,
+                    });
+                }
+            }
+        }
+    }
+
+    fn action(
+        &mut self,
+        word: &str,
+        kind: Option<Kind>,
+        expected: &str,
+    ) -> Result<Action, ScriptError> {
+        let moves_bytes = kind != Some(Kind::Sync);
+        Ok(match word {
+            "fail" => Action::Fail(self.errno()?),
+            "corrupt" if moves_bytes => Action::Corrupt,
+            "short" if moves_bytes => {
+                Action::Short(usize::try_from(self.number()?).unwrap_or(usize::MAX))
+            }
+            "lose" if matches!(kind, Some(Kind::Write | Kind::Sync)) => Action::Lose,
+            "delay" => Action::Delay(self.duration()?),
+            "hang" => Action::Hang(self.duration()?),
+            "corrupt" | "short" | "lose" => {
+                return Err(self.error(word, "this operation cannot do that"));
+            }
+            _ => return Err(self.error(word, expected)),
+        })
+    }
+
+    fn number(&mut self) -> Result<u64, ScriptError> {
+        let expected = "expected a whole number, as in 12 or 4K";
+        let word = self.next(expected)?;
+        number(word).ok_or_else(|| self.error(word, expected))
+    }
+
+    fn positive(&mut self) -> Result<u64, ScriptError> {
+        let expected = "expected a whole number above 0";
+        let word = self.next(expected)?;
+        number(word).filter(|&n| n > 0).ok_or_else(|| self.error(word, expected))
+    }
+
+    fn range(&mut self) -> Result<Range<u64>, ScriptError> {
+        let expected = "expected a range of bytes, as in 4096..8192";
+        let word = self.next(expected)?;
+        word.split_once("..")
+            .and_then(|(from, to)| Some(number(from)?..number(to)?))
+            .filter(|range| range.start < range.end)
+            .ok_or_else(|| self.error(word, expected))
+    }
+
+    fn duration(&mut self) -> Result<Duration, ScriptError> {
+        let expected = "expected a duration, as in 50us, 2ms or 5s";
+        let word = self.next(expected)?;
+        let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
+        let make = match unit {
+            "us" => Duration::from_micros,
+            "ms" => Duration::from_millis,
+            "s" => Duration::from_secs,
+            _ => return Err(self.error(word, expected)),
+        };
+        let digits = &word[..word.len() - unit.len()];
+        u64::from_str(digits).map(make).map_err(|_| self.error(word, expected))
+    }
+
+    fn errno(&mut self) -> Result<i32, ScriptError> {
+        let expected = "expected an error name, as in EIO";
+        let word = self.next(expected)?;
+        let known = ERRORS.iter().find(|(name, _)| *name == word);
+        known.map(|&(_, code)| code).ok_or_else(|| self.error(word, expected))
+    }
+}
+
+/// The errors storage gives.
+const ERRORS: [(&str, i32); 12] = [
+    ("EIO", libc::EIO),
+    ("ENOSPC", libc::ENOSPC),
+    ("EDQUOT", libc::EDQUOT),
+    ("EROFS", libc::EROFS),
+    ("ENODEV", libc::ENODEV),
+    ("ENXIO", libc::ENXIO),
+    ("ENOMEM", libc::ENOMEM),
+    ("EAGAIN", libc::EAGAIN),
+    ("EINVAL", libc::EINVAL),
+    ("ETIMEDOUT", libc::ETIMEDOUT),
+    ("EREMOTEIO", libc::EREMOTEIO),
+    ("ENOTCONN", libc::ENOTCONN),
+];
+
+fn number(word: &str) -> Option<u64> {
+    let digits = word.trim_end_matches(['K', 'M', 'G']);
+    let unit = match &word[digits.len()..] {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        _ => return None,
+    };
+    u64::from_str(digits).ok()?.checked_mul(unit)
+}
+
+/// A device with scripted faults.
+#[derive(Debug)]
+pub struct Faulty<D> {
+    device: D,
+    script: Arc<FaultScript>,
+    deadline: Option<Duration>,
+}
+
+impl<D> Faulty<D> {
+    /// `device`, with the faults of `script`. A scripted hang lasts at most `deadline`; without
+    /// one it is only a delay.
+    pub fn new(device: D, script: Arc<FaultScript>, deadline: Option<Duration>) -> Self {
+        Self { device, script, deadline }
+    }
+
+    /// The device below.
+    pub fn inner(&self) -> &D {
+        &self.device
+    }
+
+    fn strike(&self, kind: Kind, offset: u64, len: usize) -> Verdict {
+        let range = offset..offset.saturating_add(len as u64);
+        self.script.strike(kind, range, self.deadline)
+    }
+}
+
+impl<D: Device> Device for Faulty<D> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let verdict = self.strike(Kind::Read, offset, buf.len());
+        verdict.proceed()?;
+        let len = buf.len().min(verdict.short.unwrap_or(usize::MAX));
+        let n = self.device.read_at(&mut buf[..len], offset)?;
+        verdict.spoil(&mut buf[..n], offset);
+        Ok(n)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let verdict = self.strike(Kind::Write, offset, buf.len());
+        if !verdict.proceed()? {
+            return Ok(());
+        }
+        let len = buf.len().min(verdict.short.unwrap_or(usize::MAX));
+        if verdict.corrupt.is_empty() {
+            self.device.write_at(&buf[..len], offset)?;
+        } else {
+            let mut wrong = buf[..len].to_vec();
+            verdict.spoil(&mut wrong, offset);
+            self.device.write_at(&wrong, offset)?;
+        }
+        if len < buf.len() {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        Ok(())
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        if self.strike(Kind::Sync, 0, 0).proceed()? { self.device.sync(data_only) } else { Ok(()) }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.device.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.device.set_len(len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.device.punch(offset, len)
+    }
+
+    fn label(&self) -> String {
+        format!("{} with scripted faults", self.device.label())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MemoryDevice;
+    use super::*;
+
+    fn faulty(script: &str) -> Faulty<MemoryDevice> {
+        faulty_within(script, None)
+    }
+
+    fn faulty_within(script: &str, deadline: Option<Duration>) -> Faulty<MemoryDevice> {
+        let handle = FaultScript::new();
+        handle.load(script).unwrap();
+        Faulty::new(MemoryDevice::from_bytes(vec![8; 16384]), handle, deadline)
+    }
+
+    fn read(device: &impl Device, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut buf = vec![0; len];
+        let n = device.read_at(&mut buf, offset)?;
+        buf.truncate(n);
+        Ok(buf)
+    }
+
+    fn code(result: io::Result<impl Sized>) -> Option<i32> {
+        result.err().and_then(|e| e.raw_os_error())
+    }
+
+    #[test]
+    fn without_rules_nothing_is_wrong() {
+        let device = faulty("  # only a comment\n\n;;");
+        assert_eq!(read(&device, 0, 3).unwrap(), [8, 8, 8]);
+        device.write_at(&[1], 0).unwrap();
+        device.sync(true).unwrap();
+        assert_eq!(device.script.counts(), FaultCounts::default());
+    }
+
+    #[test]
+    fn every_after_and_times_count_matching_requests() {
+        let device = faulty("read after 2 every 3 times 2 fail EIO");
+        let failed: Vec<usize> = (1..=20).filter(|_| read(&device, 0, 1).is_err()).collect();
+        assert_eq!(failed, [5, 8]);
+        let device = faulty("write after 3 fail ENOSPC");
+        let failed: Vec<usize> = (1..=5).filter(|_| device.write_at(&[1], 0).is_err()).collect();
+        assert_eq!(failed, [4, 5]);
+        assert_eq!(device.script.counts().failed, 2);
+    }
+
+    #[test]
+    fn operations_and_offsets_are_told_apart() {
+        let device = faulty("read offset 4K..8K fail EIO; sync fail EROFS");
+        assert!(read(&device, 0, 4096).is_ok());
+        assert_eq!(code(read(&device, 0, 4097)), Some(libc::EIO));
+        assert_eq!(code(read(&device, 8191, 1)), Some(libc::EIO));
+        assert!(read(&device, 8192, 1).is_ok());
+        device.write_at(&[0; 16], 4096).unwrap();
+        assert_eq!(code(device.sync(false)), Some(libc::EROFS));
+        let device = faulty("any fail ENODEV");
+        assert_eq!(code(read(&device, 0, 1)), Some(libc::ENODEV));
+        assert_eq!(code(device.write_at(&[1], 0)), Some(libc::ENODEV));
+        assert_eq!(code(device.sync(true)), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn corruption_stays_in_its_range() {
+        let device = faulty("read offset 4..6 corrupt");
+        assert_eq!(read(&device, 2, 6).unwrap(), [8, 8, 9, 9, 8, 8]);
+        assert_eq!(device.inner().snapshot()[4], 8, "the device itself is fine");
+        let device = faulty("write times 1 corrupt");
+        device.write_at(&[2, 2], 0).unwrap();
+        device.write_at(&[2, 2], 2).unwrap();
+        assert_eq!(device.inner().snapshot()[..4], [3, 3, 2, 2]);
+    }
+
+    #[test]
+    fn short_reads_torn_and_lost_writes() {
+        let device = faulty("read short 512; write times 1 short 1; write lose; sync lose");
+        assert_eq!(read(&device, 0, 4096).unwrap().len(), 512);
+        assert_eq!(code(device.write_at(&[1, 1], 0)), None, "lost before it is torn");
+        let device = faulty("write times 1 short 1");
+        assert_eq!(code(device.write_at(&[1, 1], 0)), Some(libc::EIO));
+        assert_eq!(device.inner().snapshot()[..2], [1, 8]);
+        let device = faulty("write lose");
+        device.write_at(&[1, 1], 0).unwrap();
+        assert_eq!(device.inner().snapshot()[..2], [8, 8]);
+        assert_eq!(device.script.counts().lost, 1);
+    }
+
+    #[test]
+    fn a_hang_ends_at_the_deadline() {
+        let ms = Duration::from_millis;
+        let device = faulty_within("read hang 1000s", Some(ms(2)));
+        let error = read(&device, 0, 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        // Shorter than the deadline, or no deadline: only late.
+        assert!(read(&faulty_within("read hang 1ms", Some(ms(100_000))), 0, 1).is_ok());
+        assert!(read(&faulty("read hang 1ms"), 0, 1).is_ok());
+        assert_eq!(device.script.counts().hung, 1);
+    }
+
+    #[test]
+    fn delays_do_not_time_out() {
+        let device = faulty_within("any delay 3ms; any delay 1ms", Some(Duration::from_millis(1)));
+        let begin = Instant::now();
+        read(&device, 0, 1).unwrap();
+        assert!(begin.elapsed() >= Duration::from_millis(4));
+        assert_eq!(device.script.counts().delayed, 2);
+    }
+
+    #[test]
+    fn clear_lets_hanging_requests_go_on() {
+        let device = faulty_within("read hang 1000s", Some(Duration::from_secs(500)));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| read(&device, 0, 2));
+            while device.script.counts().hung == 0 {
+                std::thread::yield_now();
+            }
+            device.script.clear();
+            assert_eq!(reader.join().unwrap().unwrap(), [8, 8]);
+        });
+        assert!(read(&device, 0, 1).is_ok());
+    }
+
+    #[test]
+    fn loading_adds_and_clear_drops() {
+        let device = faulty("read fail EIO");
+        device.script.load("sync fail EIO").unwrap();
+        assert!(read(&device, 0, 1).is_err() && device.sync(true).is_err());
+        device.script.load("clear; write fail EIO").unwrap();
+        assert!(read(&device, 0, 1).is_ok() && device.write_at(&[0], 0).is_err());
+        device.script.clear();
+        assert!(device.write_at(&[0], 0).is_ok());
+    }
+
+    #[test]
+    fn errors_name_line_and_word() {
+        let error = |script: &str| FaultScript::new().load(script).unwrap_err();
+        for (script, line, word) in [
+            ("frobnicate", 1, "frobnicate"),
+            ("read fail EIO\n\nread fial EIO", 3, "fial"),
+            ("read fail EOOPS", 1, "EOOPS"),
+            ("read", 1, "end of rule"),
+            ("read every 0 fail EIO", 1, "0"),
+            ("read after x fail EIO", 1, "x"),
+            ("read offset 8..8 corrupt", 1, "8..8"),
+            ("read offset 8 corrupt", 1, "8"),
+            ("read delay 2", 1, "2"),
+            ("read delay ms", 1, "ms"),
+            ("read delay 2h", 1, "2h"),
+            ("read short 1KK", 1, "1KK"),
+            ("read short 99999999999G", 1, "99999999999G"),
+            ("read fail EIO twice", 1, "twice"),
+            ("clear all", 1, "all"),
+            ("sync corrupt", 1, "corrupt"),
+            ("read lose", 1, "lose"),
+        ] {
+            let found = error(script);
+            assert_eq!((found.line, found.word.as_str()), (line, word), "{script}");
+        }
+        let shown = error("read fail EOOPS").to_string();
+        assert_eq!(shown, "line 1: expected an error name, as in EIO, at \"EOOPS\"");
+    }
+
+    #[test]
+    fn a_wrong_script_changes_nothing() {
+        let device = faulty("read fail EIO");
+        assert!(device.script.load("clear\nread fail EVIL").is_err());
+        assert!(read(&device, 0, 1).is_err());
+    }
+}
