@@ -1,11 +1,13 @@
 //! Every command and option, once: help, man pages and completions all come from here.
 
+use crate::config::NO_TIER;
 use crate::demo;
 use crate::failure::CODES_HELP;
 use crate::units::Size;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
+use thermocline_core::model::Model;
 use thermocline_core::policy::NAMES;
 
 /// Policies a mount can start with: those of the tier, and `none` for base only.
@@ -13,7 +15,7 @@ pub(crate) fn policies() -> impl Iterator<Item = &'static str> {
     thermocline_core::policy::NAMES
         .iter()
         .copied()
-        .chain(["none"])
+        .chain([NO_TIER])
 }
 
 /// A flash tier for databases.
@@ -86,8 +88,8 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) record: Option<PathBuf>,
     /// Slow the base down to an emulated device, to try things out
-    #[arg(long, value_name = "DEVICE")]
-    pub(crate) emulate_base: Option<EmulatedDevice>,
+    #[arg(long, value_name = "DEVICE", value_parser = PossibleValuesParser::new(Model::PRESETS))]
+    pub(crate) emulate_base: Option<String>,
     /// Configuration file; command-line options override it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
@@ -103,17 +105,6 @@ pub(crate) struct MountArgs {
     /// Threads that serve requests [config: mount.threads]
     #[arg(long)]
     pub(crate) threads: Option<u32>,
-}
-
-/// Devices the base can be slowed down to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EmulatedDevice {
-    /// A 7200-rpm hard disk: seek, rotation, transfer, one head
-    Hdd,
-    /// A SATA-class solid-state drive
-    Ssd,
-    /// A network volume
-    Network,
 }
 
 /// `thermocline umount`.
@@ -217,8 +208,8 @@ pub(crate) struct CalibrateArgs {
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
     /// Slow the base down to an emulated device, to try things out
-    #[arg(long, value_name = "DEVICE")]
-    pub(crate) emulate_base: Option<EmulatedDevice>,
+    #[arg(long, value_name = "DEVICE", value_parser = PossibleValuesParser::new(Model::PRESETS))]
+    pub(crate) emulate_base: Option<String>,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -318,7 +309,7 @@ mod tests {
         };
         assert_eq!(mount.size, Some(Size::Bytes(8 << 30)));
         assert_eq!(mount.page_size, Some(Size::Bytes(16384)));
-        assert_eq!(mount.emulate_base, Some(EmulatedDevice::Hdd));
+        assert_eq!(mount.emulate_base, Some("hdd".to_string()));
         assert!(mount.foreground && mount.format);
     }
 

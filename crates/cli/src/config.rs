@@ -8,10 +8,15 @@ use crate::units::Size;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
+use thermocline::EngineConfig;
 use thermocline::classify::{Rule, Rules};
+use thermocline::config::{CostSettings, TacSettings};
 
 /// The documented defaults, as `thermocline config --defaults` prints them.
 pub(crate) const EXAMPLE: &str = include_str!("../../../thermocline.example.toml");
+
+/// The policy of a mount without a tier.
+pub(crate) const NO_TIER: &str = "none";
 
 /// Smallest page size of any database served (SQLite).
 pub(crate) const PAGE_SIZE_MIN: u64 = 512;
@@ -24,9 +29,9 @@ pub(crate) const PAGE_SIZE_MAX: u64 = 65_536;
 pub(crate) struct Config {
     pub(crate) mount: MountSection,
     pub(crate) tier: TierSection,
-    pub(crate) tac: TacSection,
+    pub(crate) tac: TacSettings,
     pub(crate) pool: PoolSection,
-    pub(crate) costs: CostsSection,
+    pub(crate) costs: CostSettings,
     /// What stays out of the tier, or is let in: first match wins, before the built-in rules.
     pub(crate) rules: Vec<Rule>,
     pub(crate) trace: TraceSection,
@@ -58,40 +63,10 @@ pub(crate) struct TierSection {
     pub(crate) page_size: Size,
     /// Memory for admissions waiting to be written to flash.
     pub(crate) write_buffer: Size,
+    /// Threads that write admissions to flash, at most; the measured speed decides how many work.
+    pub(crate) writers_max: u32,
     /// Whether the recency policies (lru, fifo, clock) admit a page when it is written.
     pub(crate) admit_on_write: bool,
-}
-
-/// Parameters of TAC.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct TacSection {
-    /// Contiguous pages that share a temperature.
-    pub(crate) region_pages: u32,
-    /// Requests looked at together to tell sequential from random.
-    pub(crate) window: u32,
-    /// A region requested more often than this within a window is read sequentially.
-    pub(crate) sequential_threshold: u32,
-    /// What temperatures are multiplied with when they age.
-    pub(crate) ageing_factor: f32,
-    /// Requests between two ageings; 0 for 8 a slot.
-    pub(crate) ageing_interval: u64,
-    /// How much warmer than the coldest page a page must be to replace it: 0.01 is 1 %.
-    pub(crate) margin: f32,
-    /// Stale heap entries put right at most in the search for one victim.
-    pub(crate) refresh: u32,
-    /// Where the labels sequential and random come from.
-    pub(crate) labels: Labels,
-}
-
-/// Where TAC's labels come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Labels {
-    /// From the request's hint when it has one, else from the window.
-    Hint,
-    /// Always from the window.
-    Window,
 }
 
 /// The pool of pages in memory above the tier.
@@ -100,22 +75,6 @@ pub(crate) enum Labels {
 pub(crate) struct PoolSection {
     /// Memory it may use; 0 for none.
     pub(crate) size: Size,
-}
-
-/// Time of one page on each device, in microseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct CostsSection {
-    /// Random page read from base (R_D).
-    pub(crate) base_random_read_us: f64,
-    /// One page of a sequential read from base (S_D).
-    pub(crate) base_sequential_read_us: f64,
-    /// Random page write to base (W_D).
-    pub(crate) base_random_write_us: f64,
-    /// Random page read from flash (R_S).
-    pub(crate) flash_read_us: f64,
-    /// Random page write to flash (W_S).
-    pub(crate) flash_write_us: f64,
 }
 
 /// Recording.
@@ -129,7 +88,7 @@ pub(crate) struct TraceSection {
 impl Default for MountSection {
     fn default() -> Self {
         Self {
-            threads: 8,
+            threads: 16,
             allow_other: true,
             log: PathBuf::new(),
         }
@@ -138,28 +97,15 @@ impl Default for MountSection {
 
 impl Default for TierSection {
     fn default() -> Self {
+        let engine = EngineConfig::default();
         Self {
             cache: PathBuf::new(),
             size: Size::ZERO,
-            policy: "tac".to_string(),
-            page_size: Size::Bytes(8192),
-            write_buffer: Size::Pages(256),
-            admit_on_write: true,
-        }
-    }
-}
-
-impl Default for TacSection {
-    fn default() -> Self {
-        Self {
-            region_pages: 32,
-            window: 20,
-            sequential_threshold: 2,
-            ageing_factor: 0.5,
-            ageing_interval: 0,
-            margin: 0.01,
-            refresh: 5,
-            labels: Labels::Hint,
+            page_size: Size::Bytes(engine.page_size.into()),
+            write_buffer: Size::Pages(engine.write_buffer_pages.into()),
+            writers_max: engine.writers_max,
+            admit_on_write: engine.admit_on_write,
+            policy: engine.policy,
         }
     }
 }
@@ -167,18 +113,6 @@ impl Default for TacSection {
 impl Default for PoolSection {
     fn default() -> Self {
         Self { size: Size::ZERO }
-    }
-}
-
-impl Default for CostsSection {
-    fn default() -> Self {
-        Self {
-            base_random_read_us: 12_430.0,
-            base_sequential_read_us: 61.0,
-            base_random_write_us: 12_430.0,
-            flash_read_us: 60.0,
-            flash_write_us: 60.0,
-        }
     }
 }
 
@@ -210,10 +144,7 @@ impl Config {
 
     /// Refuses values no part of the program can work with.
     pub(crate) fn check(&self) -> Outcome {
-        self.page_size()?;
-        check_policy(&self.tier.policy)?;
-        self.tac.check()?;
-        self.costs.check()?;
+        self.engine()?;
         self.rules()?;
         if self.mount.threads == 0 {
             return Err(wrong("mount.threads", 0, "1 or more"));
@@ -224,6 +155,32 @@ impl Config {
     /// The rules by path over the built-in ones.
     pub(crate) fn rules(&self) -> Result<Rules, Failure> {
         Rules::new(self.rules.clone()).map_err(|error| Failure::usage(error.to_string()))
+    }
+
+    /// The settings of the engine, within their ranges.
+    pub(crate) fn engine(&self) -> Result<EngineConfig, Failure> {
+        let page_size = self.page_size()?;
+        let bytes = |name, size: Size| {
+            size.bytes(page_size)
+                .ok_or_else(|| wrong(name, size, "below 16 EiB"))
+        };
+        let mut engine = EngineConfig {
+            page_size,
+            pool_bytes: bytes("pool.size", self.pool.size)?,
+            write_buffer_pages: whole_u32(self.tier.write_buffer.pages(page_size)),
+            writers_max: self.tier.writers_max,
+            admit_on_write: self.tier.admit_on_write,
+            tac: self.tac,
+            costs: self.costs,
+            ..EngineConfig::default()
+        };
+        // Without a tier the policy has nothing to decide.
+        if self.tier.policy != NO_TIER {
+            check_policy(&self.tier.policy)?;
+            engine.policy.clone_from(&self.tier.policy);
+        }
+        engine.check()?;
+        Ok(engine)
     }
 
     /// The page size of the tier in bytes.
@@ -244,55 +201,9 @@ pub(crate) fn page_size(name: &str, size: Size) -> Result<u32, Failure> {
     }
 }
 
-impl TacSection {
-    fn check(&self) -> Outcome {
-        if !(8..=64).contains(&self.region_pages) {
-            return Err(wrong("tac.region_pages", self.region_pages, "8 to 64"));
-        }
-        if self.window == 0 {
-            return Err(wrong("tac.window", self.window, "1 or more"));
-        }
-        if !(self.ageing_factor > 0.0 && self.ageing_factor <= 1.0) {
-            return Err(wrong(
-                "tac.ageing_factor",
-                self.ageing_factor,
-                "above 0, up to 1",
-            ));
-        }
-        if !(0.0..=10.0).contains(&self.margin) {
-            return Err(wrong("tac.margin", self.margin, "0 to 10"));
-        }
-        Ok(())
-    }
-}
-
-impl CostsSection {
-    /// Every cost with the name of its setting, in microseconds.
-    pub(crate) fn named(&self) -> [(&'static str, f64); 5] {
-        [
-            ("base_random_read_us", self.base_random_read_us),
-            ("base_sequential_read_us", self.base_sequential_read_us),
-            ("base_random_write_us", self.base_random_write_us),
-            ("flash_read_us", self.flash_read_us),
-            ("flash_write_us", self.flash_write_us),
-        ]
-    }
-
-    fn check(&self) -> Outcome {
-        match self
-            .named()
-            .into_iter()
-            .find(|(_, cost)| !cost.is_finite() || *cost <= 0.0)
-        {
-            Some((name, cost)) => {
-                let advice = "thermocline calibrate --base DIR --cache DIR --config FILE";
-                let name = format!("costs.{name}");
-                Err(wrong(&name, cost, "a time above 0, in microseconds")
-                    .advise(format!("{advice} measures them")))
-            }
-            None => Ok(()),
-        }
-    }
+/// `count`, or the most that fits.
+fn whole_u32(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Refuses a policy there is none of.
@@ -383,11 +294,11 @@ mod tests {
             ("[tac]\nageing_factor = 1.5", "tac.ageing_factor"),
             ("[tac]\nwindow = 0", "tac.window"),
             ("[tac]\nmargin = nan", "tac.margin"),
-            ("[costs]\nflash_read_us = 0.0", "costs.flash_read_us"),
-            (
-                "[costs]\nbase_random_read_us = inf",
-                "costs.base_random_read_us",
-            ),
+            ("[costs]\nflash_read_us = -1.0", "costs"),
+            ("[costs]\nbase_random_read_us = inf", "costs"),
+            ("[tier]\nwrite_buffer = 0", "write_buffer_pages"),
+            ("[tier]\nwriters_max = 65", "writers_max"),
+            ("[pool]\nsize = \"18446744073709551615p\"", "pool.size"),
             ("[[rules]]\npath = \"x\"\nkind = \"wal\"", "wal"),
             ("[[rules]]\npath = \"\"", "path"),
             ("[[rules]]\npath = \"x\"\ndialect = \"oracle\"", "oracle"),

@@ -5,10 +5,12 @@ mod commands;
 mod config;
 mod daemon;
 mod demo;
+mod explain;
 mod failure;
 mod preflight;
 mod report;
 mod settings;
+mod signals;
 mod table;
 mod units;
 

@@ -1,14 +1,15 @@
 //! Writing measured costs into a configuration file without disturbing the rest of it.
 
-use crate::config::{Config, CostsSection};
+use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use std::fs;
 use std::io;
 use std::path::Path;
+use thermocline::config::CostSettings;
 use toml_edit::{DocumentMut, Item, Table, value};
 
 /// Puts `costs` into the file at `path`, made if missing; comments and other settings stay.
-pub(crate) fn store_costs(path: &Path, costs: &CostsSection, note: &str) -> Outcome {
+pub(crate) fn store_costs(path: &Path, costs: &CostSettings, note: &str) -> Outcome {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -25,7 +26,7 @@ pub(crate) fn store_costs(path: &Path, costs: &CostsSection, note: &str) -> Outc
 /// `text` with its `[costs]` set.
 fn with_costs(
     text: &str,
-    costs: &CostsSection,
+    costs: &CostSettings,
     note: &str,
 ) -> Result<String, toml_edit::TomlError> {
     let mut document: DocumentMut = text.parse()?;
@@ -35,7 +36,7 @@ fn with_costs(
         section.decor_mut().set_prefix(format!("{gap}# {note}\n"));
         document.insert("costs", Item::Table(section));
     }
-    for (name, microseconds) in costs.named() {
+    for (name, microseconds) in named(costs) {
         let rounded = (microseconds * 10.0).round() / 10.0;
         let setting = &mut document["costs"][name];
         let decor = setting.as_value().map(|old| old.decor().clone());
@@ -45,6 +46,17 @@ fn with_costs(
         }
     }
     Ok(document.to_string())
+}
+
+/// Every cost with the name of its setting, in microseconds.
+pub(crate) fn named(costs: &CostSettings) -> [(&'static str, f64); 5] {
+    [
+        ("base_random_read_us", costs.base_random_read_us),
+        ("base_sequential_read_us", costs.base_sequential_read_us),
+        ("base_random_write_us", costs.base_random_write_us),
+        ("flash_read_us", costs.flash_read_us),
+        ("flash_write_us", costs.flash_write_us),
+    ]
 }
 
 /// Replaces the file in one step: a reader sees the old text or the new.
@@ -69,8 +81,8 @@ mod tests {
     use super::*;
     use crate::config::EXAMPLE;
 
-    fn measured() -> CostsSection {
-        CostsSection {
+    fn measured() -> CostSettings {
+        CostSettings {
             base_random_read_us: 8123.46,
             base_sequential_read_us: 52.5,
             base_random_write_us: 7001.0,

@@ -1,17 +1,26 @@
 //! What a mount says about itself: one structure, shown as text, as JSON and as metrics.
 
+pub(crate) mod exposition;
+pub(crate) mod metrics;
+pub(crate) mod text;
+
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use thermocline::Stats;
 
 /// Everything `.thermocline/stats.json` holds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// The mount.
     pub(crate) mount: MountFacts,
+    /// The devices below it, base first.
+    pub(crate) devices: Vec<DeviceFacts>,
+    /// What the engine counted.
+    pub(crate) stats: Stats,
 }
 
 /// What is mounted where, by which process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MountFacts {
     /// Process that serves.
     pub(crate) pid: u32,
@@ -23,10 +32,154 @@ pub(crate) struct MountFacts {
     pub(crate) mountpoint: PathBuf,
     /// Cache file; empty without one.
     pub(crate) cache: PathBuf,
-    /// Log of the process.
+    /// Log of the process; empty in the foreground.
     pub(crate) log: PathBuf,
-    /// Emulated device the base is slowed down to; empty for none.
-    pub(crate) emulated_base: String,
-    /// When it was mounted, in seconds since 1970.
-    pub(crate) since: u64,
+    /// Trace file being recorded; empty for none.
+    pub(crate) record: PathBuf,
+}
+
+/// What one device did since the mount.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DeviceFacts {
+    /// `base` or `flash`.
+    pub(crate) role: String,
+    /// What the device calls itself; says "emulated" when it is.
+    pub(crate) label: String,
+    /// Seconds in which it had something to do.
+    pub(crate) busy_s: f64,
+    /// Reads.
+    pub(crate) reads: IoFacts,
+    /// Writes.
+    pub(crate) writes: IoFacts,
+    /// Syncs.
+    pub(crate) syncs: IoFacts,
+}
+
+/// I/Os of one kind on one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct IoFacts {
+    /// How many.
+    pub(crate) count: u64,
+    /// How many failed.
+    pub(crate) errors: u64,
+    /// Bytes moved.
+    pub(crate) bytes: u64,
+    /// Half of them took at most this, in microseconds.
+    pub(crate) p50_us: f64,
+    /// 95 % took at most this, in microseconds.
+    pub(crate) p95_us: f64,
+    /// 99 % took at most this, in microseconds.
+    pub(crate) p99_us: f64,
+}
+
+impl Report {
+    /// Page reads that went to the tier, wherever they were served.
+    pub(crate) fn page_reads(&self) -> u64 {
+        self.stats.page_reads.values().sum()
+    }
+
+    /// Page reads that base was spared.
+    pub(crate) fn page_hits(&self) -> u64 {
+        self.page_reads() - self.stats.page_reads.get("base").copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod sample {
+    use super::*;
+    use thermocline::{Latency, ObjectStats, PoolStats, TierStats};
+
+    fn counts(pairs: &[(&str, u64)]) -> std::collections::BTreeMap<String, u64> {
+        pairs
+            .iter()
+            .map(|(name, count)| ((*name).to_string(), *count))
+            .collect()
+    }
+
+    /// A mount that has been at work.
+    pub(crate) fn report() -> Report {
+        let latency = |count| Latency {
+            count,
+            mean_us: 90.0,
+            p50_us: 85.0,
+            p95_us: 140.0,
+            p99_us: 7_200.0,
+        };
+        let object = |name: &str, pages, resident| ObjectStats {
+            name: name.into(),
+            kind: "relation".into(),
+            pages,
+            resident,
+            reads: 1_000,
+            hits: 900,
+            writes: 10,
+        };
+        let tier = TierStats {
+            device: "file /ssd/tier".into(),
+            policy: "tac".into(),
+            off: None,
+            bytes: 8 << 30,
+            slots: 1_000_000,
+            resident: 250_000,
+            staged: 3,
+            admissions: 260_000,
+            refusals: counts(&[("cold", 4_321), ("pinned", 0)]),
+            removals: counts(&[("evicted", 10_000)]),
+            faults: counts(&[("corrupt", 1)]),
+            flash_writes: 260_100,
+            memory_bytes: 61 << 20,
+            ..TierStats::default()
+        };
+        let stats = Stats {
+            uptime_s: 3_723.0,
+            page_size: 8192,
+            page_reads: counts(&[("base", 100), ("buffer", 0), ("flash", 890), ("pool", 10)]),
+            page_writes: 77,
+            write_hits: 7,
+            read_bytes: 8_192_000,
+            write_bytes: 630_784,
+            read_latency: [("flash".to_string(), latency(890))].into(),
+            write_latency: latency(77),
+            tier: Some(tier),
+            pool: PoolStats {
+                frames: 128,
+                filled: 64,
+                hits: 10,
+                evictions: 0,
+            },
+            objects: vec![
+                object("base/5/16384", 1_000, 250),
+                object("base/5/1259", 10, 10),
+            ],
+            ..Stats::default()
+        };
+        let mount = MountFacts {
+            pid: 42,
+            version: "0.1.0".into(),
+            base: "/bulk/pg".into(),
+            mountpoint: "/srv/pg".into(),
+            cache: "/ssd/tier".into(),
+            log: "/ssd/tier.log".into(),
+            record: PathBuf::new(),
+        };
+        let io = IoFacts {
+            count: 100,
+            errors: 0,
+            bytes: 819_200,
+            p50_us: 7_000.0,
+            ..IoFacts::default()
+        };
+        let base = DeviceFacts {
+            role: "base".into(),
+            label: "emulated 7200-rpm disk".into(),
+            busy_s: 1_200.5,
+            reads: io,
+            ..DeviceFacts::default()
+        };
+        Report {
+            mount,
+            devices: vec![base],
+            stats,
+        }
+    }
 }

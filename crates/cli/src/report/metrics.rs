@@ -1,0 +1,337 @@
+//! The report as Prometheus metrics. Names are stable; docs/metrics.md is this file's output.
+
+use super::exposition::{Exposition, Kind};
+use super::{DeviceFacts, IoFacts, Report};
+use std::collections::BTreeMap;
+use thermocline::{Latency, TierStats};
+
+/// Objects listed at most: enough for dashboards, bounded for their storage.
+const OBJECTS: usize = 20;
+
+/// The metrics of a mount.
+pub(crate) fn render(report: &Report) -> String {
+    let mut out = Exposition::default();
+    mount(&mut out, report);
+    requests(&mut out, report);
+    if let Some(tier) = &report.stats.tier {
+        tier_state(&mut out, tier);
+        tier_flow(&mut out, tier);
+    }
+    pool(&mut out, report);
+    devices(&mut out, &report.devices);
+    objects(&mut out, report);
+    out.finish()
+}
+
+fn mount(out: &mut Exposition, report: &Report) {
+    let (mount, stats) = (&report.mount, &report.stats);
+    let (base, mountpoint) = (
+        mount.base.to_string_lossy(),
+        mount.mountpoint.to_string_lossy(),
+    );
+    let labels: [(&str, &str); 3] = [
+        ("version", &mount.version),
+        ("base", &base),
+        ("mountpoint", &mountpoint),
+    ];
+    out.family(
+        "thermocline_mount_info",
+        Kind::Gauge,
+        "What is mounted where; always 1.",
+    )
+    .sample(&labels, 1.0);
+    out.family(
+        "thermocline_uptime_seconds",
+        Kind::Gauge,
+        "Time since the mount.",
+    )
+    .value(stats.uptime_s);
+    if let Some(dropped) = stats.trace_dropped {
+        let help = "Requests a trace being recorded lost because its writer fell behind.";
+        out.family("thermocline_trace_dropped_total", Kind::Counter, help)
+            .value(dropped as f64);
+    }
+}
+
+fn requests(out: &mut Exposition, report: &Report) {
+    let stats = &report.stats;
+    by_name(
+        out,
+        "thermocline_page_reads_total",
+        "Page reads of cached objects by where they were served.",
+        "served",
+        &stats.page_reads,
+    );
+    let help = "Page writes of cached objects.";
+    out.family("thermocline_page_writes_total", Kind::Counter, help)
+        .value(stats.page_writes as f64);
+    let help = "Page writes that updated a copy on flash.";
+    out.family("thermocline_page_write_hits_total", Kind::Counter, help)
+        .value(stats.write_hits as f64);
+    let help = "Requests of objects that are not cached.";
+    out.family("thermocline_bypassed_requests_total", Kind::Counter, help)
+        .sample(&[("operation", "read")], stats.bypassed_reads as f64)
+        .sample(&[("operation", "write")], stats.bypassed_writes as f64);
+    let help = "Bytes read and written by users of the mount.";
+    out.family("thermocline_request_bytes_total", Kind::Counter, help)
+        .sample(&[("operation", "read")], stats.read_bytes as f64)
+        .sample(&[("operation", "write")], stats.write_bytes as f64);
+    let help = "Requests whose latency was measured.";
+    let mut family = out.family("thermocline_requests_total", Kind::Counter, help);
+    for (served, latency) in &stats.read_latency {
+        family.sample(
+            &[("operation", "read"), ("served", served)],
+            latency.count as f64,
+        );
+    }
+    family.sample(
+        &[("operation", "write"), ("served", "base")],
+        stats.write_latency.count as f64,
+    );
+    let help = "Latency of requests since the mount, to about an eighth.";
+    let mut family = out.family("thermocline_request_latency_seconds", Kind::Gauge, help);
+    for (served, latency) in &stats.read_latency {
+        quantiles(latency, |quantile, seconds| {
+            let labels = [
+                ("operation", "read"),
+                ("served", served),
+                ("quantile", quantile),
+            ];
+            family.sample(&labels, seconds);
+        });
+    }
+    quantiles(&stats.write_latency, |quantile, seconds| {
+        let labels = [
+            ("operation", "write"),
+            ("served", "base"),
+            ("quantile", quantile),
+        ];
+        family.sample(&labels, seconds);
+    });
+}
+
+fn quantiles(latency: &Latency, mut each: impl FnMut(&str, f64)) {
+    each("0.5", latency.p50_us / 1e6);
+    each("0.95", latency.p95_us / 1e6);
+    each("0.99", latency.p99_us / 1e6);
+}
+
+fn tier_state(out: &mut Exposition, tier: &TierStats) {
+    let help = "Whether the tier is in use: 1 on, 0 off.";
+    out.family("thermocline_tier_on", Kind::Gauge, help).sample(
+        &[("policy", &tier.policy)],
+        f64::from(u8::from(tier.off.is_none())),
+    );
+    out.family("thermocline_tier_bytes", Kind::Gauge, "Bytes of the cache.")
+        .value(tier.bytes as f64);
+    out.family("thermocline_tier_slots", Kind::Gauge, "Slots of the tier.")
+        .value(f64::from(tier.slots));
+    out.family(
+        "thermocline_tier_slots_used",
+        Kind::Gauge,
+        "Slots that hold a page.",
+    )
+    .value(f64::from(tier.resident));
+    let help = "Admitted pages not yet written to flash.";
+    out.family("thermocline_tier_write_buffer_pages", Kind::Gauge, help)
+        .value(f64::from(tier.staged));
+    let help = "Memory of map, checksums and policy.";
+    out.family("thermocline_tier_memory_bytes", Kind::Gauge, help)
+        .value(tier.memory_bytes as f64);
+    let help = "Pages that were warm when the mount began.";
+    out.family("thermocline_tier_restored_pages", Kind::Gauge, help)
+        .value(f64::from(tier.restored));
+    let help = "Files found changed while not mounted; what flash held of them was dropped.";
+    out.family("thermocline_tier_stale_objects_total", Kind::Counter, help)
+        .value(f64::from(tier.stale_objects));
+}
+
+fn tier_flow(out: &mut Exposition, tier: &TierStats) {
+    out.family(
+        "thermocline_admissions_total",
+        Kind::Counter,
+        "Pages admitted to flash.",
+    )
+    .value(tier.admissions as f64);
+    let (name, help) = (
+        "thermocline_refusals_total",
+        "Pages not admitted, by reason.",
+    );
+    by_name(out, name, help, "reason", &tier.refusals);
+    let (name, help) = (
+        "thermocline_removals_total",
+        "Pages that left flash, by reason.",
+    );
+    by_name(out, name, help, "reason", &tier.removals);
+    let (name, help) = (
+        "thermocline_flash_faults_total",
+        "Flash I/Os that failed, by kind.",
+    );
+    by_name(out, name, help, "kind", &tier.faults);
+    out.family(
+        "thermocline_flash_page_writes_total",
+        Kind::Counter,
+        "Pages written to flash.",
+    )
+    .value(tier.flash_writes as f64);
+}
+
+fn by_name(
+    out: &mut Exposition,
+    name: &'static str,
+    help: &str,
+    label: &str,
+    counts: &BTreeMap<String, u64>,
+) {
+    let mut family = out.family(name, Kind::Counter, help);
+    for (value, count) in counts {
+        family.sample(&[(label, value)], *count as f64);
+    }
+}
+
+fn pool(out: &mut Exposition, report: &Report) {
+    let pool = &report.stats.pool;
+    out.family(
+        "thermocline_pool_frames",
+        Kind::Gauge,
+        "Frames of the pool in memory.",
+    )
+    .value(f64::from(pool.frames));
+    out.family(
+        "thermocline_pool_frames_used",
+        Kind::Gauge,
+        "Frames that hold a page.",
+    )
+    .value(f64::from(pool.filled));
+    out.family(
+        "thermocline_pool_evictions_total",
+        Kind::Counter,
+        "Pages that left the pool.",
+    )
+    .value(pool.evictions as f64);
+}
+
+/// The kinds of I/O of a device, by name.
+fn kinds(device: &DeviceFacts) -> [(&'static str, &IoFacts); 3] {
+    [
+        ("read", &device.reads),
+        ("write", &device.writes),
+        ("sync", &device.syncs),
+    ]
+}
+
+fn devices(out: &mut Exposition, devices: &[DeviceFacts]) {
+    let help = "Time in which the device had something to do.";
+    let mut family = out.family("thermocline_device_busy_seconds_total", Kind::Counter, help);
+    for device in devices {
+        family.sample(
+            &[("device", &device.role), ("label", &device.label)],
+            device.busy_s,
+        );
+    }
+    let families: [(&'static str, &str, fn(&IoFacts) -> u64); 3] = [
+        (
+            "thermocline_device_ios_total",
+            "I/Os of the device.",
+            |io| io.count,
+        ),
+        (
+            "thermocline_device_errors_total",
+            "I/Os of the device that failed.",
+            |io| io.errors,
+        ),
+        (
+            "thermocline_device_bytes_total",
+            "Bytes the device moved.",
+            |io| io.bytes,
+        ),
+    ];
+    for (name, help, value) in families {
+        let mut family = out.family(name, Kind::Counter, help);
+        for device in devices {
+            for (operation, io) in kinds(device) {
+                let labels = [("device", device.role.as_str()), ("operation", operation)];
+                family.sample(&labels, value(io) as f64);
+            }
+        }
+    }
+}
+
+fn objects(out: &mut Exposition, report: &Report) {
+    let top = &report.stats.objects[..report.stats.objects.len().min(OBJECTS)];
+    let help = "Pages on flash of the objects that have most there.";
+    let mut family = out.family("thermocline_object_flash_pages", Kind::Gauge, help);
+    for object in top {
+        let labels = [
+            ("object", object.name.as_str()),
+            ("kind", object.kind.as_str()),
+        ];
+        family.sample(&labels, f64::from(object.resident));
+    }
+    let help = "Pages of these objects; 0 while closed.";
+    let mut family = out.family("thermocline_object_pages", Kind::Gauge, help);
+    for object in top {
+        let labels = [
+            ("object", object.name.as_str()),
+            ("kind", object.kind.as_str()),
+        ];
+        family.sample(&labels, object.pages as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    /// Name, labels and value of a sample line.
+    fn sample_of(line: &str) -> (&str, f64) {
+        let (name, value) = line.rsplit_once(' ').expect("value");
+        (name, value.parse().expect("number"))
+    }
+
+    #[test]
+    fn every_sample_follows_its_family_and_none_occurs_twice() {
+        let text = render(&sample::report());
+        let mut family = "";
+        let mut families = std::collections::BTreeSet::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                family = rest.split(' ').next().expect("name");
+                assert!(families.insert(family), "{family} twice");
+            } else if !line.starts_with('#') {
+                let (name, value) = sample_of(line);
+                assert_eq!(name.split('{').next(), Some(family), "{line}");
+                assert!(value.is_finite(), "{line}");
+                assert!(seen.insert(name.to_string()), "{name} twice");
+            }
+        }
+        assert!(seen.len() > 40, "{}", seen.len());
+    }
+
+    #[test]
+    fn values_are_those_of_the_report() {
+        let text = render(&sample::report());
+        for line in [
+            "thermocline_page_reads_total{served=\"flash\"} 890",
+            "thermocline_refusals_total{reason=\"cold\"} 4321",
+            "thermocline_tier_on{policy=\"tac\"} 1",
+            "thermocline_tier_slots_used 250000",
+            "thermocline_device_busy_seconds_total{device=\"base\",label=\"emulated 7200-rpm disk\"} 1200.5",
+            "thermocline_object_flash_pages{object=\"base/5/16384\",kind=\"relation\"} 250",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "no {line} in\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_mount_without_a_tier_has_no_tier_metrics() {
+        let mut report = sample::report();
+        report.stats.tier = None;
+        assert!(!render(&report).contains("thermocline_tier"));
+    }
+}

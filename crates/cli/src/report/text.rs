@@ -1,0 +1,414 @@
+//! The report as a person reads it: what is served from where, what was refused and why.
+
+use super::{DeviceFacts, IoFacts, Report};
+use crate::table::Table;
+use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use thermocline::{Latency, TierStats};
+
+/// Objects listed at most.
+const OBJECTS: usize = 20;
+
+/// The names of the places a page can be served from, nearest first.
+const PLACES: [&str; 4] = ["pool", "buffer", "flash", "base"];
+
+/// The whole report. With an `earlier` one of the same mount, rates are those in between.
+pub(crate) fn render(report: &Report, earlier: Option<&Report>) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = head(&mut out, report);
+    let _ = reads(&mut out, report, earlier);
+    let _ = writes(&mut out, report);
+    if let Some(tier) = &report.stats.tier {
+        let _ = flow(
+            &mut out,
+            tier,
+            earlier.and_then(|earlier| earlier.stats.tier.as_ref()),
+        );
+    }
+    let _ = devices(&mut out, report, earlier);
+    let _ = objects(&mut out, report);
+    out
+}
+
+fn head(out: &mut String, report: &Report) -> std::fmt::Result {
+    let (mount, stats) = (&report.mount, &report.stats);
+    let since = show_duration(stats.uptime_s);
+    writeln!(
+        out,
+        "mount     {} on {}",
+        mount.base.display(),
+        mount.mountpoint.display()
+    )?;
+    writeln!(
+        out,
+        "process   {}, version {}, for {since}",
+        mount.pid, mount.version
+    )?;
+    match &stats.tier {
+        None => writeln!(out, "tier      none: everything from base")?,
+        Some(tier) => tier_head(out, tier)?,
+    }
+    let pool = stats.pool;
+    if pool.frames > 0 {
+        let (filled, frames) = (
+            show_count(pool.filled.into()),
+            show_count(pool.frames.into()),
+        );
+        writeln!(out, "pool      {filled} of {frames} frames used")?;
+    }
+    if let Some(dropped) = stats.trace_dropped {
+        let file = mount.record.display();
+        writeln!(
+            out,
+            "record    {file}, {} requests lost",
+            show_count(dropped)
+        )?;
+    }
+    Ok(())
+}
+
+fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
+    let state = match &tier.off {
+        None => "on".to_string(),
+        Some(reason) => format!("OFF: {reason}"),
+    };
+    writeln!(
+        out,
+        "tier      {}, policy {}, {}",
+        state, tier.policy, tier.device
+    )?;
+    let (used, all) = (u64::from(tier.resident), u64::from(tier.slots));
+    writeln!(
+        out,
+        "slots     {} of {} used ({}), {}; {} waiting to be written; {} of memory",
+        show_count(used),
+        show_count(all),
+        show_share(used, all),
+        show_bytes(tier.bytes),
+        show_count(tier.staged.into()),
+        show_bytes(tier.memory_bytes),
+    )?;
+    if tier.restored > 0 || tier.stale_objects > 0 {
+        writeln!(
+            out,
+            "start     {} pages were warm; {} files had changed and lost theirs",
+            show_count(tier.restored.into()),
+            show_count(tier.stale_objects.into()),
+        )?;
+    }
+    Ok(())
+}
+
+fn reads(out: &mut String, report: &Report, earlier: Option<&Report>) -> std::fmt::Result {
+    let (hits, all) = (report.page_hits(), report.page_reads());
+    let now = earlier.map_or(String::new(), |earlier| {
+        let hits = hits.saturating_sub(earlier.page_hits());
+        format!(
+            ", now {}",
+            show_share(hits, all.saturating_sub(earlier.page_reads()))
+        )
+    });
+    writeln!(
+        out,
+        "\nreads     {} pages, hit ratio {}{now}",
+        show_count(all),
+        show_share(hits, all)
+    )?;
+    let mut table = Table::new(&[
+        "served by",
+        "pages",
+        "share",
+        "pages/s",
+        "mean",
+        "p50",
+        "p95",
+        "p99",
+    ]);
+    let seconds = seconds(report, earlier);
+    for place in PLACES {
+        let count = |report: &Report| report.stats.page_reads.get(place).copied().unwrap_or(0);
+        let (pages, before) = (count(report), earlier.map_or(0, count));
+        let latency = report
+            .stats
+            .read_latency
+            .get(place)
+            .copied()
+            .unwrap_or_default();
+        let [mean, p50, p95, p99] = latencies(&latency);
+        let rate = show_rate(pages.saturating_sub(before), seconds);
+        let share = show_share(pages, all);
+        table.row([
+            place.to_string(),
+            show_count(pages),
+            share,
+            rate,
+            mean,
+            p50,
+            p95,
+            p99,
+        ]);
+    }
+    write!(out, "{table}")
+}
+
+fn writes(out: &mut String, report: &Report) -> std::fmt::Result {
+    let stats = &report.stats;
+    let [mean, p50, _, p99] = latencies(&stats.write_latency);
+    writeln!(
+        out,
+        "\nwrites    {} pages, {} updated a copy on flash; mean {mean}, p50 {p50}, p99 {p99}",
+        show_count(stats.page_writes),
+        show_count(stats.write_hits),
+    )?;
+    writeln!(
+        out,
+        "bypassed  {} reads and {} writes of files that are not cached",
+        show_count(stats.bypassed_reads),
+        show_count(stats.bypassed_writes),
+    )
+}
+
+fn flow(out: &mut String, tier: &TierStats, earlier: Option<&TierStats>) -> std::fmt::Result {
+    let more = earlier.map_or(String::new(), |earlier| {
+        let fresh = tier.admissions.saturating_sub(earlier.admissions);
+        format!(" (+{})", show_count(fresh))
+    });
+    writeln!(
+        out,
+        "\nadmitted  {}{more} pages; {} page writes to flash",
+        show_count(tier.admissions),
+        show_count(tier.flash_writes)
+    )?;
+    reasons(out, "refused", &tier.refusals)?;
+    reasons(out, "left", &tier.removals)?;
+    reasons(out, "faults", &tier.faults)
+}
+
+/// The counts that are not zero, most first.
+fn reasons(out: &mut String, title: &str, counts: &BTreeMap<String, u64>) -> std::fmt::Result {
+    let mut list: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
+    list.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
+    let list: Vec<String> = list
+        .iter()
+        .map(|(name, count)| format!("{} {name}", show_count(**count)))
+        .collect();
+    let shown = if list.is_empty() {
+        "none".to_string()
+    } else {
+        list.join(", ")
+    };
+    writeln!(out, "{title:<9} {shown}")
+}
+
+fn devices(out: &mut String, report: &Report, earlier: Option<&Report>) -> std::fmt::Result {
+    if report.devices.is_empty() {
+        return Ok(());
+    }
+    let header = [
+        "device", "busy", "I/O", "count", "per s", "bytes", "errors", "p50", "p95", "p99",
+    ];
+    let mut table = Table::new(&header);
+    let seconds = seconds(report, earlier);
+    for (position, device) in report.devices.iter().enumerate() {
+        let before = earlier.and_then(|earlier| earlier.devices.get(position));
+        let busy = (device.busy_s - before.map_or(0.0, |before| before.busy_s)) / seconds;
+        let mut name = (
+            device.role.clone(),
+            format!("{:.0} %", 100.0 * busy.clamp(0.0, 1.0)),
+        );
+        for (kind, io, before) in kinds(device, before) {
+            if io.count == 0 {
+                continue;
+            }
+            let (role, busy) = std::mem::take(&mut name);
+            let rate = show_rate(io.count.saturating_sub(before.count), seconds);
+            let [p50, p95, p99] = [io.p50_us, io.p95_us, io.p99_us].map(show_microseconds);
+            let (count, bytes) = (show_count(io.count), show_bytes(io.bytes));
+            let errors = show_count(io.errors);
+            table.row([
+                role,
+                busy,
+                kind.to_string(),
+                count,
+                rate,
+                bytes,
+                errors,
+                p50,
+                p95,
+                p99,
+            ]);
+        }
+    }
+    writeln!(out)?;
+    for device in &report.devices {
+        writeln!(out, "{:<9} {}", device.role, device.label)?;
+    }
+    if table.is_empty() {
+        Ok(())
+    } else {
+        write!(out, "{table}")
+    }
+}
+
+/// Each kind of I/O of a device, with what it was earlier.
+fn kinds(
+    device: &DeviceFacts,
+    earlier: Option<&DeviceFacts>,
+) -> [(&'static str, IoFacts, IoFacts); 3] {
+    let before = earlier.cloned().unwrap_or_default();
+    [
+        ("read", device.reads, before.reads),
+        ("write", device.writes, before.writes),
+        ("sync", device.syncs, before.syncs),
+    ]
+}
+
+fn objects(out: &mut String, report: &Report) -> std::fmt::Result {
+    let objects = &report.stats.objects;
+    if objects.is_empty() {
+        return Ok(());
+    }
+    let header = [
+        "object", "kind", "pages", "on flash", "covered", "reads", "hits", "writes",
+    ];
+    let mut table = Table::new(&header).left(2);
+    for object in objects.iter().take(OBJECTS) {
+        let resident = u64::from(object.resident);
+        table.row([
+            object.name.clone(),
+            object.kind.clone(),
+            show_count(object.pages),
+            show_count(resident),
+            show_share(resident.min(object.pages), object.pages),
+            show_count(object.reads),
+            show_share(object.hits, object.reads),
+            show_count(object.writes),
+        ]);
+    }
+    write!(out, "\n{table}")?;
+    match objects.len().saturating_sub(OBJECTS) {
+        0 => Ok(()),
+        more => writeln!(out, "  and {} more objects", show_count(more as u64)),
+    }
+}
+
+/// Seconds the rates are taken over; never 0.
+fn seconds(report: &Report, earlier: Option<&Report>) -> f64 {
+    let start = earlier.map_or(0.0, |earlier| earlier.stats.uptime_s);
+    (report.stats.uptime_s - start).max(1e-3)
+}
+
+fn show_rate(count: u64, seconds: f64) -> String {
+    let rate = count as f64 / seconds;
+    if rate > 0.0 && rate < 10.0 {
+        format!("{rate:.1}")
+    } else {
+        show_count(rate.round() as u64)
+    }
+}
+
+fn latencies(latency: &Latency) -> [String; 4] {
+    [
+        latency.mean_us,
+        latency.p50_us,
+        latency.p95_us,
+        latency.p99_us,
+    ]
+    .map(|microseconds| {
+        if latency.count == 0 {
+            "-".to_string()
+        } else {
+            show_microseconds(microseconds)
+        }
+    })
+}
+
+fn show_microseconds(microseconds: f64) -> String {
+    show_nanoseconds((microseconds * 1000.0).round() as u64)
+}
+
+fn show_duration(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);
+    let (minutes, rest) = (seconds / 60 % 60, seconds % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{rest} s"),
+        (0, 0, _) => format!("{minutes} min {rest} s"),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn says_what_a_person_asks_first() {
+        let text = render(&sample::report(), None);
+        for part in [
+            "/bulk/pg on /srv/pg",
+            "for 1 h 2 min",
+            "hit ratio 90.0 %",
+            "250,000 of 1,000,000 used (25.0 %)",
+            "tier      on, policy tac, file /ssd/tier",
+            "4,321 cold",
+            "faults    1 corrupt",
+            "emulated 7200-rpm disk",
+            "base/5/16384",
+            "25.0 %",
+        ] {
+            assert!(text.contains(part), "no \"{part}\" in\n{text}");
+        }
+        assert!(
+            !text.contains("pinned"),
+            "reasons that never happened are left out\n{text}"
+        );
+    }
+
+    #[test]
+    fn a_tier_that_is_off_says_why() {
+        let mut report = sample::report();
+        if let Some(tier) = &mut report.stats.tier {
+            tier.off = Some("too many flash faults: 16 read-error".into());
+        }
+        assert!(render(&report, None).contains("OFF: too many flash faults: 16 read-error"));
+        report.stats.tier = None;
+        assert!(render(&report, None).contains("tier      none"));
+    }
+
+    #[test]
+    fn rates_are_those_since_the_earlier_report() {
+        let earlier = sample::report();
+        let mut later = earlier.clone();
+        later.stats.uptime_s += 2.0;
+        later.stats.page_reads.insert("flash".into(), 890 + 500);
+        later.stats.page_reads.insert("base".into(), 100 + 500);
+        let text = render(&later, Some(&earlier));
+        assert!(text.contains("now 50.0 %"), "{text}");
+        let flash = text
+            .lines()
+            .find(|line| line.starts_with("  flash"))
+            .expect("flash row");
+        assert!(flash.contains(" 250 "), "{flash}");
+    }
+
+    #[test]
+    fn every_line_fits_a_terminal() {
+        let text = render(&sample::report(), None);
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 100),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn durations_keep_two_units() {
+        assert_eq!(show_duration(7.9), "7 s");
+        assert_eq!(show_duration(61.0), "1 min 1 s");
+        assert_eq!(show_duration(90_061.0), "1 d 1 h");
+    }
+}

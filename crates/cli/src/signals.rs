@@ -1,0 +1,55 @@
+//! Ending a mount on SIGINT, SIGTERM and SIGHUP.
+//!
+//! The signals are blocked before any thread starts, so that one thread can wait for them:
+//! unmounting takes locks and allocates, which no handler may do.
+
+use crate::failure::Outcome;
+use std::io;
+use std::mem::MaybeUninit;
+
+/// The signals that end a mount, blocked in this thread and all it starts.
+#[derive(Clone, Copy)]
+pub(crate) struct Signals {
+    set: libc::sigset_t,
+}
+
+impl Signals {
+    /// Blocks the signals. Call it before the first thread.
+    pub(crate) fn block() -> Result<Self, io::Error> {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: `sigemptyset` fills the set in; the others then read and change it.
+        let set = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            set.assume_init()
+        };
+        // SAFETY: `set` is initialised; no old set is asked for.
+        match unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
+        } {
+            0 => Ok(Self { set }),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    /// Calls `act` for every signal that arrives, with how many came before, on its own thread.
+    pub(crate) fn watch(self, act: impl Fn(u32) + Send + 'static) -> Outcome {
+        let watch = move || {
+            for earlier in 0.. {
+                let mut signal = 0;
+                // SAFETY: both point to live values of the right type.
+                let failed = unsafe { libc::sigwait(&raw const self.set, &raw mut signal) };
+                if failed != 0 {
+                    return;
+                }
+                act(earlier);
+            }
+        };
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(watch)?;
+        Ok(())
+    }
+}
