@@ -117,6 +117,12 @@ fn text_type(name: &str, repetition: Repetition) -> Result<Type, ParquetError> {
         .build()
 }
 
+/// Columns of other programs' book-keeping, such as the row index pandas adds
+/// (`__index_level_0__`): neither fixed nor hints.
+pub(crate) fn is_ignored(name: &str) -> bool {
+    name.starts_with("__")
+}
+
 /// Refuses hint types whose names cannot be columns next to the fixed ones.
 pub(crate) fn check_hint_names(hints: &HintSchema) -> Result<(), RecordError> {
     for (position, name) in hints.names().iter().enumerate() {
@@ -128,6 +134,9 @@ pub(crate) fn check_hint_names(hints: &HintSchema) -> Result<(), RecordError> {
         };
         if name.is_empty() {
             return refuse("it is empty");
+        }
+        if is_ignored(name) {
+            return refuse("names with two leading underscores are ignored by readers");
         }
         if Fixed::from_name(name).is_some() {
             return refuse("a fixed column has this name");
@@ -166,7 +175,7 @@ mod tests {
 
     #[test]
     fn names_that_cannot_be_columns_are_refused() {
-        for bad in ["", "offset", "role"] {
+        for bad in ["", "offset", "role", "__x"] {
             let schema = HintSchema::with_custom([bad]).unwrap();
             assert!(check_hint_names(&schema).is_err(), "{bad:?}");
         }

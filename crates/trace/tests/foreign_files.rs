@@ -119,7 +119,8 @@ fn columns_in_any_order_and_unknown_ones_become_hints() {
     let at = scratch();
     let mut columns = base_columns();
     columns.insert(0, ("pool_id", Cells::Maybe(vec![None, Some("keep")])));
-    columns.insert(3, ("priority", Cells::MaybeLong(vec![Some(4), None])));
+    columns.insert(1, ("__index_level_0__", Cells::Long(vec![7, 9])));
+    columns.insert(4, ("priority", Cells::MaybeLong(vec![Some(4), None])));
     columns.push((
         "role",
         Cells::Maybe(vec![Some("backend"), Some("tape robot")]),

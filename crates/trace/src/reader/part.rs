@@ -13,7 +13,7 @@ use thermocline_core::{HintSet, ObjectId};
 
 use super::catalog::Catalog;
 use super::column::{Column, Target};
-use crate::column::{FORMAT_VERSION, Fixed, key};
+use crate::column::{FORMAT_VERSION, Fixed, is_ignored, key};
 use crate::error::ReadError;
 use crate::record::{Op, Served, TraceRecord};
 
@@ -109,8 +109,8 @@ impl Texts<'_> {
 pub(super) struct OpenPart {
     path: PathBuf,
     reader: SerializedFileReader<File>,
-    /// What the fixed and hint columns of this file are, by column number.
-    targets: Vec<Target>,
+    /// What the columns of this file are, by column number; `None` is ignored.
+    targets: Vec<Option<Target>>,
     /// Added to every time of this file, nanoseconds.
     shift: u64,
     /// The next row group to open.
@@ -138,9 +138,11 @@ impl OpenPart {
         let mut targets = Vec::with_capacity(schema.num_columns());
         for column in schema.columns() {
             let target = Target::of(column.name(), catalog);
-            targets.push(target.ok_or_else(|| {
-                column_error(&path, column.name(), "the file changed while it was read")
-            })?);
+            if target.is_none() && !is_ignored(column.name()) {
+                let reason = "the file changed while it was read";
+                return Err(column_error(&path, column.name(), reason));
+            }
+            targets.push(target);
         }
         let columns = Vec::new();
         Ok(Self {
@@ -191,24 +193,23 @@ impl OpenPart {
         self.next_group += 1;
         self.rows_left = group_rows(self.reader.metadata(), at);
         self.columns.clear();
-        let reader = &self.reader;
+        let (reader, targets) = (&self.reader, &self.targets);
+        let schema = reader.metadata().file_metadata().schema_descr();
         let opened = guarded(|| {
             let group = reader.get_row_group(at)?;
-            (0..group.num_columns())
-                .map(|column| group.get_column_reader(column))
-                .collect()
+            if group.num_columns() != targets.len() {
+                return Err(ParquetError::General("row group lacks columns".into()));
+            }
+            let mut columns = Vec::with_capacity(targets.len());
+            for (number, target) in targets.iter().enumerate() {
+                if let Some(target) = *target {
+                    let cells = group.get_column_reader(number)?;
+                    columns.push(Column::new(&schema.column(number), target, cells));
+                }
+            }
+            Ok(columns)
         });
-        let opened: Vec<_> = opened.map_err(|reason| format_error(&self.path, reason))?;
-        let schema = self.reader.metadata().file_metadata().schema_descr();
-        if opened.len() != self.targets.len() {
-            return Err(format_error(
-                &self.path,
-                format!("row group {at} lacks columns"),
-            ));
-        }
-        for ((column, &target), reader) in schema.columns().iter().zip(&self.targets).zip(opened) {
-            self.columns.push(Column::new(column, target, reader));
-        }
+        self.columns = opened.map_err(|reason| format_error(&self.path, reason))?;
         Ok(())
     }
 }
@@ -251,6 +252,9 @@ fn check_columns(path: &Path, metadata: &ParquetMetaData) -> Result<Vec<String>,
     let mut hints = Vec::new();
     for column in schema.columns() {
         let name = column.name();
+        if is_ignored(name) {
+            continue;
+        }
         if column.path().parts().len() != 1 || column.max_rep_level() > 0 {
             let full = column.path().string();
             return Err(column_error(path, &full, "nested columns cannot be read"));
