@@ -78,7 +78,11 @@ impl DiskParameters {
             Pattern::Random => self.seek_average + self.rotation() / 2,
             Pattern::Sequential => 0,
         };
-        let settle = if pattern == Pattern::Random { self.write_settle } else { 0 };
+        let settle = if pattern == Pattern::Random {
+            self.write_settle
+        } else {
+            0
+        };
         match op {
             IoOp::Read => position + transfer_ns(len, self.media_rate),
             IoOp::Write => position + settle + transfer_ns(len, self.media_rate),
@@ -102,11 +106,17 @@ struct SeekCurve {
 
 impl SeekCurve {
     fn fit(track: u64, average: u64, full: u64) -> Self {
-        assert!(track <= average && average <= full, "seek times grow with distance");
+        assert!(
+            track <= average && average <= full,
+            "seek times grow with distance"
+        );
         let (a, average, full) = (track as f64, average as f64, full as f64);
         let b = 5.0 * (average - a) - 5.0 / 3.0 * (full - a);
         let c = full - a - b;
-        assert!(b >= 0.0 && b / 2.0 + c >= 0.0, "the seek curve must not fall");
+        assert!(
+            b >= 0.0 && b / 2.0 + c >= 0.0,
+            "the seek curve must not fall"
+        );
         Self { a, b, c }
     }
 
@@ -139,10 +149,19 @@ impl DiskModel {
     #[must_use]
     pub fn new(parameters: DiskParameters) -> Self {
         assert!(parameters.rpm > 0 && parameters.media_rate > 0 && parameters.capacity > 0);
-        let curve =
-            SeekCurve::fit(parameters.seek_track, parameters.seek_average, parameters.seek_full);
+        let curve = SeekCurve::fit(
+            parameters.seek_track,
+            parameters.seek_average,
+            parameters.seek_full,
+        );
         let track_bytes = parameters.track_bytes();
-        Self { parameters, curve, track_bytes, arm: 0, stream: None }
+        Self {
+            parameters,
+            curve,
+            track_bytes,
+            arm: 0,
+            stream: None,
+        }
     }
 
     /// What it was made with.
@@ -158,7 +177,8 @@ impl DiskModel {
             return 0;
         }
         let tracks = (self.parameters.capacity / self.track_bytes).max(1);
-        self.curve.time((from.abs_diff(to) as f64 / tracks as f64).min(1.0))
+        self.curve
+            .time((from.abs_diff(to) as f64 / tracks as f64).min(1.0))
     }
 
     /// See [`super::Model::positioning`]. Ignores what a write needs to settle.
@@ -195,7 +215,11 @@ impl DiskModel {
             return 0;
         }
         let position = position % self.parameters.capacity;
-        let settle = if op == IoOp::Write { self.parameters.write_settle } else { 0 };
+        let settle = if op == IoOp::Write {
+            self.parameters.write_settle
+        } else {
+            0
+        };
         let move_ns = match self.stream {
             Some(continued) if continued == (op, position) => 0,
             _ => self.move_to(now, position, settle),
@@ -221,7 +245,9 @@ mod tests {
         let (mut now, mut state) = (0, 1u64);
         let requests = 20_000;
         for _ in 0..requests {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let page = (u128::from(state) * u128::from(parameters.capacity / len)) >> 64;
             now += disk.service(Nanos(now), op, page as u64 * len, len);
         }
@@ -241,7 +267,11 @@ mod tests {
             for op in [IoOp::Read, IoOp::Write] {
                 let mean = random_mean(disk, op, 16384);
                 let expected = disk.expected(op, Pattern::Random, 16384);
-                assert!(within(mean, expected, 2), "{}: {mean} for {expected}", disk.name);
+                assert!(
+                    within(mean, expected, 2),
+                    "{}: {mean} for {expected}",
+                    disk.name
+                );
             }
         }
     }
@@ -280,7 +310,11 @@ mod tests {
         let turn = DiskParameters::RPM_7200.rotation();
         let half_track = disk.track_bytes / 2;
         // Same track, no seek: the sector half a turn away is half a turn away.
-        assert!(within(disk.positioning(Nanos(turn * 7), half_track), turn / 2, 1));
+        assert!(within(
+            disk.positioning(Nanos(turn * 7), half_track),
+            turn / 2,
+            1
+        ));
         assert!(disk.positioning(Nanos(turn * 7 + turn / 2 - 10_000), half_track) < 20_000);
         // Just missed: nearly a whole turn.
         assert!(disk.positioning(Nanos(turn * 7 + turn / 2 + 10_000), half_track) > turn * 9 / 10);
@@ -290,7 +324,10 @@ mod tests {
     fn syncs_are_free_without_a_write_cache() {
         let mut disk = DiskModel::new(DiskParameters::RPM_7200);
         assert_eq!(disk.service(Nanos(5), IoOp::Sync, 0, 0), 0);
-        assert_eq!(DiskParameters::RPM_7200.expected(IoOp::Sync, Pattern::Random, 0), 0);
+        assert_eq!(
+            DiskParameters::RPM_7200.expected(IoOp::Sync, Pattern::Random, 0),
+            0
+        );
     }
 
     #[test]
@@ -312,7 +349,10 @@ mod tests {
     #[test]
     #[should_panic(expected = "seek times grow")]
     fn contradictory_seek_times_are_refused() {
-        let _ = DiskModel::new(DiskParameters { seek_full: 1, ..DiskParameters::RPM_7200 });
+        let _ = DiskModel::new(DiskParameters {
+            seek_full: 1,
+            ..DiskParameters::RPM_7200
+        });
     }
 
     proptest! {

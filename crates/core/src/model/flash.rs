@@ -88,9 +88,15 @@ impl FlashModel {
     /// When it has no channel or no bandwidth.
     #[must_use]
     pub fn new(parameters: FlashParameters) -> Self {
-        assert!(parameters.channels > 0, "a device without channels serves nobody");
+        assert!(
+            parameters.channels > 0,
+            "a device without channels serves nobody"
+        );
         assert!(parameters.read_rate > 0 && parameters.write_rate > 0);
-        Self { parameters, wire: Wire::default() }
+        Self {
+            parameters,
+            wire: Wire::default(),
+        }
     }
 
     /// What it was made with.
@@ -116,8 +122,11 @@ impl FlashModel {
 mod tests {
     use super::*;
 
-    const DEVICES: [FlashParameters; 3] =
-        [FlashParameters::SATA, FlashParameters::IODRIVE, FlashParameters::NVME];
+    const DEVICES: [FlashParameters; 3] = [
+        FlashParameters::SATA,
+        FlashParameters::IODRIVE,
+        FlashParameters::NVME,
+    ];
 
     /// Runs `requests` requests of `len`, `depth` at a time, and returns the time taken.
     fn run(parameters: FlashParameters, op: IoOp, len: u64, depth: usize, requests: u64) -> u64 {
@@ -144,7 +153,11 @@ mod tests {
         for p in DEVICES {
             let alone = run(p, IoOp::Read, 4096, 1, 4000);
             let two = run(p, IoOp::Read, 4096, 2, 4000);
-            assert!(two * 10 <= alone * 6, "{}: two at a time: {two} of {alone}", p.name);
+            assert!(
+                two * 10 <= alone * 6,
+                "{}: two at a time: {two} of {alone}",
+                p.name
+            );
             let large = 1 << 20;
             let deep = run(p, IoOp::Read, large, 64, 1000);
             let floor = transfer_ns(large * 1000, p.read_rate);

@@ -111,9 +111,10 @@ impl Model {
     #[must_use]
     pub fn with_capacity(self, capacity: u64) -> Self {
         match self {
-            Self::Disk(disk) => {
-                Self::Disk(DiskModel::new(DiskParameters { capacity, ..*disk.parameters() }))
-            }
+            Self::Disk(disk) => Self::Disk(DiskModel::new(DiskParameters {
+                capacity,
+                ..*disk.parameters()
+            })),
             other => other,
         }
     }
@@ -178,8 +179,10 @@ mod tests {
 
     #[test]
     fn every_preset_exists_and_has_its_own_name() {
-        let mut names: Vec<_> =
-            Model::PRESETS.iter().map(|p| Model::preset(p).unwrap().name()).collect();
+        let mut names: Vec<_> = Model::PRESETS
+            .iter()
+            .map(|p| Model::preset(p).unwrap().name())
+            .collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Model::PRESETS.len());
@@ -228,8 +231,11 @@ mod tests {
     /// The speeds of the presets stand in the order everybody expects.
     #[test]
     fn random_reads_rank_the_devices() {
-        let cost =
-            |name: &str| Model::preset(name).unwrap().expected(IoOp::Read, Pattern::Random, 8192);
+        let cost = |name: &str| {
+            Model::preset(name)
+                .unwrap()
+                .expected(IoOp::Read, Pattern::Random, 8192)
+        };
         assert!(cost("hdd") > cost("hdd-15k"));
         assert!(cost("hdd-15k") > cost("network"));
         assert!(cost("network") > cost("ssd"));

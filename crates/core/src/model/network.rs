@@ -56,7 +56,10 @@ impl NetworkModel {
     pub fn new(parameters: NetworkParameters) -> Self {
         assert!(parameters.channels > 0 && parameters.rate > 0);
         assert!(parameters.requests_per_second > 0);
-        Self { parameters, wire: Wire::default() }
+        Self {
+            parameters,
+            wire: Wire::default(),
+        }
     }
 
     /// What it was made with.
@@ -95,14 +98,20 @@ mod tests {
     #[test]
     fn many_at_once_meet_the_request_limit() {
         let mut volume = NetworkModel::new(P);
-        let last = (0..3000).map(|_| volume.service(Nanos(0), IoOp::Read, 4096)).max().unwrap();
+        let last = (0..3000)
+            .map(|_| volume.service(Nanos(0), IoOp::Read, 4096))
+            .max()
+            .unwrap();
         assert!((990_000_000..=1_002_000_000).contains(&last), "{last}");
     }
 
     #[test]
     fn large_requests_meet_the_bandwidth() {
         let mut volume = NetworkModel::new(P);
-        let last = (0..125).map(|_| volume.service(Nanos(0), IoOp::Write, 1 << 20)).max().unwrap();
+        let last = (0..125)
+            .map(|_| volume.service(Nanos(0), IoOp::Write, 1 << 20))
+            .max()
+            .unwrap();
         assert!((1_000_000_000..=1_002_000_000).contains(&last), "{last}");
     }
 }

@@ -17,7 +17,8 @@ pub fn matches(pattern: &str, path: &str) -> bool {
 /// at most `pattern x path` steps for a pattern with one of each.
 fn walk(pattern: &[u8], path: &[u8]) -> bool {
     let (mut p, mut s) = (0, 0);
-    let (mut star, mut deep): (Option<(usize, usize)>, Option<(usize, usize)>) = (None, None);
+    let mut star: Option<(usize, usize)> = None;
+    let mut deep: Option<(usize, usize)> = None;
     loop {
         let rest = &pattern[p..];
         if rest.starts_with(b"**") {

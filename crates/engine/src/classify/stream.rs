@@ -96,7 +96,8 @@ impl Streams {
             .filter(|run| run.touched > 0)
             .filter(|run| {
                 let distance = run.end.abs_diff(offset);
-                distance == 0 || (run.read >= RUN_MIN.max(len.saturating_mul(2)) && distance <= window)
+                distance == 0
+                    || (run.read >= RUN_MIN.max(len.saturating_mul(2)) && distance <= window)
             })
             .min_by_key(|run| run.end.abs_diff(offset))
     }

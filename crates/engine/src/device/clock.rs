@@ -4,7 +4,10 @@ use std::cell::Cell;
 
 /// Nanoseconds on `CLOCK_MONOTONIC`.
 pub(super) fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the pointer is to a timespec of ours, which the call fills in.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     assert_eq!(result, 0, "every system has a monotonic clock");

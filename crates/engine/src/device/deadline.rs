@@ -114,7 +114,10 @@ pub(super) fn perform(call: Call<'_>, operation: Operation<'_>) -> Option<io::Re
 }
 
 fn expired() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the device did not answer within its deadline")
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        "the device did not answer within its deadline",
+    )
 }
 
 /// A ring with at most one request, and the buffer that request uses. Dropped in field order:
@@ -178,19 +181,28 @@ impl Lane {
         // Only this thread submits. Kernels before 6.0 refuse the flag. Deferred completion would
         // be faster still by a fraction of a microsecond, but then a buried lane could complete
         // only when the thread that buried it enters the kernel for it.
-        let ring =
-            IoUring::builder().setup_single_issuer().build(2).or_else(|_| IoUring::new(2))?;
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .build(2)
+            .or_else(|_| IoUring::new(2))?;
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }
-        let mut lane = Self { ring, buf: AlignedBuf::new(TRANSFER_FIRST), fixed: false };
+        let mut lane = Self {
+            ring,
+            buf: AlignedBuf::new(TRANSFER_FIRST),
+            fixed: false,
+        };
         lane.register();
         Ok(lane)
     }
 
     /// Registers the buffer; without it each request maps the buffer's pages anew.
     fn register(&mut self) {
-        let iovec = libc::iovec { iov_base: self.buf.as_mut_ptr().cast(), iov_len: self.buf.len() };
+        let iovec = libc::iovec {
+            iov_base: self.buf.as_mut_ptr().cast(),
+            iov_len: self.buf.len(),
+        };
         // SAFETY: the memory stays allocated until it is unregistered or the ring is closed:
         // `fit` unregisters before it replaces the buffer, and the ring is dropped first.
         self.fixed = unsafe { self.ring.submitter().register_buffers(&[iovec]) }.is_ok();
@@ -213,23 +225,30 @@ impl Lane {
     fn entry(&mut self, call: Call<'_>, operation: &Operation<'_>) -> squeue::Entry {
         let file = Fd(call.file.as_raw_fd());
         let len = u32::try_from(operation.len()).unwrap_or(u32::MAX);
-        assert!(len as usize <= self.buf.len(), "the request fits the lane's buffer");
+        assert!(
+            len as usize <= self.buf.len(),
+            "the request fits the lane's buffer"
+        );
         let at = self.buf.as_mut_ptr();
         match (operation, self.fixed) {
-            (Operation::Read(_), true) => {
-                opcode::ReadFixed::new(file, at, len, 0).offset(call.offset).build()
-            }
+            (Operation::Read(_), true) => opcode::ReadFixed::new(file, at, len, 0)
+                .offset(call.offset)
+                .build(),
             (Operation::Read(_), false) => {
                 opcode::Read::new(file, at, len).offset(call.offset).build()
             }
-            (Operation::Write(_), true) => {
-                opcode::WriteFixed::new(file, at, len, 0).offset(call.offset).build()
-            }
-            (Operation::Write(_), false) => {
-                opcode::Write::new(file, at, len).offset(call.offset).build()
-            }
+            (Operation::Write(_), true) => opcode::WriteFixed::new(file, at, len, 0)
+                .offset(call.offset)
+                .build(),
+            (Operation::Write(_), false) => opcode::Write::new(file, at, len)
+                .offset(call.offset)
+                .build(),
             (Operation::Sync { data_only }, _) => {
-                let flags = if *data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
+                let flags = if *data_only {
+                    FsyncFlags::DATASYNC
+                } else {
+                    FsyncFlags::empty()
+                };
                 opcode::Fsync::new(file).flags(flags).build()
             }
         }
@@ -280,7 +299,10 @@ static GRAVEYARD: Mutex<Vec<Buried>> = Mutex::new(Vec::new());
 
 fn bury(lane: Lane, owner: Arc<Abandoned>) {
     owner.count.fetch_add(1, Ordering::AcqRel);
-    GRAVEYARD.lock().unwrap_or_else(PoisonError::into_inner).push(Buried { lane, owner });
+    GRAVEYARD
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(Buried { lane, owner });
 }
 
 /// Drops every buried lane the kernel has finished with.
@@ -306,7 +328,12 @@ mod tests {
 
     fn call<'a>(file: BorrowedFd<'a>, ms: u64, abandoned: &'a Arc<Abandoned>) -> Call<'a> {
         let until = Instant::now() + Duration::from_millis(ms);
-        Call { file, offset: u64::MAX, until, abandoned }
+        Call {
+            file,
+            offset: u64::MAX,
+            until,
+            abandoned,
+        }
     }
 
     /// A pipe without data stands for a device that does not answer.
@@ -319,7 +346,10 @@ mod tests {
         let abandoned = Arc::new(Abandoned::default());
         let mut buf = [0u8; 8];
         for _ in 0..3 {
-            let result = perform(call(reader.as_fd(), 5, &abandoned), Operation::Read(&mut buf));
+            let result = perform(
+                call(reader.as_fd(), 5, &abandoned),
+                Operation::Read(&mut buf),
+            );
             assert_eq!(result.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
         }
         assert_eq!(abandoned.count(), 3);
@@ -331,7 +361,10 @@ mod tests {
         }
         assert_eq!(buf, [0; 8]);
         writer.write_all(&[9; 8]).unwrap();
-        let result = perform(call(reader.as_fd(), 60_000, &abandoned), Operation::Read(&mut buf));
+        let result = perform(
+            call(reader.as_fd(), 60_000, &abandoned),
+            Operation::Read(&mut buf),
+        );
         assert_eq!(result.unwrap().unwrap(), 8);
         assert_eq!(buf, [9; 8]);
         drop(writer);
@@ -347,10 +380,17 @@ mod tests {
         let abandoned = Arc::new(Abandoned::default());
         let mut buf = [0u8; 1];
         for _ in 0..=ABANDONED_MAX {
-            let result = perform(call(reader.as_fd(), 1, &abandoned), Operation::Read(&mut buf));
+            let result = perform(
+                call(reader.as_fd(), 1, &abandoned),
+                Operation::Read(&mut buf),
+            );
             assert_eq!(result.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
         }
-        assert_eq!(abandoned.count(), ABANDONED_MAX, "the last one never reached the kernel");
+        assert_eq!(
+            abandoned.count(),
+            ABANDONED_MAX,
+            "the last one never reached the kernel"
+        );
         drop(writer);
         while abandoned.count() > 0 {
             std::thread::yield_now();
@@ -365,10 +405,19 @@ mod tests {
         let (_reader, writer) = std::io::pipe().unwrap();
         let abandoned = Arc::new(Abandoned::default());
         let mut buf = [0u8; 1];
-        let result = perform(call(writer.as_fd(), 1000, &abandoned), Operation::Read(&mut buf));
-        assert_eq!(result.unwrap().unwrap_err().raw_os_error(), Some(libc::EBADF));
+        let result = perform(
+            call(writer.as_fd(), 1000, &abandoned),
+            Operation::Read(&mut buf),
+        );
+        assert_eq!(
+            result.unwrap().unwrap_err().raw_os_error(),
+            Some(libc::EBADF)
+        );
         let sync = Operation::Sync { data_only: true };
         let result = perform(call(writer.as_fd(), 1000, &abandoned), sync);
-        assert_eq!(result.unwrap().unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(
+            result.unwrap().unwrap_err().raw_os_error(),
+            Some(libc::EINVAL)
+        );
     }
 }

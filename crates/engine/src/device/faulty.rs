@@ -105,8 +105,10 @@ impl Rule {
     /// Counts the request if it matches; says whether the rule fires.
     fn fires(&mut self, kind: Kind, range: &Range<u64>) -> bool {
         let kind_fits = self.kind.is_none_or(|k| k == kind);
-        let offset_fits =
-            self.offset.as_ref().is_none_or(|o| range.start < o.end && o.start < range.end);
+        let offset_fits = self
+            .offset
+            .as_ref()
+            .is_none_or(|o| range.start < o.end && o.start < range.end);
         if !kind_fits || !offset_fits {
             return false;
         }
@@ -199,11 +201,17 @@ impl FaultScript {
             if left.is_zero() {
                 break;
             }
-            state =
-                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         if limit.is_some() && state.cleared == epoch {
-            return Verdict { outcome: Outcome::TimedOut, ..Verdict::default() };
+            return Verdict {
+                outcome: Outcome::TimedOut,
+                ..Verdict::default()
+            };
         }
         verdict
     }
@@ -239,7 +247,9 @@ impl State {
                     self.counts.hung += 1;
                 }
                 Action::Corrupt => {
-                    verdict.corrupt.push(rule.offset.clone().unwrap_or(0..u64::MAX));
+                    verdict
+                        .corrupt
+                        .push(rule.offset.clone().unwrap_or(0..u64::MAX));
                     self.counts.corrupted += 1;
                 }
                 Action::Short(n) => {
@@ -247,7 +257,10 @@ impl State {
                     self.counts.shortened += 1;
                 }
             }
-            decided = matches!(rule.action, Action::Fail(_) | Action::Lose | Action::Hang(_));
+            decided = matches!(
+                rule.action,
+                Action::Fail(_) | Action::Lose | Action::Hang(_)
+            );
         }
         (delay, hang, verdict)
     }
@@ -303,7 +316,10 @@ fn parse(script: &str) -> Result<Vec<Statement>, ScriptError> {
     for (index, line) in script.lines().enumerate() {
         let code = line.split('#').next().unwrap_or_default();
         for text in code.split(';') {
-            let mut words = Words { line: index + 1, rest: text.split_whitespace() };
+            let mut words = Words {
+                line: index + 1,
+                rest: text.split_whitespace(),
+            };
             match words.rest.clone().next() {
                 None => {}
                 Some("clear") => {
@@ -326,11 +342,17 @@ struct Words<'a> {
 
 impl<'a> Words<'a> {
     fn error(&self, word: &str, message: &str) -> ScriptError {
-        ScriptError { line: self.line, word: word.into(), message: message.into() }
+        ScriptError {
+            line: self.line,
+            word: word.into(),
+            message: message.into(),
+        }
     }
 
     fn next(&mut self, expected: &str) -> Result<&'a str, ScriptError> {
-        self.rest.next().ok_or_else(|| self.error("end of rule", expected))
+        self.rest
+            .next()
+            .ok_or_else(|| self.error("end of rule", expected))
     }
 
     fn end(&mut self) -> Result<(), ScriptError> {
@@ -409,7 +431,9 @@ impl<'a> Words<'a> {
     fn positive(&mut self) -> Result<u64, ScriptError> {
         let expected = "expected a whole number above 0";
         let word = self.next(expected)?;
-        number(word).filter(|&n| n > 0).ok_or_else(|| self.error(word, expected))
+        number(word)
+            .filter(|&n| n > 0)
+            .ok_or_else(|| self.error(word, expected))
     }
 
     fn range(&mut self) -> Result<Range<u64>, ScriptError> {
@@ -432,14 +456,18 @@ impl<'a> Words<'a> {
             _ => return Err(self.error(word, expected)),
         };
         let digits = &word[..word.len() - unit.len()];
-        u64::from_str(digits).map(make).map_err(|_| self.error(word, expected))
+        u64::from_str(digits)
+            .map(make)
+            .map_err(|_| self.error(word, expected))
     }
 
     fn errno(&mut self) -> Result<i32, ScriptError> {
         let expected = "expected an error name, as in EIO";
         let word = self.next(expected)?;
         let known = ERRORS.iter().find(|(name, _)| *name == word);
-        known.map(|&(_, code)| code).ok_or_else(|| self.error(word, expected))
+        known
+            .map(|&(_, code)| code)
+            .ok_or_else(|| self.error(word, expected))
     }
 }
 
@@ -483,7 +511,11 @@ impl<D> Faulty<D> {
     /// `device`, with the faults of `script`. A scripted hang lasts at most `deadline`; without
     /// one it is only a delay.
     pub fn new(device: D, script: Arc<FaultScript>, deadline: Option<Duration>) -> Self {
-        Self { device, script, deadline }
+        Self {
+            device,
+            script,
+            deadline,
+        }
     }
 
     /// The device below.
@@ -527,7 +559,11 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        if self.strike(Kind::Sync, 0, 0).proceed()? { self.device.sync(data_only) } else { Ok(()) }
+        if self.strike(Kind::Sync, 0, 0).proceed()? {
+            self.device.sync(data_only)
+        } else {
+            Ok(())
+        }
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -588,7 +624,9 @@ mod tests {
         let failed: Vec<usize> = (1..=20).filter(|_| read(&device, 0, 1).is_err()).collect();
         assert_eq!(failed, [5, 8]);
         let device = faulty("write after 3 fail ENOSPC");
-        let failed: Vec<usize> = (1..=5).filter(|_| device.write_at(&[1], 0).is_err()).collect();
+        let failed: Vec<usize> = (1..=5)
+            .filter(|_| device.write_at(&[1], 0).is_err())
+            .collect();
         assert_eq!(failed, [4, 5]);
         assert_eq!(device.script.counts().failed, 2);
     }
@@ -623,7 +661,11 @@ mod tests {
     fn short_reads_torn_and_lost_writes() {
         let device = faulty("read short 512; write times 1 short 1; write lose; sync lose");
         assert_eq!(read(&device, 0, 4096).unwrap().len(), 512);
-        assert_eq!(code(device.write_at(&[1, 1], 0)), None, "lost before it is torn");
+        assert_eq!(
+            code(device.write_at(&[1, 1], 0)),
+            None,
+            "lost before it is torn"
+        );
         let device = faulty("write times 1 short 1");
         assert_eq!(code(device.write_at(&[1, 1], 0)), Some(libc::EIO));
         assert_eq!(device.inner().snapshot()[..2], [1, 8]);
@@ -647,7 +689,10 @@ mod tests {
 
     #[test]
     fn delays_do_not_time_out() {
-        let device = faulty_within("any delay 3ms; any delay 1ms", Some(Duration::from_millis(1)));
+        let device = faulty_within(
+            "any delay 3ms; any delay 1ms",
+            Some(Duration::from_millis(1)),
+        );
         let begin = Instant::now();
         read(&device, 0, 1).unwrap();
         assert!(begin.elapsed() >= Duration::from_millis(4));
@@ -705,7 +750,10 @@ mod tests {
             assert_eq!((found.line, found.word.as_str()), (line, word), "{script}");
         }
         let shown = error("read fail EOOPS").to_string();
-        assert_eq!(shown, "line 1: expected an error name, as in EIO, at \"EOOPS\"");
+        assert_eq!(
+            shown,
+            "line 1: expected an error name, as in EIO, at \"EOOPS\""
+        );
     }
 
     #[test]

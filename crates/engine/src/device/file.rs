@@ -41,7 +41,13 @@ pub struct FileOptions {
 
 impl Default for FileOptions {
     fn default() -> Self {
-        Self { direct: true, read_only: false, create: false, create_new: false, deadline: None }
+        Self {
+            direct: true,
+            read_only: false,
+            create: false,
+            create_new: false,
+            deadline: None,
+        }
     }
 }
 
@@ -106,7 +112,10 @@ impl FileDevice {
             buffered: file,
             direct: OnceLock::new(),
             direct_refused: AtomicBool::new(false),
-            options: FileOptions { read_only, ..options },
+            options: FileOptions {
+                read_only,
+                ..options
+            },
             block: kind.is_block_device(),
             name: name.into(),
             abandoned: Arc::default(),
@@ -143,7 +152,9 @@ impl FileDevice {
         if !self.options.direct || self.direct_refused.load(Ordering::Relaxed) {
             return None;
         }
-        self.direct.get_or_init(|| self.reopen_direct().ok()).as_ref()
+        self.direct
+            .get_or_init(|| self.reopen_direct().ok())
+            .as_ref()
     }
 
     fn reopen_direct(&self) -> io::Result<File> {
@@ -229,13 +240,20 @@ impl FileDevice {
         until: Option<Instant>,
         operation: Operation<'_>,
     ) -> Option<io::Result<usize>> {
-        let call = Call { file: file.as_fd(), offset, until: until?, abandoned: &self.abandoned };
+        let call = Call {
+            file: file.as_fd(),
+            offset,
+            until: until?,
+            abandoned: &self.abandoned,
+        };
         deadline::perform(call, operation)
     }
 
     /// When a request that starts now must be done.
     fn until(&self) -> Option<Instant> {
-        self.options.deadline.map(|deadline| Instant::now() + deadline)
+        self.options
+            .deadline
+            .map(|deadline| Instant::now() + deadline)
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -251,7 +269,9 @@ impl FileDevice {
         let zeros = AlignedBuf::new(TRANSFER_MAX.min(usize::try_from(len).unwrap_or(usize::MAX)));
         let mut at = offset;
         while at < end {
-            let part = zeros.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            let part = zeros
+                .len()
+                .min(usize::try_from(end - at).unwrap_or(usize::MAX));
             self.write_at(&zeros[..part], at)?;
             at += part as u64;
         }
@@ -294,11 +314,19 @@ impl Device for FileDevice {
         if let Some(result) = self.bounded(&self.buffered, 0, self.until(), operation) {
             return result.map(|_| ());
         }
-        if data_only { self.buffered.sync_data() } else { self.buffered.sync_all() }
+        if data_only {
+            self.buffered.sync_data()
+        } else {
+            self.buffered.sync_all()
+        }
     }
 
     fn len(&self) -> io::Result<u64> {
-        if self.block { block_len(&self.buffered) } else { Ok(self.buffered.metadata()?.len()) }
+        if self.block {
+            block_len(&self.buffered)
+        } else {
+            Ok(self.buffered.metadata()?.len())
+        }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -351,13 +379,21 @@ fn with_bounce<R>(len: usize, body: impl FnOnce(&mut [u8]) -> R) -> R {
 fn status_flags(file: &File) -> io::Result<i32> {
     // SAFETY: the descriptor is open, and F_GETFL takes no argument.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
-    if flags < 0 { Err(io::Error::last_os_error()) } else { Ok(flags) }
+    if flags < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(flags)
+    }
 }
 
 fn set_status_flags(file: &File, flags: i32) -> io::Result<()> {
     // SAFETY: the descriptor is open, and F_SETFL takes an int.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Length of a block device in bytes.
@@ -367,7 +403,11 @@ fn block_len(file: &File) -> io::Result<u64> {
     let mut len = 0u64;
     // SAFETY: the descriptor is open, and BLKGETSIZE64 writes one u64 to the pointer.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &raw mut len) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(len) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(len)
+    }
 }
 
 fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
@@ -378,5 +418,9 @@ fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: the descriptor is open; the other arguments are plain numbers.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, from, len) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }

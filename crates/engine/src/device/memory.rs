@@ -29,13 +29,18 @@ impl MemoryDevice {
     /// A device that holds `bytes`.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
-        Self { bytes: RwLock::new(bytes) }
+        Self {
+            bytes: RwLock::new(bytes),
+        }
     }
 
     /// A copy of all bytes.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
-        self.bytes.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.bytes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn bytes_mut(&self) -> std::sync::RwLockWriteGuard<'_, Vec<u8>> {
@@ -48,13 +53,17 @@ impl MemoryDevice {
 fn index(offset: u64) -> io::Result<usize> {
     let too_large = || io::Error::from_raw_os_error(libc::EFBIG);
     let at = usize::try_from(offset).map_err(|_| too_large())?;
-    (at <= isize::MAX.unsigned_abs()).then_some(at).ok_or_else(too_large)
+    (at <= isize::MAX.unsigned_abs())
+        .then_some(at)
+        .ok_or_else(too_large)
 }
 
 impl Device for MemoryDevice {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
-        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let from = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(bytes.len());
         let len = buf.len().min(bytes.len() - from);
         buf[..len].copy_from_slice(&bytes[from..from + len]);
         debug_assert!(len == buf.len() || from + len == bytes.len());
@@ -80,7 +89,11 @@ impl Device for MemoryDevice {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64)
+        Ok(self
+            .bytes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len() as u64)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -4,6 +4,7 @@
 //! costs two clock readings and some ten atomic operations.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
@@ -26,7 +27,9 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: Box::new([const { AtomicU64::new(0) }; BUCKETS]) }
+        Self {
+            buckets: Box::new([const { AtomicU64::new(0) }; BUCKETS]),
+        }
     }
 }
 
@@ -169,9 +172,15 @@ impl Busy {
     fn begin(&self, now: u64) {
         let change = |word: u64| {
             let fresh = (now >> Self::UNIT) << Self::DEPTH_BITS;
-            Some(if word & Self::DEPTH == 0 { fresh | 1 } else { word + 1 })
+            Some(if word & Self::DEPTH == 0 {
+                fresh | 1
+            } else {
+                word + 1
+            })
         };
-        let before = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        let before = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
         debug_assert!(before.is_ok_and(|word| word & Self::DEPTH < Self::DEPTH));
     }
 
@@ -181,7 +190,8 @@ impl Busy {
         debug_assert!(before & Self::DEPTH > 0, "what ends has begun");
         if before & Self::DEPTH == 1 {
             let since = before >> Self::DEPTH_BITS << Self::UNIT;
-            self.total_ns.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+            self.total_ns
+                .fetch_add(now.saturating_sub(since), Ordering::Relaxed);
         }
     }
 
@@ -189,15 +199,18 @@ impl Busy {
     fn total(&self, now: u64) -> u64 {
         let word = self.word.load(Ordering::Acquire);
         let since = word >> Self::DEPTH_BITS << Self::UNIT;
-        let open = if word & Self::DEPTH > 0 { now.saturating_sub(since) } else { 0 };
+        let open = if word & Self::DEPTH > 0 {
+            now.saturating_sub(since)
+        } else {
+            0
+        };
         self.total_ns.load(Ordering::Relaxed) + open
     }
 }
 
-/// A device that counts what passes through it. `len`, `set_len` and `punch` are not counted.
+/// The counters of one device, or of one drive that many files are on.
 #[derive(Debug)]
-pub struct Metered<D> {
-    device: D,
+pub struct Meters {
     origin: u64,
     busy: Busy,
     read: Meter,
@@ -205,11 +218,9 @@ pub struct Metered<D> {
     sync: Meter,
 }
 
-impl<D: Device> Metered<D> {
-    /// Measures `device` from now on.
-    pub fn new(device: D) -> Self {
+impl Default for Meters {
+    fn default() -> Self {
         Self {
-            device,
             origin: clock::now(),
             busy: Busy::default(),
             read: Meter::default(),
@@ -217,18 +228,16 @@ impl<D: Device> Metered<D> {
             sync: Meter::default(),
         }
     }
+}
 
-    /// The device below.
-    pub fn inner(&self) -> &D {
-        &self.device
-    }
-
-    /// What was measured so far. Figures of requests that finish meanwhile may be in part.
+impl Meters {
+    /// What was measured so far of what is called `label`. Figures of requests that finish
+    /// meanwhile may be in part.
     #[must_use]
-    pub fn meter(&self) -> DeviceMeter {
+    pub fn read(&self, label: String) -> DeviceMeter {
         let now = clock::now() - self.origin;
         DeviceMeter {
-            label: self.device.label(),
+            label,
             elapsed_ns: now,
             busy_ns: self.busy.total(now),
             read: self.read.read(),
@@ -259,17 +268,50 @@ impl<D: Device> Metered<D> {
     }
 }
 
+/// A device that counts what passes through it. `len`, `set_len` and `punch` are not counted.
+#[derive(Debug)]
+pub struct Metered<D> {
+    device: D,
+    meters: Arc<Meters>,
+}
+
+impl<D: Device> Metered<D> {
+    /// Measures `device` from now on.
+    pub fn new(device: D) -> Self {
+        Self::sharing(device, Arc::default())
+    }
+
+    /// Counts what `device` does together with all others that share `meters`.
+    pub fn sharing(device: D, meters: Arc<Meters>) -> Self {
+        Self { device, meters }
+    }
+
+    /// The device below.
+    pub fn inner(&self) -> &D {
+        &self.device
+    }
+
+    /// What was measured so far. Figures of requests that finish meanwhile may be in part.
+    #[must_use]
+    pub fn meter(&self) -> DeviceMeter {
+        self.meters.read(self.device.label())
+    }
+}
+
 impl<D: Device> Device for Metered<D> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.measure(&self.read, |n| *n, || self.device.read_at(buf, offset))
+        let meters = &*self.meters;
+        meters.measure(&meters.read, |n| *n, || self.device.read_at(buf, offset))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.measure(&self.write, |()| buf.len(), || self.device.write_at(buf, offset))
+        let meters = &*self.meters;
+        meters.measure(&meters.write, |()| buf.len(), || self.device.write_at(buf, offset))
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.measure(&self.sync, |()| 0, || self.device.sync(data_only))
+        let meters = &*self.meters;
+        meters.measure(&meters.sync, |()| 0, || self.device.sync(data_only))
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -353,13 +395,25 @@ mod tests {
         assert_eq!(device.read_at(&mut [0; 4096], 6144).unwrap(), 2048);
         device.sync(true).unwrap();
         let meter = device.meter();
-        assert_eq!((meter.write.requests, meter.write.bytes, meter.write.errors), (3, 8192, 1));
-        assert_eq!((meter.read.requests, meter.read.bytes, meter.read.errors), (1, 2048, 0));
+        assert_eq!(
+            (meter.write.requests, meter.write.bytes, meter.write.errors),
+            (3, 8192, 1)
+        );
+        assert_eq!(
+            (meter.read.requests, meter.read.bytes, meter.read.errors),
+            (1, 2048, 0)
+        );
         assert_eq!((meter.sync.requests, meter.sync.bytes), (1, 0));
-        assert!(meter.read.p50_ns >= meter.read.time_ns, "one value, rounded up");
+        assert!(
+            meter.read.p50_ns >= meter.read.time_ns,
+            "one value, rounded up"
+        );
         assert!(meter.write.p50_ns <= meter.write.p99_ns);
         let sum = meter.read.time_ns + meter.write.time_ns + meter.sync.time_ns;
-        assert!(meter.busy_ns <= sum + 5 * 64, "one thread: the union is the sum");
+        assert!(
+            meter.busy_ns <= sum + 5 * 64,
+            "one thread: the union is the sum"
+        );
         assert!(meter.utilisation() <= 1.0);
         assert_eq!(meter.label, "memory with scripted faults");
     }

@@ -194,7 +194,10 @@ impl Placement {
             let position = slot.wrapping_mul(CHUNK).wrapping_add(at % CHUNK);
             match extents.last_mut() {
                 Some(last) if last.position + last.len == position => last.len += part,
-                _ => extents.push(Extent { position, len: part }),
+                _ => extents.push(Extent {
+                    position,
+                    len: part,
+                }),
             }
             at += part;
             if at >= end {
@@ -232,12 +235,23 @@ impl ShapedDisk {
     /// When `capacity` is 0 or `time_scale` is not a positive number.
     #[must_use]
     pub fn scaled(model: Model, capacity: u64, time_scale: f64) -> Arc<Self> {
-        assert!(time_scale.is_finite() && time_scale > 0.0, "time moves forward");
+        assert!(
+            time_scale.is_finite() && time_scale > 0.0,
+            "time moves forward"
+        );
         let name = match time_scale {
             1.0 => format!("emulated {}", model.name()),
             scale => format!("emulated {} (time x{scale})", model.name()),
         };
-        Self::build(model, capacity, Pace::Real { origin: clock::now(), scale: time_scale }, name)
+        Self::build(
+            model,
+            capacity,
+            Pace::Real {
+                origin: clock::now(),
+                scale: time_scale,
+            },
+            name,
+        )
     }
 
     /// A drive nobody waits for: it only counts what it would have taken. Its clock stands
@@ -263,11 +277,19 @@ impl ShapedDisk {
             queue: BTreeMap::new(),
             next_ticket: 0,
             placement: Placement::default(),
-            usage: DeviceUsage { label: name.clone(), ..DeviceUsage::default() },
+            usage: DeviceUsage {
+                label: name.clone(),
+                ..DeviceUsage::default()
+            },
             model,
         };
         let seeks = matches!(state.model, Model::Disk(_));
-        Arc::new(Self { state: Mutex::new(state), pace, seeks, name })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            pace,
+            seeks,
+            name,
+        })
     }
 
     /// Serves `device` at this drive's pace. `object_key` tells files apart; attaching the same
@@ -280,14 +302,21 @@ impl ShapedDisk {
             state.placement.chunk(object_key, index);
         }
         drop(state);
-        Shaped { device, disk: Arc::clone(self), object_key }
+        Shaped {
+            device,
+            disk: Arc::clone(self),
+            object_key,
+        }
     }
 
     /// What the drive has done.
     #[must_use]
     pub fn usage(&self) -> DeviceUsage {
         let state = self.lock();
-        DeviceUsage { elapsed_ns: self.now(&state), ..state.usage.clone() }
+        DeviceUsage {
+            elapsed_ns: self.now(&state),
+            ..state.usage.clone()
+        }
     }
 
     /// "emulated ..."; without the files behind it.
@@ -336,7 +365,11 @@ impl ShapedDisk {
             Pace::Virtual => state.busy_until,
         };
         let extents = state.placement.extents(object, offset, len);
-        let job = Job { op, extents, arrival };
+        let job = Job {
+            op,
+            extents,
+            arrival,
+        };
         if !self.seeks {
             let end = state.start_on_channel(&job);
             drop(state);
@@ -359,8 +392,15 @@ impl ShapedDisk {
             Pace::Real { .. } => arrival,
             Pace::Virtual => state.busy_until,
         };
-        let extents = vec![Extent { position: 0, len: 0 }];
-        let end = state.start_on_channel(&Job { op: IoOp::Sync, extents, arrival });
+        let extents = vec![Extent {
+            position: 0,
+            len: 0,
+        }];
+        let end = state.start_on_channel(&Job {
+            op: IoOp::Sync,
+            extents,
+            arrival,
+        });
         drop(state);
         self.sleep_until(end);
     }
@@ -379,7 +419,12 @@ impl ShapedDisk {
         let wake = Arc::new(Condvar::new());
         let ticket = state.next_ticket;
         state.next_ticket += 1;
-        let waiting = Waiting { job, passed: 0, end: None, wake: Arc::clone(&wake) };
+        let waiting = Waiting {
+            job,
+            passed: 0,
+            end: None,
+            wake: Arc::clone(&wake),
+        };
         state.queue.insert(ticket, waiting);
         loop {
             state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -401,7 +446,9 @@ impl State {
 
     /// Starts `job` on the channel that is free first; returns its end.
     fn start_on_channel(&mut self, job: &Job) -> u64 {
-        let channel = (0..self.free_at.len()).min_by_key(|&c| self.free_at[c]).unwrap_or(0);
+        let channel = (0..self.free_at.len())
+            .min_by_key(|&c| self.free_at[c])
+            .unwrap_or(0);
         self.start(job, channel, job.arrival)
     }
 
@@ -409,7 +456,9 @@ impl State {
         let start = from.max(self.free_at[channel]).max(self.last_start);
         let mut end = start;
         for extent in &job.extents {
-            end += self.model.service(Nanos(end), job.op, extent.position, extent.len);
+            end += self
+                .model
+                .service(Nanos(end), job.op, extent.position, extent.len);
         }
         assert!(end >= start && start >= job.arrival);
         self.last_start = start;
@@ -460,15 +509,20 @@ impl State {
     /// The next job to start: shortest positioning among the oldest, unless one has been passed
     /// over too often.
     fn choose(&self, now: u64) -> Option<u64> {
-        let candidates =
-            || self.queue.iter().filter(|(_, waiting)| waiting.end.is_none()).take(QUEUE_DEPTH);
+        let candidates = || {
+            self.queue
+                .iter()
+                .filter(|(_, waiting)| waiting.end.is_none())
+                .take(QUEUE_DEPTH)
+        };
         let (&oldest, waiting) = candidates().next()?;
         if waiting.passed >= PASSED_MAX {
             return Some(oldest);
         }
         candidates()
             .min_by_key(|(_, waiting)| {
-                self.model.positioning(Nanos(now), waiting.job.extents[0].position)
+                self.model
+                    .positioning(Nanos(now), waiting.job.extents[0].position)
             })
             .map(|(&ticket, _)| ticket)
     }
@@ -501,7 +555,8 @@ impl<D: Device> Device for Shaped<D> {
         let arrival = self.disk.arrival();
         let n = self.device.read_at(buf, offset)?;
         if n > 0 {
-            self.disk.serve(IoOp::Read, self.object_key, offset, n as u64, arrival);
+            self.disk
+                .serve(IoOp::Read, self.object_key, offset, n as u64, arrival);
         }
         Ok(n)
     }
@@ -510,7 +565,13 @@ impl<D: Device> Device for Shaped<D> {
         let arrival = self.disk.arrival();
         self.device.write_at(buf, offset)?;
         if !buf.is_empty() {
-            self.disk.serve(IoOp::Write, self.object_key, offset, buf.len() as u64, arrival);
+            self.disk.serve(
+                IoOp::Write,
+                self.object_key,
+                offset,
+                buf.len() as u64,
+                arrival,
+            );
         }
         Ok(())
     }
@@ -568,7 +629,9 @@ mod tests {
         let mut state = 7u64;
         (0..count)
             .map(|_| {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 (state >> 20) % (size / 8192) * 8192
             })
             .collect()
@@ -581,7 +644,10 @@ mod tests {
         let usage = reads(&disk, size, &scattered(size, 3000), 8192);
         let expected = hdd().expected(IoOp::Read, Pattern::Random, 8192);
         let mean = usage.busy_ns / usage.reads;
-        assert!(mean.abs_diff(expected) * 20 < expected, "{mean} for {expected}");
+        assert!(
+            mean.abs_diff(expected) * 20 < expected,
+            "{mean} for {expected}"
+        );
         assert_eq!(usage.elapsed_ns, usage.busy_ns);
         assert_eq!((usage.reads, usage.writes, usage.queue_ns), (3000, 0, 0));
         assert_eq!(usage.bytes_read, 3000 * 8192);
@@ -596,7 +662,11 @@ mod tests {
         let usage = reads(&disk, size, &offsets, 8192);
         let wire = size as f64 / DiskParameters::RPM_7200.media_rate as f64 * 1e9;
         let first = DiskParameters::RPM_7200.rotation() as f64;
-        assert!(usage.busy_ns as f64 <= wire * 1.01 + first, "{}", usage.busy_ns);
+        assert!(
+            usage.busy_ns as f64 <= wire * 1.01 + first,
+            "{}",
+            usage.busy_ns
+        );
     }
 
     #[test]
@@ -604,15 +674,33 @@ mod tests {
         let mut placement = Placement::default();
         assert_eq!(
             placement.extents(1, 100, 2 * CHUNK),
-            [Extent { position: 100, len: 2 * CHUNK }]
+            [Extent {
+                position: 100,
+                len: 2 * CHUNK
+            }]
         );
         let other = placement.extents(2, 0, 10);
-        assert_eq!(other, [Extent { position: 3 * CHUNK, len: 10 }]);
+        assert_eq!(
+            other,
+            [Extent {
+                position: 3 * CHUNK,
+                len: 10
+            }]
+        );
         // The first file goes on behind the second, in two pieces from now on.
         let split = placement.extents(1, 3 * CHUNK - 1, 2);
         assert_eq!(
             split,
-            [Extent { position: 3 * CHUNK - 1, len: 1 }, Extent { position: 4 * CHUNK, len: 1 }]
+            [
+                Extent {
+                    position: 3 * CHUNK - 1,
+                    len: 1
+                },
+                Extent {
+                    position: 4 * CHUNK,
+                    len: 1
+                }
+            ]
         );
         assert_eq!(placement.extents(2, 0, 10), other, "places do not move");
     }
@@ -628,7 +716,10 @@ mod tests {
         assert_eq!(shaped.read_at(&mut [0; 10], 1 << 40).unwrap(), 0);
         shaped.sync(true).unwrap();
         let two = disk.usage();
-        assert_eq!((two.busy_ns, two.writes, two.reads, two.syncs), (one.busy_ns, 1, 0, 1));
+        assert_eq!(
+            (two.busy_ns, two.writes, two.reads, two.syncs),
+            (one.busy_ns, 1, 0, 1)
+        );
         assert_eq!(two.bytes_written, 4096);
     }
 
@@ -647,13 +738,21 @@ mod tests {
         let mut state = state.unwrap();
         let job = |position| Job {
             op: IoOp::Read,
-            extents: vec![Extent { position, len: 8192 }],
+            extents: vec![Extent {
+                position,
+                len: 8192,
+            }],
             arrival: 0,
         };
         state.start_on_head(&job(0), 0);
         for (ticket, &position) in (0u64..).zip(positions) {
             let wake = Arc::new(Condvar::new());
-            let waiting = Waiting { job: job(position), passed: 0, end: None, wake };
+            let waiting = Waiting {
+                job: job(position),
+                passed: 0,
+                end: None,
+                wake,
+            };
             state.queue.insert(ticket, waiting);
         }
         state
@@ -688,8 +787,17 @@ mod tests {
         let mut sorted = order.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, (0..32).collect::<Vec<_>>(), "everyone once");
-        let in_order = reads(&ShapedDisk::accounting(hdd(), 1 << 30), 1 << 30, &positions, 8192);
-        assert!(end * 3 < in_order.busy_ns * 2, "{end} of {}", in_order.busy_ns);
+        let in_order = reads(
+            &ShapedDisk::accounting(hdd(), 1 << 30),
+            1 << 30,
+            &positions,
+            8192,
+        );
+        assert!(
+            end * 3 < in_order.busy_ns * 2,
+            "{end} of {}",
+            in_order.busy_ns
+        );
     }
 
     #[test]
@@ -700,11 +808,22 @@ mod tests {
         for ticket in 1..=u64::from(PASSED_MAX) + 1 {
             let job = Job {
                 op: IoOp::Read,
-                extents: vec![Extent { position: next, len: 8192 }],
+                extents: vec![Extent {
+                    position: next,
+                    len: 8192,
+                }],
                 arrival: 0,
             };
             let wake = Arc::new(Condvar::new());
-            state.queue.insert(ticket, Waiting { job, passed: 0, end: None, wake });
+            state.queue.insert(
+                ticket,
+                Waiting {
+                    job,
+                    passed: 0,
+                    end: None,
+                    wake,
+                },
+            );
             state.hand_over(state.free_at[0]);
             next += 8192;
             if state.queue[&0].end.is_some() {
@@ -719,8 +838,9 @@ mod tests {
     #[test]
     fn many_threads_share_one_head() {
         let disk = ShapedDisk::scaled(hdd(), 64 * MIB, 0.01);
-        let shaped: Vec<_> =
-            (0..4).map(|key| disk.attach(MemoryDevice::with_len(8 << 20), key)).collect();
+        let shaped: Vec<_> = (0..4)
+            .map(|key| disk.attach(MemoryDevice::with_len(8 << 20), key))
+            .collect();
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let device = &shaped[thread % 4];
@@ -733,7 +853,10 @@ mod tests {
         });
         let usage = disk.usage();
         assert_eq!(usage.reads, 200);
-        assert_eq!(usage.busy_ns, usage.service_ns, "one head: services do not overlap");
+        assert_eq!(
+            usage.busy_ns, usage.service_ns,
+            "one head: services do not overlap"
+        );
         assert!(usage.busy_ns <= usage.elapsed_ns, "nobody came back early");
         assert!(disk.lock().queue.is_empty() && !disk.lock().held);
     }
@@ -761,7 +884,10 @@ mod tests {
     fn labels_say_emulated() {
         let model = || Model::preset("hdd").unwrap();
         let label = |disk: Arc<ShapedDisk>| disk.attach(MemoryDevice::new(), 0).label();
-        assert_eq!(label(ShapedDisk::new(model(), 1)), "emulated 7200-rpm disk over memory");
+        assert_eq!(
+            label(ShapedDisk::new(model(), 1)),
+            "emulated 7200-rpm disk over memory"
+        );
         assert_eq!(
             label(ShapedDisk::scaled(model(), 1, 0.1)),
             "emulated 7200-rpm disk (time x0.1) over memory"

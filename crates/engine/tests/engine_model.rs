@@ -1,0 +1,435 @@
+//! The engine against plain files in memory: whatever is read must be what a file would hold,
+//! through every policy, with and without pool and tier, with faults, in many threads.
+
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use thermocline::classify::Dialect;
+use thermocline::device::{Device, MemoryDevice};
+use thermocline::{
+    BaseIdentity, Engine, EngineConfig, FlashOptions, FlashStore, Identity, ObjectSpec, Request,
+    Stamp,
+};
+use thermocline_core::{FileKind, HintSet, ObjectId, RequestType, hint_type};
+
+const PAGE: u32 = 512;
+const POLICIES: [&str; 4] = ["tac", "lru", "fifo", "clock"];
+
+fn options(size: u64) -> FlashOptions {
+    let base = BaseIdentity {
+        file_system: 1,
+        inode: 2,
+        path: "/base".into(),
+    };
+    FlashOptions {
+        page_size: PAGE,
+        size: Some(size),
+        base,
+        format: false,
+        deadline: None,
+    }
+}
+
+/// Length of a cache with about `slots` slots.
+fn size_of_cache(slots: u64) -> u64 {
+    8192 + (64 << 10) + slots * u64::from(PAGE)
+}
+
+fn start(
+    policy: &str,
+    pool_pages: u64,
+    flash: Option<Arc<MemoryDevice>>,
+    slots: u64,
+) -> Arc<Engine> {
+    let config = EngineConfig {
+        page_size: PAGE,
+        policy: policy.into(),
+        pool_bytes: pool_pages * u64::from(PAGE),
+        write_buffer_pages: 4,
+        writers_max: 2,
+        ..EngineConfig::default()
+    };
+    let store = flash.map(|device| {
+        FlashStore::with_device(device, "memory", &options(size_of_cache(slots))).expect("opens")
+    });
+    Engine::start(config, store).expect("starts")
+}
+
+struct BaseFile {
+    device: Arc<MemoryDevice>,
+    version: Arc<AtomicU64>,
+}
+
+impl BaseFile {
+    fn new() -> Self {
+        Self {
+            device: Arc::new(MemoryDevice::new()),
+            version: Arc::default(),
+        }
+    }
+
+    fn open(&self, engine: &Engine, inode: u64) -> ObjectId {
+        let (device, version) = (self.device.clone(), self.version.clone());
+        let stamp = move || {
+            let length = device.len().ok()?;
+            let time = version.load(Ordering::Relaxed) as i64;
+            Some(Stamp {
+                length,
+                mtime_ns: time,
+                ctime_ns: time,
+            })
+        };
+        let spec = ObjectSpec {
+            name: format!("file{inode}"),
+            identity: Identity {
+                device: 1,
+                inode,
+                generation: 1,
+            },
+            base: self.device.clone(),
+            kind: FileKind::Relation,
+            dialect: Dialect::Postgres,
+            cached: true,
+            stamp: Arc::new(stamp),
+        };
+        engine.open_object(spec).expect("opens")
+    }
+}
+
+fn request(object: ObjectId, offset: u64, hint: u32) -> Request {
+    let hints = HintSet::UNKNOWN.with(hint_type::REQUEST, hint);
+    Request {
+        object,
+        offset,
+        hints,
+        client: 1,
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Read(u64, usize, u32),
+    Write(u64, usize, u8, u32),
+    Truncate(u64),
+    Punch(u64, u64),
+    Reopen,
+    Policy(usize),
+    Off,
+    On,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let offset = || (0u64..24, 0u64..3).prop_map(|(page, odd)| page * 512 + odd * 100);
+    let length = prop::sample::select(vec![1usize, 100, 512, 1024, 4096, 5000]);
+    prop_oneof![
+        8 => (offset(), length.clone(), 0u32..4).prop_map(|(o, l, h)| Step::Read(o, l, h)),
+        5 => (offset(), length, any::<u8>(), 0u32..7).prop_map(|(o, l, b, h)| Step::Write(o, l, b, h)),
+        1 => offset().prop_map(Step::Truncate),
+        1 => (offset(), 1u64..3000).prop_map(|(o, l)| Step::Punch(o, l)),
+        1 => Just(Step::Reopen),
+        1 => (0..POLICIES.len()).prop_map(Step::Policy),
+        1 => Just(Step::Off),
+        1 => Just(Step::On),
+    ]
+}
+
+fn apply(engine: &Engine, file: &BaseFile, id: &mut ObjectId, model: &mut Vec<u8>, step: Step) {
+    match step {
+        Step::Read(offset, length, hint) => {
+            let mut buf = vec![0xAA; length];
+            let read = engine
+                .read(&request(*id, offset, hint), &mut buf)
+                .expect("reads");
+            let from = (offset as usize).min(model.len());
+            let expected = &model[from..(from + length).min(model.len())];
+            assert_eq!(&buf[..read], expected, "read of {length} at {offset}");
+        }
+        Step::Write(offset, length, byte, hint) => {
+            let data: Vec<u8> = (0..length).map(|i| byte.wrapping_add(i as u8)).collect();
+            engine
+                .write(&request(*id, offset, hint), &data)
+                .expect("writes");
+            let end = offset as usize + length;
+            model.resize(model.len().max(end), 0);
+            model[offset as usize..end].copy_from_slice(&data);
+        }
+        Step::Truncate(length) => {
+            engine.truncate(*id, length).expect("truncates");
+            model.resize(length as usize, 0);
+        }
+        Step::Punch(offset, length) => {
+            engine.punch(*id, offset, length).expect("punches");
+            let from = (offset as usize).min(model.len());
+            let to = ((offset + length) as usize).min(model.len());
+            model[from..to].fill(0);
+        }
+        Step::Reopen => {
+            engine.close_object(*id);
+            *id = file.open(engine, 1);
+        }
+        Step::Policy(at) => engine.set_policy(POLICIES[at]).expect("known"),
+        Step::Off => engine.tier_off("test"),
+        Step::On => {
+            let _ = engine.tier_on();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn reads_equal_a_plain_file(
+        policy in 0..POLICIES.len(),
+        pool in prop::sample::select(vec![0u64, 1, 6]),
+        slots in prop::sample::select(vec![None, Some(1u64), Some(8), Some(40)]),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let flash = slots.map(|_| Arc::new(MemoryDevice::new()));
+        let engine = start(POLICIES[policy], pool, flash, slots.unwrap_or(0));
+        let file = BaseFile::new();
+        let mut id = file.open(&engine, 1);
+        let mut model = Vec::new();
+        for step in steps {
+            apply(&engine, &file, &mut id, &mut model, step);
+        }
+        let mut whole = vec![0; model.len()];
+        file.device.read_at(&mut whole, 0).expect("reads");
+        prop_assert_eq!(whole, model, "base holds every byte (write-through)");
+        engine.stop().expect("stops");
+    }
+}
+
+fn fill_and_read(engine: &Engine, id: ObjectId, pages: u64) {
+    let data: Vec<u8> = (0..pages * 512).map(|i| (i / 512) as u8).collect();
+    engine.write(&request(id, 0, 0), &data).expect("writes");
+    let mut buf = [0; 512];
+    for page in 0..pages {
+        engine
+            .read(&request(id, page * 512, 1), &mut buf)
+            .expect("reads");
+        assert_eq!(buf, [page as u8; 512]);
+    }
+}
+
+fn flash_reads(engine: &Engine) -> u64 {
+    engine.stats().page_reads["flash"]
+}
+
+/// Waits for the write buffer to drain, so that what is counted does not depend on a race.
+fn settle(engine: &Engine) {
+    while engine.stats().tier.is_some_and(|t| t.staged > 0) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_clean_stop_is_warm_and_a_changed_file_is_not_believed() {
+    for changed in [false, true] {
+        let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+        let engine = start("lru", 0, Some(flash.clone()), 64);
+        let id = file.open(&engine, 1);
+        fill_and_read(&engine, id, 3);
+        engine.close_object(id);
+        engine.stop().expect("stops");
+        drop(engine);
+        if changed {
+            file.device
+                .write_at(&[77; 512], 0)
+                .expect("writes behind the back");
+            file.version.fetch_add(1, Ordering::Relaxed);
+        }
+        let engine = start("lru", 0, Some(flash), 64);
+        assert_eq!(engine.stats().tier.map(|t| t.restored), Some(3));
+        let id = file.open(&engine, 1);
+        let mut buf = [0; 512];
+        engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+        assert_eq!(buf, [if changed { 77 } else { 0 }; 512]);
+        assert_eq!(flash_reads(&engine), u64::from(!changed));
+        assert_eq!(
+            engine.stats().tier.map(|t| t.stale_objects),
+            Some(u32::from(changed))
+        );
+    }
+}
+
+#[test]
+fn a_crash_is_cold_and_never_wrong() {
+    let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+    let engine = start("lru", 0, Some(flash.clone()), 64);
+    let id = file.open(&engine, 1);
+    fill_and_read(&engine, id, 3);
+    settle(&engine);
+    // No stop: the process is gone.
+    drop(engine);
+    let engine = start("lru", 0, Some(flash), 64);
+    assert_eq!(
+        engine.stats().tier.map(|t| (t.restored, t.resident)),
+        Some((0, 0))
+    );
+    let id = file.open(&engine, 1);
+    let mut buf = [0; 512];
+    engine.read(&request(id, 512, 1), &mut buf).expect("reads");
+    assert_eq!(buf, [1; 512]);
+}
+
+#[test]
+fn damaged_slots_are_refetched_and_counted() {
+    let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+    let engine = start("lru", 0, Some(flash.clone()), 64);
+    let id = file.open(&engine, 1);
+    fill_and_read(&engine, id, 4);
+    settle(&engine);
+    // Every slot's bytes are flipped on the device.
+    let mut bytes = vec![0; 64 * 512];
+    flash.read_at(&mut bytes, 8192).expect("reads");
+    bytes.iter_mut().for_each(|b| *b ^= 0xFF);
+    flash.write_at(&bytes, 8192).expect("writes");
+    let mut buf = [0; 512];
+    for page in 0..4 {
+        engine
+            .read(&request(id, page * 512, 1), &mut buf)
+            .expect("reads");
+        assert_eq!(buf, [page as u8; 512]);
+    }
+    let tier = engine.stats().tier.expect("a tier");
+    assert_eq!(tier.faults["corrupt"], 4);
+    assert_eq!(tier.removals["failed"], 4);
+    assert_eq!(tier.off, None, "four bad pages do not condemn a device");
+}
+
+/// The right page in the wrong slot is a wrong page: checksums cover the address.
+#[test]
+fn swapped_slots_are_noticed() {
+    let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+    let engine = start("lru", 0, Some(flash.clone()), 64);
+    let id = file.open(&engine, 1);
+    engine
+        .write(&request(id, 0, 0), &[5; 1024])
+        .expect("writes two equal pages");
+    settle(&engine);
+    let mut buf = [0; 512];
+    engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+    assert_eq!(flash_reads(&engine), 1);
+    let (mut a, mut b) = ([0; 512], [0; 512]);
+    flash.read_at(&mut a, 8192).expect("reads");
+    flash.read_at(&mut b, 8192 + 512).expect("reads");
+    assert_eq!(
+        a, b,
+        "equal pages have equal bytes on flash, so swapping them changes nothing"
+    );
+    engine
+        .write(&request(id, 512, 0), &[6; 512])
+        .expect("writes");
+    settle(&engine);
+    flash.read_at(&mut b, 8192 + 512).expect("reads");
+    flash
+        .write_at(&b, 8192)
+        .expect("page 1's bytes into page 0's slot");
+    engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+    assert_eq!(buf, [5; 512]);
+    assert_eq!(engine.stats().tier.map(|t| t.faults["corrupt"]), Some(1));
+}
+
+/// Random hints on the same requests give the same bytes.
+#[test]
+fn wrong_hints_never_change_contents() {
+    let run = |salt: u64| {
+        let file = BaseFile::new();
+        let engine = start("tac", 4, Some(Arc::new(MemoryDevice::new())), 16);
+        let id = file.open(&engine, 1);
+        let mut seen = Vec::new();
+        let mut state = 1u64;
+        for step in 0..3000u64 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let (page, hint) = (
+                (state >> 33) % 60,
+                ((state >> 20) ^ salt.wrapping_mul(step)) % 9,
+            );
+            let request = request(id, page * 512, hint as u32);
+            if state >> 63 == 0 {
+                engine.write(&request, &[step as u8; 512]).expect("writes");
+            } else {
+                let mut buf = vec![0; 512];
+                let read = engine.read(&request, &mut buf).expect("reads");
+                seen.push((read, buf));
+            }
+        }
+        seen
+    };
+    assert_eq!(run(0), run(0x9E37_79B9));
+}
+
+/// Threads on disjoint and shared pages: every read sees a whole version that was written, and
+/// never an older one than the reader has seen before.
+#[test]
+fn many_threads_see_whole_and_growing_versions() {
+    for policy in POLICIES {
+        let file = BaseFile::new();
+        let engine = start(policy, 8, Some(Arc::new(MemoryDevice::new())), 24);
+        let id = file.open(&engine, 1);
+        const PAGES: u64 = 48;
+        engine
+            .write(&request(id, 0, 0), &vec![0; (PAGES * 512) as usize])
+            .expect("writes");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (engine, stop) = (&engine, &stop);
+            let readers: Vec<_> = (0..4u64)
+                .map(|seed| scope.spawn(move || read_versions(engine, id, PAGES, seed, stop)))
+                .collect();
+            let writers: Vec<_> = (0..2u64)
+                .map(|parity| {
+                    scope.spawn(move || {
+                        for version in 1..=120u8 {
+                            for page in (parity..PAGES).step_by(2) {
+                                engine
+                                    .write(&request(id, page * 512, 0), &[version; 512])
+                                    .expect("writes");
+                            }
+                        }
+                    })
+                })
+                .collect();
+            writers.into_iter().for_each(|w| w.join().expect("writer"));
+            stop.store(true, Ordering::Relaxed);
+            readers
+                .into_iter()
+                .for_each(|r| assert!(r.join().expect("reader") > 0));
+        });
+        let mut buf = [0; 512];
+        for page in 0..PAGES {
+            engine
+                .read(&request(id, page * 512, 1), &mut buf)
+                .expect("reads");
+            assert_eq!(buf, [120; 512]);
+        }
+        engine.stop().expect("stops");
+    }
+}
+
+fn read_versions(engine: &Engine, id: ObjectId, pages: u64, seed: u64, stop: &AtomicBool) -> u64 {
+    let mut newest = vec![0u8; pages as usize];
+    let (mut state, mut reads) = (seed, 0);
+    while !stop.load(Ordering::Relaxed) {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1442);
+        let page = (state >> 33) % pages;
+        let mut buf = [0; 512];
+        let hint = RequestType::Read.value();
+        engine
+            .read(&request(id, page * 512, hint), &mut buf)
+            .expect("reads");
+        assert!(buf.iter().all(|b| *b == buf[0]), "a torn page");
+        assert!(
+            buf[0] >= newest[page as usize],
+            "page {page} went back in time"
+        );
+        newest[page as usize] = buf[0];
+        reads += 1;
+    }
+    reads
+}
