@@ -1,70 +1,157 @@
-//! Stand-in for the engine: passes every request to the base file.
+//! One file's object in the engine: the only place of this crate that makes requests.
 
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
 
-use thermocline_core::hint::{FileKind, HintSet};
+use thermocline::classify::{Access, Dialect, Streams};
+use thermocline::device::Device;
+use thermocline::{Engine, Identity, ObjectSpec, Request, Stamp};
+use thermocline_core::ObjectId;
+use thermocline_core::hint::{FileKind, HintSet, RequestType, hint_type};
 
-/// Stand-in engine.
-pub struct Engine;
-
-/// Stand-in device.
-pub type Device = std::fs::File;
-
-pub(crate) struct Spec {
-    pub(crate) path: PathBuf,
-    pub(crate) dev: u64,
-    pub(crate) ino: u64,
-    pub(crate) base: Arc<Device>,
+/// A file to be registered with the engine.
+pub(crate) struct Spec<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) file: Arc<File>,
+    pub(crate) base: Arc<dyn Device>,
     pub(crate) kind: FileKind,
     pub(crate) cached: bool,
 }
 
-/// One file's object in the engine.
+/// An open object; closed when dropped. Its pages stay cached.
 pub(crate) struct Backing {
-    device: Arc<Device>,
+    engine: Arc<Engine>,
+    object: ObjectId,
+    base: Arc<dyn Device>,
+    streams: Mutex<Streams>,
 }
 
 impl Backing {
-    pub(crate) fn open(_engine: &Arc<Engine>, spec: Spec) -> io::Result<Self> {
-        Ok(Self { device: spec.base })
+    pub(crate) fn open(engine: &Arc<Engine>, spec: Spec<'_>) -> io::Result<Self> {
+        let meta = spec.file.metadata()?;
+        let name = spec.path.file_name().unwrap_or(spec.path.as_os_str());
+        let file = spec.file;
+        let object = engine.open_object(ObjectSpec {
+            name: name.to_string_lossy().into_owned(),
+            identity: identity(&meta),
+            base: Arc::clone(&spec.base),
+            kind: spec.kind,
+            dialect: if spec.cached {
+                Dialect::Sqlite
+            } else {
+                Dialect::None
+            },
+            cached: spec.cached,
+            stamp: Arc::new(move || file.metadata().ok().as_ref().map(stamp)),
+        })?;
+        let (engine, streams) = (Arc::clone(engine), Mutex::default());
+        Ok(Self {
+            engine,
+            object,
+            base: spec.base,
+            streams,
+        })
     }
 
-    pub(crate) fn read(&self, buf: &mut [u8], offset: u64, _hints: HintSet) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buf.len() {
-            match self
-                .device
-                .read_at(&mut buf[done..], offset + done as u64)?
-            {
-                0 => break,
-                n => done += n,
-            }
-        }
-        Ok(done)
+    /// Reads at most `buf.len()` bytes; short at the end of the file. The request type is filled
+    /// in: sequential when the file's earlier reads lead here.
+    pub(crate) fn read(
+        &self,
+        buf: &mut [u8],
+        offset: u64,
+        hints: HintSet,
+        client: u32,
+    ) -> io::Result<usize> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = match streams.note(offset, buf.len() as u64) {
+            Access::Sequential => RequestType::SequentialRead,
+            Access::Random => RequestType::Read,
+        };
+        drop(streams);
+        let hints = hints.with(hint_type::REQUEST, request.value());
+        self.engine.read(
+            &Request {
+                object: self.object,
+                offset,
+                hints,
+                client,
+            },
+            buf,
+        )
     }
 
-    pub(crate) fn write(&self, data: &[u8], offset: u64, _hints: HintSet) -> io::Result<()> {
-        self.device.write_all_at(data, offset)
+    pub(crate) fn write(
+        &self,
+        data: &[u8],
+        offset: u64,
+        hints: HintSet,
+        client: u32,
+    ) -> io::Result<()> {
+        self.engine.write(
+            &Request {
+                object: self.object,
+                offset,
+                hints,
+                client,
+            },
+            data,
+        )
     }
 
     pub(crate) fn truncate(&self, len: u64) -> io::Result<()> {
-        self.device.set_len(len)
+        self.engine.truncate(self.object, len)
     }
 
     pub(crate) fn sync(&self, data_only: bool) -> io::Result<()> {
-        if data_only {
-            self.device.sync_data()
-        } else {
-            self.device.sync_all()
-        }
+        self.engine.sync(self.object, data_only)
     }
 
+    /// Bytes on base.
     pub(crate) fn len(&self) -> io::Result<u64> {
-        Ok(self.device.metadata()?.len())
+        self.base.len()
     }
 
-    pub(crate) fn forget_pages(&self) {}
+    /// The file was changed by somebody else: drops what is cached of it and takes note of its
+    /// length.
+    pub(crate) fn refresh(&self) -> io::Result<()> {
+        self.engine.trim(self.object);
+        self.engine.truncate(self.object, self.base.len()?)
+    }
+
+    /// Drops what is cached of the file.
+    pub(crate) fn forget_pages(&self) {
+        self.engine.trim(self.object);
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        self.engine.close_object(self.object);
+    }
+}
+
+fn identity(meta: &Metadata) -> Identity {
+    let born = meta
+        .created()
+        .ok()
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    Identity {
+        device: meta.dev(),
+        inode: meta.ino(),
+        generation: born.map_or(0, |born| born.as_nanos() as u64),
+    }
+}
+
+/// What changes when somebody writes a file.
+pub(crate) fn stamp(meta: &Metadata) -> Stamp {
+    let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000) + rest;
+    Stamp {
+        length: meta.len(),
+        mtime_ns: nanoseconds(meta.mtime(), meta.mtime_nsec()),
+        ctime_ns: nanoseconds(meta.ctime(), meta.ctime_nsec()),
+    }
 }

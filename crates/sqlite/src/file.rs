@@ -128,7 +128,7 @@ unsafe extern "C" fn read(
         let count = file
             .shared
             .backing
-            .read(buf, position(offset)?, hints)
+            .read(buf, position(offset)?, hints, file.client())
             .map_err(|error| io_code(&error, sys::SQLITE_IOERR_READ))?;
         if count < buf.len() {
             buf[count..].fill(0);
@@ -157,7 +157,10 @@ unsafe extern "C" fn write(
             RequestType::Write
         };
         let hints = hints(file, request);
-        let written = file.shared.backing.write(data, position(offset)?, hints);
+        let written = file
+            .shared
+            .backing
+            .write(data, position(offset)?, hints, file.client());
         written.map_err(|error| io_code(&error, sys::SQLITE_IOERR_WRITE))
     };
     // SAFETY: SQLite calls this on a file that `attach` filled.

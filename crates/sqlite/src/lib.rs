@@ -18,7 +18,7 @@
 //! this VFS or the stock one, gets `SQLITE_BUSY`. There is no shared memory: WAL needs
 //! `PRAGMA locking_mode=exclusive` before `PRAGMA journal_mode=wal`.
 
-pub mod backing;
+mod backing;
 mod ffi;
 mod file;
 mod lock;
@@ -27,6 +27,5 @@ mod oslock;
 mod registry;
 mod vfs;
 
-pub use backing::Engine;
 pub use open::BaseFile;
 pub use registry::{OpenBase, Registration, register};

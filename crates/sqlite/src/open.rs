@@ -1,15 +1,16 @@
 //! Opening files: what SQLite's flags mean, and the state behind one file or one handle.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libsqlite3_sys as sys;
+use thermocline::Stamp;
 use thermocline_core::hint::FileKind;
 
-use crate::backing::{Backing, Spec};
+use crate::backing::{Backing, Spec, stamp};
 use crate::lock::{Busy, Level, Locks};
 use crate::oslock;
 use crate::registry::{Backend, Registry, temporary_path};
@@ -30,24 +31,6 @@ pub struct BaseFile<'a> {
 pub(crate) struct FileKey {
     pub(crate) dev: u64,
     pub(crate) ino: u64,
-}
-
-/// What changes when somebody writes a file: size, modification and change time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(meta: &Metadata) -> Self {
-        Self {
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        }
-    }
 }
 
 /// What `xOpen`'s flags ask for.
@@ -94,11 +77,9 @@ fn kind_from_flags(flags: i32) -> FileKind {
 pub(crate) struct SharedFile {
     pub(crate) backing: Backing,
     pub(crate) writable: bool,
-    key: FileKey,
-    file: File,
+    file: Arc<File>,
+    cached: bool,
     guard: Mutex<Guard>,
-    /// Set for main databases only.
-    registry: Option<&'static Registry>,
 }
 
 /// Locks of this process on one file.
@@ -111,51 +92,40 @@ struct Guard {
 }
 
 impl SharedFile {
-    fn new(
-        backend: &Backend,
-        opened: Opened,
-        wanted: &Wanted,
-        registry: Option<&'static Registry>,
-        left: Option<Stamp>,
-    ) -> io::Result<Self> {
+    fn new(backend: &Backend, opened: Opened, wanted: &Wanted) -> io::Result<Self> {
         let Opened {
             file,
             path,
             writable,
-            key,
-            stamp,
+            ..
         } = opened;
-        let base = BaseFile {
+        let base = (backend.open_base)(&BaseFile {
             path: &path,
             kind: wanted.kind,
             writable,
-        };
-        let base = (backend.open_base)(&base)?;
+        })?;
+        let opened = stamp(&file.metadata()?);
+        let file = Arc::new(file);
         let (kind, cached) = (wanted.kind, wanted.main);
         let spec = Spec {
-            path,
-            dev: key.dev,
-            ino: key.ino,
+            path: &path,
+            file: Arc::clone(&file),
             base,
             kind,
             cached,
         };
         let backing = Backing::open(&backend.engine, spec)?;
-        if left.is_some_and(|left| left != stamp) {
-            backing.forget_pages();
-        }
         let guard = Guard {
             locks: Locks::default(),
             held: false,
-            opened: stamp,
+            opened,
         };
         Ok(Self {
             backing,
             writable,
-            key,
             file,
+            cached,
             guard: Mutex::new(guard),
-            registry,
         })
     }
 
@@ -178,8 +148,8 @@ impl SharedFile {
         if !oslock::try_hold(&self.file, self.writable)? {
             return Ok(false);
         }
-        if Stamp::of(&self.file.metadata()?) != guard.opened {
-            self.backing.forget_pages();
+        if stamp(&self.file.metadata()?) != guard.opened {
+            self.backing.refresh()?;
         }
         guard.held = true;
         Ok(true)
@@ -202,20 +172,11 @@ impl SharedFile {
 
 impl Drop for SharedFile {
     fn drop(&mut self) {
-        let Some(registry) = self.registry else {
-            return;
-        };
         let guard = self.guard.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Pages read without ever keeping others out are not known to be current.
-        let stamp = if guard.held {
-            self.file.metadata().ok()
-        } else {
-            None
-        };
-        if stamp.is_none() {
+        if self.cached && !guard.held {
             self.backing.forget_pages();
         }
-        registry.leave(self.key, stamp.as_ref().map(Stamp::of));
     }
 }
 
@@ -232,13 +193,19 @@ pub(crate) struct OpenFile {
     pub(crate) delete_on_close: Option<PathBuf>,
 }
 
+impl OpenFile {
+    /// Who asks, in traces: the number of the handle.
+    pub(crate) fn client(&self) -> u32 {
+        self.id as u32
+    }
+}
+
 /// A file just opened, before it has an object.
 struct Opened {
     file: File,
     path: PathBuf,
     writable: bool,
     key: FileKey,
-    stamp: Stamp,
 }
 
 /// Opens `path` (a temporary file of our own naming when `None`).
@@ -261,12 +228,9 @@ pub(crate) fn open(
         None
     };
     let shared = if wanted.main {
-        let key = opened.key;
-        registry.share(key, |left| {
-            SharedFile::new(backend, opened, &wanted, Some(registry), left)
-        })?
+        registry.share(opened.key, || SharedFile::new(backend, opened, &wanted))?
     } else {
-        Arc::new(SharedFile::new(backend, opened, &wanted, None, None)?)
+        Arc::new(SharedFile::new(backend, opened, &wanted)?)
     };
     Ok(OpenFile {
         writable: wanted.write && shared.writable,
@@ -311,7 +275,6 @@ fn describe(file: File, path: PathBuf, writable: bool) -> io::Result<Opened> {
         path,
         writable,
         key,
-        stamp: Stamp::of(&meta),
     })
 }
 

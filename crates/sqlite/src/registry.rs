@@ -12,12 +12,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::backing::{Device, Engine};
-use crate::open::{BaseFile, FileKey, SharedFile, Stamp};
+use thermocline::Engine;
+use thermocline::device::Device;
+
+use crate::open::{BaseFile, FileKey, SharedFile};
 use crate::vfs;
 
 /// Opens the base device of one file. Called with the file already created.
-pub type OpenBase = Box<dyn Fn(&BaseFile<'_>) -> io::Result<Arc<Device>> + Send + Sync>;
+pub type OpenBase = Box<dyn Fn(&BaseFile<'_>) -> io::Result<Arc<dyn Device>> + Send + Sync>;
 
 /// What a registration holds while it is alive.
 pub(crate) struct Backend {
@@ -28,15 +30,8 @@ pub(crate) struct Backend {
 /// One registered VFS.
 pub(crate) struct Registry {
     backend: Mutex<Option<Arc<Backend>>>,
-    files: Mutex<HashMap<FileKey, Known>>,
+    files: Mutex<HashMap<FileKey, Weak<SharedFile>>>,
     next_handle: AtomicU64,
-}
-
-/// A main database this VFS has opened before.
-struct Known {
-    live: Weak<SharedFile>,
-    /// How the file looked when the last connection let go of it.
-    left: Option<Stamp>,
 }
 
 impl Registry {
@@ -53,41 +48,20 @@ impl Registry {
         self.next_handle.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The file `key` if a connection has it open, else the one `open` makes. `open` is given
-    /// the stamp taken when the file was last let go of.
+    /// The file `key` if a connection has it open, else the one `open` makes.
     pub(crate) fn share(
         &self,
         key: FileKey,
-        open: impl FnOnce(Option<Stamp>) -> io::Result<SharedFile>,
+        open: impl FnOnce() -> io::Result<SharedFile>,
     ) -> io::Result<Arc<SharedFile>> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = match files.get(&key) {
-            Some(known) => match known.live.upgrade() {
-                Some(live) => return Ok(live),
-                None => known.left,
-            },
-            None => None,
-        };
-        let shared = Arc::new(open(left)?);
-        files.insert(
-            key,
-            Known {
-                live: Arc::downgrade(&shared),
-                left: None,
-            },
-        );
-        Ok(shared)
-    }
-
-    /// Notes how the file looked when its last handle closed. A file opened again in between
-    /// is left alone.
-    pub(crate) fn leave(&self, key: FileKey, stamp: Option<Stamp>) {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = files.get_mut(&key)
-            && known.live.strong_count() == 0
-        {
-            known.left = stamp;
+        if let Some(live) = files.get(&key).and_then(Weak::upgrade) {
+            return Ok(live);
         }
+        let shared = Arc::new(open()?);
+        files.retain(|_, file| file.strong_count() > 0);
+        files.insert(key, Arc::downgrade(&shared));
+        Ok(shared)
     }
 }
 

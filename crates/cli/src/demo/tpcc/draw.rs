@@ -1,8 +1,9 @@
 //! Random draws of the specification from a seeded generator: the same on every machine.
 
 /// Syllables of customers' last names (clause 4.3.2.3).
-const SYLLABLES: [&str; 10] =
-    ["BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"];
+const SYLLABLES: [&str; 10] = [
+    "BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING",
+];
 /// Random text that strings are cut from.
 const TEXT_BYTES: usize = 1 << 16;
 
@@ -17,8 +18,16 @@ pub(crate) struct Draw {
 impl Draw {
     /// A generator for `seed`.
     pub(crate) fn new(seed: u64) -> Self {
-        let mut draw = Self { state: seed, constants: [0; 3], text: String::new() };
-        draw.constants = [draw.between(0, 255), draw.between(0, 1023), draw.between(0, 8191)];
+        let mut draw = Self {
+            state: seed,
+            constants: [0; 3],
+            text: String::new(),
+        };
+        draw.constants = [
+            draw.between(0, 255),
+            draw.between(0, 1023),
+            draw.between(0, 8191),
+        ];
         let letter = |draw: &mut Self| char::from(b'a' + draw.below(26) as u8);
         draw.text = (0..TEXT_BYTES).map(|_| letter(&mut draw)).collect();
         draw
@@ -107,7 +116,10 @@ mod tests {
         }
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let hottest_fifth: u32 = counts[..20_000].iter().sum();
-        assert!((700_000..900_000).contains(&hottest_fifth), "{hottest_fifth}");
+        assert!(
+            (700_000..900_000).contains(&hottest_fifth),
+            "{hottest_fifth}"
+        );
     }
 
     #[test]

@@ -47,7 +47,12 @@ pub(crate) fn load(
     seed: u64,
     progress: &mut dyn FnMut(u64),
 ) -> Result<()> {
-    let mut loader = Loader { db, scale, draw: Draw::new(seed), progress };
+    let mut loader = Loader {
+        db,
+        scale,
+        draw: Draw::new(seed),
+        progress,
+    };
     db.execute_batch(SCHEMA)?;
     db.execute_batch("BEGIN")?;
     loader.items()?;
@@ -72,8 +77,12 @@ impl Loader<'_> {
     }
 
     fn warehouses(&mut self) -> Result<()> {
-        let mut warehouse = self.db.prepare("INSERT INTO warehouse VALUES (?, ?, ?, ?, ?)")?;
-        let mut district = self.db.prepare("INSERT INTO district VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+        let mut warehouse = self
+            .db
+            .prepare("INSERT INTO warehouse VALUES (?, ?, ?, ?, ?)")?;
+        let mut district = self
+            .db
+            .prepare("INSERT INTO district VALUES (?, ?, ?, ?, ?, ?, ?)")?;
         for w in 1..=self.scale.warehouses {
             let name = self.draw.letters(6, 10).to_owned();
             let address = self.draw.letters(60, 80);
@@ -90,7 +99,9 @@ impl Loader<'_> {
     }
 
     fn stock(&mut self) -> Result<()> {
-        let mut insert = self.db.prepare("INSERT INTO stock VALUES (?, ?, ?, 0, 0, 0, ?)")?;
+        let mut insert = self
+            .db
+            .prepare("INSERT INTO stock VALUES (?, ?, ?, 0, 0, 0, ?)")?;
         for w in 1..=self.scale.warehouses {
             for item in 1..=self.scale.items {
                 let quantity = self.draw.between(10, 100) as i64;
@@ -130,11 +141,17 @@ impl Loader<'_> {
     /// The first customers of a district have one name each, the others skewed ones.
     fn name_of(&mut self, customer: u64) -> String {
         let names = self.scale.customers.div_ceil(3).min(1_000);
-        if customer <= names { last_name(customer - 1) } else { self.draw.last_name(self.scale.customers) }
+        if customer <= names {
+            last_name(customer - 1)
+        } else {
+            self.draw.last_name(self.scale.customers)
+        }
     }
 
     fn orders(&mut self) -> Result<()> {
-        let mut orders = self.db.prepare("INSERT INTO orders VALUES (?, ?, ?, ?, 0, ?, ?)")?;
+        let mut orders = self
+            .db
+            .prepare("INSERT INTO orders VALUES (?, ?, ?, ?, 0, ?, ?)")?;
         let mut open = self.db.prepare("INSERT INTO new_order VALUES (?)")?;
         let customers = self.scale.customers;
         let mut lines = vec![];
@@ -147,7 +164,14 @@ impl Loader<'_> {
                 let delivered = number <= customers - customers * 3 / 10;
                 let carrier = delivered.then(|| self.draw.between(1, 10) as i64);
                 let customer = key::in_district(district, customer) as i64;
-                let row = params![id as i64, district as i64, number, customer, carrier, count as i64];
+                let row = params![
+                    id as i64,
+                    district as i64,
+                    number as i64,
+                    customer,
+                    carrier,
+                    count as i64
+                ];
                 orders.execute(row)?;
                 if !delivered {
                     open.execute([id as i64])?;
@@ -158,7 +182,9 @@ impl Loader<'_> {
     }
 
     fn order_lines(&mut self, orders: &[(u64, u64)]) -> Result<()> {
-        let mut insert = self.db.prepare("INSERT INTO order_line VALUES (?, ?, ?, ?, 5, ?, ?)")?;
+        let mut insert = self
+            .db
+            .prepare("INSERT INTO order_line VALUES (?, ?, ?, ?, 5, ?, ?)")?;
         for (done, &(order, count)) in (1..).zip(orders) {
             let warehouse = (order >> 28) as i64;
             for line in 1..=count {
@@ -175,7 +201,9 @@ impl Loader<'_> {
 
     fn districts(&self) -> Vec<u64> {
         let warehouses = 1..=self.scale.warehouses;
-        warehouses.flat_map(|w| (1..=DISTRICTS).map(move |d| key::district(w, d))).collect()
+        warehouses
+            .flat_map(|w| (1..=DISTRICTS).map(move |d| key::district(w, d)))
+            .collect()
     }
 
     fn permutation(&mut self, count: u64) -> Vec<u64> {

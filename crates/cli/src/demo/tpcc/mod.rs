@@ -10,9 +10,8 @@ mod draw;
 mod load;
 mod transactions;
 
-pub(crate) use draw::Draw;
 pub(crate) use load::load;
-pub(crate) use transactions::{Client, MIX};
+pub(crate) use transactions::Client;
 
 /// Bytes of SQLite file one full warehouse takes, measured with 4 KiB pages; only used to turn
 /// a wanted size into row counts.
@@ -37,7 +36,11 @@ impl Scale {
         let warehouses = (bytes / WAREHOUSE_BYTES).max(1);
         let fill = (bytes as f64 / (warehouses * WAREHOUSE_BYTES) as f64).clamp(0.01, 1.0);
         let rows = |full: u64| ((full as f64 * fill) as u64).max(30);
-        Self { warehouses, items: rows(100_000), customers: rows(3_000) }
+        Self {
+            warehouses,
+            items: rows(100_000),
+            customers: rows(3_000),
+        }
     }
 
     /// Steps of [`load`]'s progress: rows that take most of the time.
@@ -84,7 +87,11 @@ mod tests {
 
     fn small() -> (Connection, Scale) {
         let db = Connection::open_in_memory().expect("memory");
-        let scale = Scale { warehouses: 2, items: 200, customers: 30 };
+        let scale = Scale {
+            warehouses: 2,
+            items: 200,
+            customers: 30,
+        };
         load(&db, scale, 7, &mut |_| {}).expect("loads");
         (db, scale)
     }
@@ -113,7 +120,11 @@ mod tests {
             client.transact().expect("transaction");
         }
         assert_eq!(client.done().iter().sum::<u64>(), 2_000);
-        assert!(client.done().iter().all(|&count| count > 20), "{:?}", client.done());
+        assert!(
+            client.done().iter().all(|&count| count > 20),
+            "{:?}",
+            client.done()
+        );
         drop(client);
         let wrong_ytd = "SELECT count(*) FROM warehouse WHERE abs(w_ytd - (SELECT sum(d_ytd) \
                          FROM district WHERE d_w_id = w_id)) > 0.01";
@@ -144,8 +155,14 @@ mod tests {
     #[test]
     fn sizes_become_scales() {
         let two = Scale::for_size(185_000_000);
-        assert_eq!((two.warehouses, two.items, two.customers), (2, 100_000, 3_000));
+        assert_eq!(
+            (two.warehouses, two.items, two.customers),
+            (2, 100_000, 3_000)
+        );
         let tenth = Scale::for_size(9_000_000);
-        assert_eq!((tenth.warehouses, tenth.items, tenth.customers), (1, 10_000, 300));
+        assert_eq!(
+            (tenth.warehouses, tenth.items, tenth.customers),
+            (1, 10_000, 300)
+        );
     }
 }

@@ -27,7 +27,13 @@ impl<'db> Client<'db> {
     /// A client of the database `db` that was loaded with `scale`.
     pub(crate) fn new(db: &'db Connection, scale: Scale, seed: u64) -> Result<Self> {
         db.set_prepared_statement_cache_capacity(64);
-        Ok(Self { db, scale, draw: Draw::new(seed), done: [0; MIX.len()], clock: 1 })
+        Ok(Self {
+            db,
+            scale,
+            draw: Draw::new(seed),
+            done: [0; MIX.len()],
+            clock: 1,
+        })
     }
 
     /// Transactions done, in [`MIX`]'s order. A New-Order that its user aborts counts.
@@ -39,13 +45,15 @@ impl<'db> Client<'db> {
     pub(crate) fn transact(&mut self) -> Result<()> {
         self.clock += 1;
         let mut drawn = self.draw.below(100);
-        let kind = MIX.iter().position(|&(_, share)| match drawn.checked_sub(share) {
-            Some(left) => {
-                drawn = left;
-                false
-            }
-            None => true,
-        });
+        let kind = MIX
+            .iter()
+            .position(|&(_, share)| match drawn.checked_sub(share) {
+                Some(left) => {
+                    drawn = left;
+                    false
+                }
+                None => true,
+            });
         let kind = kind.unwrap_or(0);
         self.db.execute_batch("BEGIN IMMEDIATE")?;
         let commit = match kind {
@@ -55,7 +63,8 @@ impl<'db> Client<'db> {
             3 => self.delivery()?,
             _ => self.stock_level()?,
         };
-        self.db.execute_batch(if commit { "COMMIT" } else { "ROLLBACK" })?;
+        self.db
+            .execute_batch(if commit { "COMMIT" } else { "ROLLBACK" })?;
         self.done[kind] += 1;
         Ok(())
     }
@@ -110,14 +119,23 @@ impl<'db> Client<'db> {
         self.sql("SELECT c_discount, c_last, c_credit FROM customer WHERE c_id = ?")?
             .query_row([customer], |row| row.get::<_, f64>(0))?;
         let number: i64 = self
-            .sql("UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = ? \
-                  RETURNING d_next_o_id - 1")?
+            .sql(
+                "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = ? \
+                  RETURNING d_next_o_id - 1",
+            )?
             .query_row([district as i64], |row| row.get(0))?;
         let order = key::in_district(district, number as u64);
-        self.sql("INSERT INTO orders VALUES (?, ?, ?, ?, ?, NULL, ?)")?.execute(params![
-            order as i64, district as i64, number, customer, self.clock, count as i64
-        ])?;
-        self.sql("INSERT INTO new_order VALUES (?)")?.execute([order as i64])?;
+        self.sql("INSERT INTO orders VALUES (?, ?, ?, ?, ?, NULL, ?)")?
+            .execute(params![
+                order as i64,
+                district as i64,
+                number,
+                customer,
+                self.clock,
+                count as i64
+            ])?;
+        self.sql("INSERT INTO new_order VALUES (?)")?
+            .execute([order as i64])?;
         for line in 1..=count {
             if aborts && line == count {
                 return Ok(false);
@@ -139,14 +157,21 @@ impl<'db> Client<'db> {
                    s_order_cnt = s_order_cnt + 1, s_remote_cnt = s_remote_cnt + ?3 \
                    WHERE s_id = ?1 RETURNING substr(s_dist, 1, 24)";
         let remote = i64::from(supply != home);
-        let info: String = self
-            .sql(sql)?
-            .query_row(params![key::stock(supply, item) as i64, quantity, remote], |row| row.get(0))?;
+        let info: String = self.sql(sql)?.query_row(
+            params![key::stock(supply, item) as i64, quantity, remote],
+            |row| row.get(0),
+        )?;
         let amount = quantity as f64 * price;
         let row = params![
-            key::line(order, line) as i64, item as i64, supply as i64, quantity, amount, info
+            key::line(order, line) as i64,
+            item as i64,
+            supply as i64,
+            quantity,
+            amount,
+            info
         ];
-        self.sql("INSERT INTO order_line VALUES (?, ?, ?, NULL, ?, ?, ?)")?.execute(row)?;
+        self.sql("INSERT INTO order_line VALUES (?, ?, ?, NULL, ?, ?, ?)")?
+            .execute(row)?;
         Ok(())
     }
 
@@ -154,7 +179,11 @@ impl<'db> Client<'db> {
         let home = self.warehouse();
         let district = key::district(home, self.district());
         let away = self.maybe_remote(home, 15);
-        let theirs = if away == home { district } else { key::district(away, self.district()) };
+        let theirs = if away == home {
+            district
+        } else {
+            key::district(away, self.district())
+        };
         let customer = self.customer(theirs)?;
         let amount = self.draw.between(100, 500_000) as f64 / 100.0;
         self.sql("UPDATE warehouse SET w_ytd = w_ytd + ? WHERE w_id = ?")?
@@ -180,7 +209,10 @@ impl<'db> Client<'db> {
         self.sql("SELECT c_balance, c_first, c_last FROM customer WHERE c_id = ?")?
             .query_row([customer], |row| row.get::<_, f64>(0))?;
         let sql = "SELECT o_id FROM orders WHERE o_c_id = ? ORDER BY o_id DESC LIMIT 1";
-        let last: Option<i64> = self.sql(sql)?.query_row([customer], |row| row.get(0)).optional()?;
+        let last: Option<i64> = self
+            .sql(sql)?
+            .query_row([customer], |row| row.get(0))
+            .optional()?;
         if let Some(order) = last {
             self.sql("SELECT o_entry_d, o_carrier_id FROM orders WHERE o_id = ?")?
                 .query_row([order], |row| row.get::<_, i64>(0))?;
@@ -206,12 +238,19 @@ impl<'db> Client<'db> {
 
     /// Delivers a district's oldest open order, if there is one.
     fn deliver(&mut self, district: u64, carrier: i64) -> Result<()> {
-        let range = [key::in_district(district, 0) as i64, key::in_district(district + 1, 0) as i64];
+        let range = [
+            key::in_district(district, 0) as i64,
+            key::in_district(district + 1, 0) as i64,
+        ];
         let sql = "SELECT no_id FROM new_order WHERE no_id >= ? AND no_id < ? \
                    ORDER BY no_id LIMIT 1";
-        let oldest: Option<i64> = self.sql(sql)?.query_row(range, |row| row.get(0)).optional()?;
+        let oldest: Option<i64> = self
+            .sql(sql)?
+            .query_row(range, |row| row.get(0))
+            .optional()?;
         let Some(order) = oldest else { return Ok(()) };
-        self.sql("DELETE FROM new_order WHERE no_id = ?")?.execute([order])?;
+        self.sql("DELETE FROM new_order WHERE no_id = ?")?
+            .execute([order])?;
         let customer: i64 = self
             .sql("UPDATE orders SET o_carrier_id = ? WHERE o_id = ? RETURNING o_c_id")?
             .query_row([carrier, order], |row| row.get(0))?;
@@ -236,7 +275,12 @@ impl<'db> Client<'db> {
         let first = order((next as u64).saturating_sub(20));
         let sql = "SELECT count(DISTINCT s_id) FROM order_line CROSS JOIN stock \
                    ON s_id = ? + ol_i_id WHERE ol_id BETWEEN ? AND ? AND s_quantity < ?";
-        let row = params![key::stock(home, 0) as i64, first, order(next as u64), threshold];
+        let row = params![
+            key::stock(home, 0) as i64,
+            first,
+            order(next as u64),
+            threshold
+        ];
         self.sql(sql)?.query_row(row, |row| row.get::<_, i64>(0))?;
         Ok(true)
     }

@@ -1,0 +1,104 @@
+//! What the demo says in words, its table and its notes.
+
+use super::outcome::{Outcome, share};
+use super::run::Plan;
+use crate::table::Table;
+use crate::units::{show_bytes, show_count};
+use anyhow::Result;
+
+/// Column names of the table.
+pub(crate) const COLUMNS: [&str; 8] = [
+    "configuration",
+    "tx/s",
+    "DRAM",
+    "flash",
+    "base",
+    "base ms/tx",
+    "flash ms/tx",
+    "speed-up",
+];
+
+/// The table as printed.
+pub(crate) fn table(outcomes: &[Outcome]) -> Table {
+    let mut table = Table::new(&COLUMNS);
+    outcomes
+        .iter()
+        .for_each(|outcome| table.row(cells(outcome)));
+    table
+}
+
+/// One row: rate, where the reads were served, device time a transaction, speed-up.
+pub(crate) fn cells(run: &Outcome) -> [String; COLUMNS.len()] {
+    let total = run.reads.total();
+    let percent = |part: u64| format!("{:.1} %", 100.0 * share(part, total));
+    let tiered = !run.flash.is_empty();
+    let if_tiered = |text: String| if tiered { text } else { "-".to_owned() };
+    [
+        run.configuration.clone(),
+        rate(run.transactions_per_second),
+        percent(run.reads.pool),
+        if_tiered(percent(run.reads.flash)),
+        percent(run.reads.base),
+        format!("{:.1}", run.base_ms_per_transaction),
+        if_tiered(format!("{:.1}", run.flash_ms_per_transaction)),
+        run.speed_up
+            .map_or_else(|| "-".to_owned(), |times| format!("{times:.1}×")),
+    ]
+}
+
+fn rate(per_second: f64) -> String {
+    if per_second < 100.0 {
+        format!("{per_second:.1}")
+    } else {
+        format!("{per_second:.0}")
+    }
+}
+
+/// What runs on what: the lines before the runs.
+pub(crate) fn summary(plan: &Plan) -> Result<Vec<String>> {
+    let bytes = std::fs::metadata(&plan.template)?.len();
+    let dram = plan.pool_bytes + plan.cache_bytes;
+    let clock = match plan.real_time {
+        true => "the runs wait for it",
+        false => "its time is computed and added to the clock, not waited for",
+    };
+    Ok(vec![
+        format!(
+            "database  {} of TPC-C-shaped tables in SQLite ({} warehouse(s), {} pages)",
+            show_bytes(bytes),
+            plan.scale.warehouses,
+            show_bytes(u64::from(plan.page_size)),
+        ),
+        format!(
+            "memory    {} of pages, in SQLite and in the pool below it",
+            show_bytes(dram)
+        ),
+        format!(
+            "flash     {} in a file of this machine, as fast as that is",
+            show_bytes(plan.flash_bytes)
+        ),
+        format!("base      an emulated 7200-rpm disk: {clock}"),
+        format!(
+            "runs      {} transactions each, the last {} measured, one client; the log is on the \
+             fast device in all of them",
+            show_count(plan.warm_up + plan.transactions),
+            show_count(plan.transactions),
+        ),
+    ])
+}
+
+/// What a reader of the table has to know.
+pub(crate) fn notes(outcomes: &[Outcome]) -> Vec<String> {
+    let mut notes = vec![
+        "tx/s: transactions by the time of the emulated disk plus the measured time of all else"
+            .to_owned(),
+    ];
+    for run in outcomes.iter().filter(|run| run.cut_short) {
+        let done = show_count(run.transactions);
+        notes.push(format!(
+            "{}: cut short after {done} measured transactions",
+            run.configuration
+        ));
+    }
+    notes
+}
