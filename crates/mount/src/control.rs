@@ -51,8 +51,14 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(source: Arc<dyn ControlFiles>) -> Self {
-        let mounted = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { files: source.files(), source, mounted: mounted.as_secs().cast_signed() }
+        let mounted = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            files: source.files(),
+            source,
+            mounted: mounted.as_secs().cast_signed(),
+        }
     }
 
     /// Whether an id belongs to this directory.
@@ -67,14 +73,20 @@ impl Control {
 
     /// The id of a file in it.
     pub(crate) fn find(&self, name: &OsStr) -> io::Result<u64> {
-        let index = self.files.iter().position(|file| OsStr::new(file.name) == name);
+        let index = self
+            .files
+            .iter()
+            .position(|file| OsStr::new(file.name) == name);
         let index = index.ok_or_else(|| sys::errno(libc::ENOENT))?;
         Ok(FIRST_CONTROL + 1 + index as u64)
     }
 
     fn file(&self, id: u64) -> io::Result<(usize, &ControlFile)> {
         let index = (id.wrapping_sub(FIRST_CONTROL + 1)) as usize;
-        let file = self.files.get(index).ok_or_else(|| sys::errno(libc::EISDIR))?;
+        let file = self
+            .files
+            .get(index)
+            .ok_or_else(|| sys::errno(libc::EISDIR))?;
         Ok((index, file))
     }
 
@@ -92,8 +104,7 @@ impl Control {
         (stat.st_ino, stat.st_mode, stat.st_nlink) = (id, mode, 1);
         stat.st_uid = sys::effective_uid();
         stat.st_blksize = 4096;
-        (stat.st_atime, stat.st_mtime, stat.st_ctime) =
-            (self.mounted, self.mounted, self.mounted);
+        (stat.st_atime, stat.st_mtime, stat.st_ctime) = (self.mounted, self.mounted, self.mounted);
         Ok(stat)
     }
 
@@ -105,7 +116,10 @@ impl Control {
 
     /// Executes one write.
     pub(crate) fn write(&self, index: usize, data: &[u8]) -> io::Result<()> {
-        let file = self.files.get(index).ok_or_else(|| sys::errno(libc::EBADF))?;
+        let file = self
+            .files
+            .get(index)
+            .ok_or_else(|| sys::errno(libc::EBADF))?;
         let text = std::str::from_utf8(data).map_err(|_| sys::errno(libc::EINVAL))?;
         self.source.write(file.name, text.trim_end_matches('\n'))
     }
@@ -113,6 +127,8 @@ impl Control {
     /// The names in it, with their ids.
     pub(crate) fn list(&self) -> impl Iterator<Item = (u64, &'static str)> + '_ {
         let names = self.files.iter().map(|file| file.name);
-        names.enumerate().map(|(index, name)| (FIRST_CONTROL + 1 + index as u64, name))
+        names
+            .enumerate()
+            .map(|(index, name)| (FIRST_CONTROL + 1 + index as u64, name))
     }
 }

@@ -48,9 +48,7 @@ pub enum Error {
     #[error("{0} is a Thermocline mount already; end it with `thermocline umount {0}`")]
     AlreadyMounted(PathBuf),
     /// A FUSE mount without a process behind it.
-    #[error(
-        "mountpoint {0} is a dead mount: its process is gone; remove it with `umount -l {0}`"
-    )]
+    #[error("mountpoint {0} is a dead mount: its process is gone; remove it with `umount -l {0}`")]
     StaleMount(PathBuf),
     /// The mountpoint could not be examined.
     #[error("mountpoint {0} cannot be used: {1}")]

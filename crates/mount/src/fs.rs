@@ -19,15 +19,15 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use thermocline::Engine;
 use thermocline::classify::Rules;
 
 use crate::control::{Control, ControlFiles};
 use crate::handle::{Handle, Handles};
 use crate::inode::{Node, Nodes};
-use crate::object::Objects;
+use crate::object::{DeviceFactory, Objects};
 use crate::roles::Roles;
 use crate::sys::{self, Stat};
-use crate::tier::Tier;
 
 pub use attr::{SetAttr, Time};
 pub use dir::Listed;
@@ -65,7 +65,9 @@ pub struct Fs {
 
 impl std::fmt::Debug for Fs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fs").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+        f.debug_struct("Fs")
+            .field("nodes", &self.nodes.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -76,7 +78,8 @@ impl Fs {
     /// Whatever opening the directory gives.
     pub fn new(
         base: PathBuf,
-        tier: Arc<dyn Tier>,
+        engine: Arc<Engine>,
+        devices: DeviceFactory,
         rules: Rules,
         control: Option<Arc<dyn ControlFiles>>,
     ) -> io::Result<Self> {
@@ -85,7 +88,7 @@ impl Fs {
         Ok(Self {
             nodes,
             handles: Handles::default(),
-            objects: Objects::new(tier, base, rules),
+            objects: Objects::new(engine, devices, base, rules),
             control: control.map(Control::new),
             roles: Roles::start()?,
             privileged: sys::effective_uid() == 0,
@@ -106,12 +109,18 @@ impl Fs {
     }
 
     fn control(&self) -> io::Result<&Control> {
-        self.control.as_ref().ok_or_else(|| sys::errno(libc::ENOENT))
+        self.control
+            .as_ref()
+            .ok_or_else(|| sys::errno(libc::ENOENT))
     }
 
     /// A node that names can be made or removed in.
     fn dir(&self, id: u64) -> io::Result<Arc<Node>> {
-        if Control::owns(id) { Err(sys::errno(libc::EPERM)) } else { self.nodes.get(id) }
+        if Control::owns(id) {
+            Err(sys::errno(libc::EPERM))
+        } else {
+            self.nodes.get(id)
+        }
     }
 
     /// The node under a name, counted as one lookup.
@@ -119,7 +128,10 @@ impl Fs {
         let fd = sys::open_node(parent.fd(), name)?;
         let stat = sys::stat(fd.as_raw_fd())?;
         let node = self.nodes.lookup(fd, &stat);
-        Ok(Entry { id: node.id(), stat })
+        Ok(Entry {
+            id: node.id(),
+            stat,
+        })
     }
 
     fn handle(&self, handle: u64) -> io::Result<Arc<Handle>> {

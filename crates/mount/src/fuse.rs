@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use thermocline::device::AlignedBuf;
 
@@ -45,7 +45,10 @@ pub(crate) struct Frontend {
 
 impl Frontend {
     pub(crate) fn new(fs: Arc<Fs>) -> Self {
-        Self { fs, direct_mmap: false }
+        Self {
+            fs,
+            direct_mmap: false,
+        }
     }
 
     /// Data bypasses the kernel's page cache, which would hide hits, merge reads and split
@@ -61,12 +64,20 @@ impl Frontend {
 }
 
 fn caller(request: &Request) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid(), tid: request.pid() }
+    Caller {
+        uid: request.uid(),
+        gid: request.gid(),
+        tid: request.pid(),
+    }
 }
 
 fn time(seconds: i64, nanos: i64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
-    let start = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
+    let start = if seconds < 0 {
+        UNIX_EPOCH - whole
+    } else {
+        UNIX_EPOCH + whole
+    };
     start + Duration::from_nanos(nanos.unsigned_abs())
 }
 
@@ -226,7 +237,14 @@ impl fuser::Filesystem for Frontend {
         reply: ReplyAttr,
     ) {
         let (atime, mtime) = (atime.map(set_time), mtime.map(set_time));
-        let set = SetAttr { mode, uid, gid, size, atime, mtime };
+        let set = SetAttr {
+            mode,
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+        };
         reply_attr(self.fs.setattr(ino.0, &set), reply);
     }
 
@@ -247,7 +265,9 @@ impl fuser::Filesystem for Frontend {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let entry = self.fs.mknod(caller(request), parent.0, name, mode, u64::from(rdev));
+        let entry = self
+            .fs
+            .mknod(caller(request), parent.0, name, mode, u64::from(rdev));
         reply_entry(entry, reply);
     }
 
@@ -280,7 +300,10 @@ impl fuser::Filesystem for Frontend {
         reply: ReplyEntry,
     ) {
         let target = target.as_os_str();
-        reply_entry(self.fs.symlink(caller(request), parent.0, name, target), reply);
+        reply_entry(
+            self.fs.symlink(caller(request), parent.0, name, target),
+            reply,
+        );
     }
 
     fn rename(
@@ -429,7 +452,12 @@ impl fuser::Filesystem for Frontend {
         mut reply: ReplyDirectory,
     ) {
         let result = self.fs.readdir(handle.0, offset, &mut |entry| {
-            reply.add(INodeNo(entry.ino), entry.next, listed_kind(entry.kind), entry.name)
+            reply.add(
+                INodeNo(entry.ino),
+                entry.next,
+                listed_kind(entry.kind),
+                entry.name,
+            )
         });
         match result {
             Ok(()) => reply.ok(),

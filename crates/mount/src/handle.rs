@@ -72,7 +72,9 @@ impl Handles {
     pub(crate) fn get(&self, number: u64) -> io::Result<Arc<Handle>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let slot = table.slots.get(number as usize);
-        slot.cloned().flatten().ok_or_else(|| sys::errno(libc::EBADF))
+        slot.cloned()
+            .flatten()
+            .ok_or_else(|| sys::errno(libc::EBADF))
     }
 
     /// Takes the handle out of the table.
@@ -99,7 +101,10 @@ mod tests {
     #[test]
     fn numbers_are_reused_only_after_removal() {
         let handles = Handles::default();
-        let (a, b) = (handles.add(Handle::ControlDir), handles.add(Handle::ControlDir));
+        let (a, b) = (
+            handles.add(Handle::ControlDir),
+            handles.add(Handle::ControlDir),
+        );
         assert_ne!(a, b);
         assert!(handles.remove(a).is_ok());
         assert!(handles.get(a).is_err() && handles.remove(a).is_err());

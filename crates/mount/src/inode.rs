@@ -69,7 +69,13 @@ impl Node {
 
     fn new(id: u64, key: Key, fd: OwnedFd) -> Arc<Self> {
         let object = Mutex::new(ObjectSlot::default());
-        Arc::new(Self { id, key, fd, lookups: AtomicU64::new(1), object })
+        Arc::new(Self {
+            id,
+            key,
+            fd,
+            lookups: AtomicU64::new(1),
+            object,
+        })
     }
 }
 
@@ -91,14 +97,20 @@ impl Nodes {
     /// A table with the root in it.
     pub(crate) fn new(root: OwnedFd) -> io::Result<Self> {
         let stat = sys::stat(root.as_raw_fd())?;
-        let key = Key { dev: stat.st_dev, ino: stat.st_ino };
+        let key = Key {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+        };
         let node = Node::new(ROOT, key, root);
         let maps = Maps {
             by_id: HashMap::from([(ROOT, node)]),
             by_key: HashMap::from([(key, ROOT)]),
             next_foreign: FIRST_FOREIGN,
         };
-        Ok(Self { base_dev: stat.st_dev, maps: Mutex::new(maps) })
+        Ok(Self {
+            base_dev: stat.st_dev,
+            maps: Mutex::new(maps),
+        })
     }
 
     fn maps(&self) -> MutexGuard<'_, Maps> {
@@ -107,12 +119,19 @@ impl Nodes {
 
     /// The live node with this id; `ESTALE` when there is none.
     pub(crate) fn get(&self, id: u64) -> io::Result<Arc<Node>> {
-        self.maps().by_id.get(&id).cloned().ok_or_else(|| sys::errno(libc::ESTALE))
+        self.maps()
+            .by_id
+            .get(&id)
+            .cloned()
+            .ok_or_else(|| sys::errno(libc::ESTALE))
     }
 
     /// The live node for an inode found under a name, counting one lookup.
     pub(crate) fn lookup(&self, fd: OwnedFd, stat: &Stat) -> Arc<Node> {
-        let key = Key { dev: stat.st_dev, ino: stat.st_ino };
+        let key = Key {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+        };
         let mut maps = self.maps();
         if let Some(node) = maps.by_key.get(&key).and_then(|id| maps.by_id.get(id)) {
             node.lookups.fetch_add(1, Ordering::Relaxed);
@@ -129,9 +148,15 @@ impl Nodes {
 
     /// The live node of an inode, without counting a lookup.
     pub(crate) fn peek(&self, stat: &Stat) -> Option<Arc<Node>> {
-        let key = Key { dev: stat.st_dev, ino: stat.st_ino };
+        let key = Key {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+        };
         let maps = self.maps();
-        maps.by_key.get(&key).and_then(|id| maps.by_id.get(id)).cloned()
+        maps.by_key
+            .get(&key)
+            .and_then(|id| maps.by_id.get(id))
+            .cloned()
     }
 
     /// Takes back `count` lookups. The node dies with the last.
@@ -140,9 +165,14 @@ impl Nodes {
             return;
         }
         let mut maps = self.maps();
-        let Some(node) = maps.by_id.get(&id) else { return };
+        let Some(node) = maps.by_id.get(&id) else {
+            return;
+        };
         let before = node.lookups.fetch_sub(count, Ordering::Relaxed);
-        debug_assert!(before >= count, "node {id}: {count} of {before} lookups forgotten");
+        debug_assert!(
+            before >= count,
+            "node {id}: {count} of {before} lookups forgotten"
+        );
         if before > count {
             return;
         }
@@ -215,7 +245,10 @@ mod tests {
         std::fs::write(dir.path().join("a"), b"x").unwrap();
         let a = find(&nodes, root, "a");
         std::fs::rename(dir.path().join("a"), dir.path().join("c")).unwrap();
-        assert_eq!(sys::path(a.fd()).unwrap(), dir.path().canonicalize().unwrap().join("c"));
+        assert_eq!(
+            sys::path(a.fd()).unwrap(),
+            dir.path().canonicalize().unwrap().join("c")
+        );
         std::fs::remove_file(dir.path().join("c")).unwrap();
         assert_eq!(a.stat().unwrap().st_nlink, 0);
     }

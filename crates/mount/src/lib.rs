@@ -14,11 +14,10 @@ mod mount;
 mod object;
 mod roles;
 mod sys;
-mod tier;
 
 pub use control::{CONTROL_DIR, ControlFile, ControlFiles};
 pub use error::Error;
 pub use fs::{Caller, Entry, Fs, Listed, Opened, SetAttr, Time};
 pub use inode::ROOT;
-pub use mount::{Mount, MountConfig, MountHandle};
-pub use tier::{PassThrough, Request, Spec, Tier};
+pub use mount::{Mount, MountConfig, MountHandle, file_devices};
+pub use object::DeviceFactory;

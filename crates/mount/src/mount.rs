@@ -12,14 +12,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use fuser::{Config, MountOption, Session, SessionACL};
+use thermocline::Engine;
 use thermocline::classify::Rules;
+use thermocline::device::{FileDevice, FileOptions};
 
 use crate::control::ControlFiles;
 use crate::error::Error;
 use crate::fs::Fs;
 use crate::fuse::Frontend;
+use crate::object::DeviceFactory;
 use crate::sys;
-use crate::tier::Tier;
 
 /// What to mount where, and how.
 pub struct MountConfig {
@@ -27,6 +29,8 @@ pub struct MountConfig {
     pub base: PathBuf,
     /// Where they appear.
     pub mountpoint: PathBuf,
+    /// Makes the devices of base files.
+    pub devices: DeviceFactory,
     /// Kinds of files, and which are cached.
     pub rules: Rules,
     /// The content of `.thermocline/`; `None` for a mount without it.
@@ -46,12 +50,22 @@ impl MountConfig {
         Self {
             base: base.into(),
             mountpoint: mountpoint.into(),
+            devices: file_devices(),
             rules: Rules::default(),
             control: None,
             threads: 16,
             allow_other: sys::effective_uid() == 0,
         }
     }
+}
+
+/// Base files as they are: direct I/O where alignment allows, no emulation, no deadline.
+#[must_use]
+pub fn file_devices() -> DeviceFactory {
+    Arc::new(|file, name, _key| {
+        let device = FileDevice::from_file(file, name, FileOptions::default())?;
+        Ok(Arc::new(device))
+    })
 }
 
 /// Mounts.
@@ -63,14 +77,20 @@ impl Mount {
     ///
     /// # Errors
     /// Every [`Error`] but those of ending.
-    pub fn start(config: MountConfig, tier: Arc<dyn Tier>) -> Result<MountHandle, Error> {
+    pub fn start(config: MountConfig, engine: Arc<Engine>) -> Result<MountHandle, Error> {
         let base = check_base(&config.base)?;
         let mountpoint = check_mountpoint(&config.mountpoint)?;
         check_apart(&base, &mountpoint)?;
         check_device()?;
         let base_error = |error| Error::Base(base.clone(), error);
         sys::raise_open_files().map_err(base_error)?;
-        let fs = Fs::new(base.clone(), tier, config.rules, config.control);
+        let fs = Fs::new(
+            base.clone(),
+            engine,
+            config.devices,
+            config.rules,
+            config.control,
+        );
         let fs = Arc::new(fs.map_err(base_error)?);
         let options = options(&base, config.threads.max(1), config.allow_other);
         let session = Session::new(Frontend::new(Arc::clone(&fs)), &mountpoint, &options)
@@ -79,7 +99,11 @@ impl Mount {
             .name("mount".into())
             .spawn(move || session.run())
             .map_err(|error| Error::Serve(mountpoint.clone(), error))?;
-        Ok(MountHandle { mountpoint, fs, serving: Some(serving) })
+        Ok(MountHandle {
+            mountpoint,
+            fs,
+            serving: Some(serving),
+        })
     }
 }
 
@@ -135,7 +159,9 @@ impl MountHandle {
     }
 
     fn join(&mut self) -> Result<(), Error> {
-        let Some(serving) = self.serving.take() else { return Ok(()) };
+        let Some(serving) = self.serving.take() else {
+            return Ok(());
+        };
         let result = serving.join();
         self.fs.close_all();
         let result = result.unwrap_or_else(|_| Err(io::Error::other("a handler panicked")));
@@ -160,7 +186,11 @@ fn options(base: &Path, threads: usize, allow_other: bool) -> Config {
         MountOption::DefaultPermissions,
         MountOption::NoAtime,
     ];
-    config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.acl = if allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
     config.n_threads = Some(threads);
     config
 }
@@ -179,7 +209,11 @@ fn check_base(base: &Path) -> Result<PathBuf, Error> {
         .f_flag
         & libc::ST_RDONLY
         != 0;
-    if read_only { Err(Error::BaseReadOnly(path)) } else { Ok(path) }
+    if read_only {
+        Err(Error::BaseReadOnly(path))
+    } else {
+        Ok(path)
+    }
 }
 
 fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf, Error> {
@@ -198,7 +232,11 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf, Error> {
         return Err(Error::AlreadyMounted(path));
     }
     let mut entries = fs::read_dir(&path).map_err(refused)?;
-    if entries.next().is_some() { Err(Error::MountpointNotEmpty(path)) } else { Ok(path) }
+    if entries.next().is_some() {
+        Err(Error::MountpointNotEmpty(path))
+    } else {
+        Ok(path)
+    }
 }
 
 fn check_apart(base: &Path, mountpoint: &Path) -> Result<(), Error> {
@@ -213,7 +251,10 @@ fn check_apart(base: &Path, mountpoint: &Path) -> Result<(), Error> {
 }
 
 fn check_device() -> Result<(), Error> {
-    let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse");
     match opened.map_err(|error| (error.raw_os_error(), error)) {
         Ok(_) => Ok(()),
         Err((Some(libc::ENOENT | libc::ENODEV | libc::ENXIO), _)) => Err(Error::NoFuseDevice),
@@ -227,13 +268,23 @@ fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| {
         let mut fields = line.split(' ');
         let on = fields.nth(4).map(unescape);
-        let kind = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').next());
+        let kind = line
+            .split(" - ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
         kind == Some("fuse.thermocline") && on.as_deref() == path.to_str()
     })
 }
 
 /// Undoes the octal escapes of the kernel's mount table.
 fn unescape(text: &str) -> String {
-    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    escapes.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    let escapes = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ];
+    escapes
+        .iter()
+        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }

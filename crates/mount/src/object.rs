@@ -22,12 +22,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thermocline::classify::path::object_group;
 use thermocline::classify::{Access, FileClass, Rules, Streams};
+use thermocline::device::Device;
+use thermocline::{Engine, Identity, ObjectSpec, Stamp};
 use thermocline_core::hint::{HintSet, RequestType, Role, hint_type};
 use thermocline_core::page::ObjectId;
 
 use crate::inode::Node;
 use crate::sys;
-use crate::tier::{Spec, Tier};
+
+/// Makes the device a base file is served by: a file, perhaps at the pace of an emulated disk.
+/// Gets the open file, its path relative to the mount, and a number that is the same for the
+/// same inode every time.
+pub type DeviceFactory = Arc<dyn Fn(File, &str, u64) -> io::Result<Arc<dyn Device>> + Send + Sync>;
 
 /// One inode that is open.
 pub(crate) struct OpenObject {
@@ -47,7 +53,10 @@ pub(crate) struct OpenObject {
 
 impl std::fmt::Debug for OpenObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenObject").field("id", &self.id).field("class", &self.class).finish()
+        f.debug_struct("OpenObject")
+            .field("id", &self.id)
+            .field("class", &self.class)
+            .finish()
     }
 }
 
@@ -96,7 +105,8 @@ impl ObjectSlot {
 
 /// Opens inodes as objects, and closes them.
 pub(crate) struct Objects {
-    tier: Arc<dyn Tier>,
+    engine: Arc<Engine>,
+    devices: DeviceFactory,
     base: PathBuf,
     rules: Rules,
     /// Names of relations, numbered from 1 in order of first use: the object hint.
@@ -105,13 +115,24 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// `base` is the base directory's canonical path.
-    pub(crate) fn new(tier: Arc<dyn Tier>, base: PathBuf, rules: Rules) -> Self {
-        Self { tier, base, rules, groups: Mutex::default() }
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        devices: DeviceFactory,
+        base: PathBuf,
+        rules: Rules,
+    ) -> Self {
+        Self {
+            engine,
+            devices,
+            base,
+            rules,
+            groups: Mutex::default(),
+        }
     }
 
-    /// The tier behind all objects.
-    pub(crate) fn tier(&self) -> &dyn Tier {
-        &*self.tier
+    /// The engine behind all objects.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// One use of the node's object more, opening it if it is closed.
@@ -131,16 +152,22 @@ impl Objects {
     pub(crate) fn release(&self, node: &Node) {
         let mut slot = lock(&node.object);
         slot.check();
-        assert!(slot.users > 0, "node {} is released more often than opened", node.id());
+        assert!(
+            slot.users > 0,
+            "node {} is released more often than opened",
+            node.id()
+        );
         slot.users -= 1;
         if slot.users > 0 {
             return;
         }
-        let Some(object) = slot.open.take() else { return };
+        let Some(object) = slot.open.take() else {
+            return;
+        };
         if sys::stat(object.file.as_raw_fd()).is_ok_and(|stat| stat.st_nlink == 0) {
-            self.tier.trim(object.id);
+            self.engine.trim(object.id);
         }
-        self.tier.close_object(object.id);
+        self.engine.close_object(object.id);
     }
 
     /// Closes the node's object whatever users it has; for the end of the mount.
@@ -153,9 +180,11 @@ impl Objects {
 
     /// Tells the tier the node's present name, if the node is open.
     pub(crate) fn renamed(&self, node: &Node) {
-        let Some(id) = lock(&node.object).open.as_ref().map(|object| object.id) else { return };
+        let Some(id) = lock(&node.object).open.as_ref().map(|object| object.id) else {
+            return;
+        };
         if let Ok(name) = self.name(node) {
-            self.tier.rename(id, name);
+            self.engine.rename(id, &name);
         }
     }
 
@@ -172,16 +201,41 @@ impl Objects {
         let class = self.rules.class(&name, || head(&file));
         let stat = sys::stat(file.as_raw_fd())?;
         let generation = sys::generation(file.as_raw_fd());
-        let file = Arc::new(file);
         let hints = HintSet::UNKNOWN
-            .with(hint_type::OBJECT, self.group(object_group(&name, class.dialect)))
+            .with(
+                hint_type::OBJECT,
+                self.group(object_group(&name, class.dialect)),
+            )
             .with(hint_type::FILE_KIND, class.kind.value());
         let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
-        let identity = (stat.st_dev, stat.st_ino, generation);
-        let spec = Spec { name, identity, file: Arc::clone(&file), class };
-        let id = self.tier.open_object(spec)?;
+        let identity = Identity {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            generation,
+        };
+        let key = thermocline_core::hash::mix(identity.device, identity.inode);
+        let base = (self.devices)(file.try_clone()?, &name, key)?;
+        let file = Arc::new(file);
+        let stamped = Arc::clone(&file);
+        let id = self.engine.open_object(ObjectSpec {
+            name,
+            identity,
+            base,
+            kind: class.kind,
+            dialect: class.dialect,
+            cached: class.cached,
+            stamp: Arc::new(move || stamp(&stamped)),
+        })?;
         let streams = Mutex::default();
-        Ok(OpenObject { id, file, class, mapped, write_error, hints, streams })
+        Ok(OpenObject {
+            id,
+            file,
+            class,
+            mapped,
+            write_error,
+            hints,
+            streams,
+        })
     }
 
     fn group(&self, name: &str) -> u32 {
@@ -208,6 +262,17 @@ fn open_file(node: &Node) -> io::Result<(File, Option<i32>)> {
             _ => Err(error),
         },
     }
+}
+
+/// What tells whether a file was changed without the engine's knowledge.
+fn stamp(file: &File) -> Option<Stamp> {
+    let stat = sys::stat(file.as_raw_fd()).ok()?;
+    let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000) + nanos;
+    Some(Stamp {
+        length: stat.st_size.unsigned_abs(),
+        mtime_ns: nanos(stat.st_mtime, stat.st_mtime_nsec),
+        ctime_ns: nanos(stat.st_ctime, stat.st_ctime_nsec),
+    })
 }
 
 /// The first bytes of a file, for classifiers that know a format by its header.

@@ -71,7 +71,11 @@ impl Roles {
         let shared = Arc::clone(&table);
         let helper = std::thread::Builder::new().name("roles".into());
         let helper = helper.spawn(move || resolve_all(&wanted, &shared))?;
-        Ok(Self { table, queue: Some(queue), helper: Some(helper) })
+        Ok(Self {
+            table,
+            queue: Some(queue),
+            helper: Some(helper),
+        })
     }
 
     /// The role of a thread as last seen; unknown for one never seen before.
@@ -105,7 +109,9 @@ impl Roles {
     }
 
     fn ask(&self, tid: u32) -> bool {
-        self.queue.as_ref().is_some_and(|queue| queue.try_send(tid).is_ok())
+        self.queue
+            .as_ref()
+            .is_some_and(|queue| queue.try_send(tid).is_ok())
     }
 }
 
@@ -122,7 +128,12 @@ impl Drop for Roles {
 
 fn blank(comm: Option<File>) -> Entry {
     let stale_at = AtomicU64::new(u64::MAX);
-    Entry { role: AtomicU8::new(0), stale_at, queued: AtomicBool::new(true), comm }
+    Entry {
+        role: AtomicU8::new(0),
+        stale_at,
+        queued: AtomicBool::new(true),
+        comm,
+    }
 }
 
 /// The helper thread: resolves queued threads until the queue is closed.
@@ -215,8 +226,14 @@ fn is_alive(comm: &File) -> bool {
 pub(crate) fn postgres_role(title: &[u8]) -> Role {
     let title = String::from_utf8_lossy(title);
     let title = title.trim_end_matches(['\0', ' ']);
-    let Some(rest) = title.strip_prefix("postgres: ") else { return Role::Auxiliary };
-    let known = |text: &str| PROCESSES.iter().find(|(prefix, _)| text.starts_with(prefix));
+    let Some(rest) = title.strip_prefix("postgres: ") else {
+        return Role::Auxiliary;
+    };
+    let known = |text: &str| {
+        PROCESSES
+            .iter()
+            .find(|(prefix, _)| text.starts_with(prefix))
+    };
     let after_cluster = rest.split_once(": ").map_or("", |(_, rest)| rest);
     if let Some((_, role)) = known(rest).or_else(|| known(after_cluster)) {
         return *role;
@@ -243,9 +260,12 @@ fn backend_command(title: &str) -> Option<&str> {
     let mut from = 0;
     for word in title.split(' ') {
         let end = from + word.len();
-        let has_port = word.strip_suffix(')').and_then(|w| w.rsplit_once('(')).is_some_and(
-            |(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()),
-        );
+        let has_port = word
+            .strip_suffix(')')
+            .and_then(|w| w.rsplit_once('('))
+            .is_some_and(|(_, port)| {
+                !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+            });
         if word == "[local]" || has_port {
             return Some(title[end..].trim_start());
         }
@@ -256,8 +276,18 @@ fn backend_command(title: &str) -> Option<&str> {
 
 fn command_role(command: &str) -> Role {
     const MAINTENANCE: &[&str] = &[
-        "VACUUM", "ANALYZE", "CREATE", "COPY", "REINDEX", "CLUSTER", "ALTER", "REFRESH", "DROP",
-        "TRUNCATE", "CHECKPOINT", "BASE_BACKUP",
+        "VACUUM",
+        "ANALYZE",
+        "CREATE",
+        "COPY",
+        "REINDEX",
+        "CLUSTER",
+        "ALTER",
+        "REFRESH",
+        "DROP",
+        "TRUNCATE",
+        "CHECKPOINT",
+        "BASE_BACKUP",
     ];
     let first = command.split(' ').next().unwrap_or("");
     match first {
@@ -269,7 +299,10 @@ fn command_role(command: &str) -> Role {
 
 /// Milliseconds on the coarse monotonic clock, which costs no system call.
 fn now_ms() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `now` is a valid `timespec`. The clock exists, so the call cannot fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
     now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000
@@ -288,18 +321,39 @@ mod tests {
             ("postgres: walwriter ", Role::WalWriter),
             ("postgres: autovacuum launcher ", Role::Autovacuum),
             ("postgres: autovacuum worker app", Role::Autovacuum),
-            ("postgres: startup recovering 000000010000000000000003", Role::Recovery),
-            ("postgres: parallel worker for PID 812 ", Role::ParallelWorker),
+            (
+                "postgres: startup recovering 000000010000000000000003",
+                Role::Recovery,
+            ),
+            (
+                "postgres: parallel worker for PID 812 ",
+                Role::ParallelWorker,
+            ),
             ("postgres: io worker 2", Role::IoWorker),
-            ("postgres: walsender rep 10.0.0.7(51312) streaming 0/3000148", Role::Replication),
+            (
+                "postgres: walsender rep 10.0.0.7(51312) streaming 0/3000148",
+                Role::Replication,
+            ),
             ("postgres: logical replication launcher ", Role::Replication),
             ("postgres: app shop [local] SELECT", Role::Backend),
-            ("postgres: app shop [local] idle in transaction", Role::Backend),
-            ("postgres: app shop 127.0.0.1(55012) VACUUM", Role::Maintenance),
-            ("postgres: app shop 127.0.0.1(55012) CREATE INDEX", Role::Maintenance),
+            (
+                "postgres: app shop [local] idle in transaction",
+                Role::Backend,
+            ),
+            (
+                "postgres: app shop 127.0.0.1(55012) VACUUM",
+                Role::Maintenance,
+            ),
+            (
+                "postgres: app shop 127.0.0.1(55012) CREATE INDEX",
+                Role::Maintenance,
+            ),
             ("postgres: my user my db ::1(5) COPY", Role::Maintenance),
             ("postgres: app shop [local] initializing", Role::Backend),
-            ("/usr/lib/postgresql/15/bin/postgres\0-D\0/data", Role::Auxiliary),
+            (
+                "/usr/lib/postgresql/15/bin/postgres\0-D\0/data",
+                Role::Auxiliary,
+            ),
             ("", Role::Auxiliary),
         ] {
             let seen = postgres_role(format!("{title}\0\0").as_bytes());
@@ -328,7 +382,10 @@ mod tests {
         roles.of(1 << 30);
         drop(roles);
         let table = Table::default();
-        table.write().unwrap().insert(1 << 30, Arc::new(blank(None)));
+        table
+            .write()
+            .unwrap()
+            .insert(1 << 30, Arc::new(blank(None)));
         assert!(resolve(1 << 30, table.read().unwrap().get(&(1 << 30)).map(|e| &**e)).is_none());
     }
 }

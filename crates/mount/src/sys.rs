@@ -23,7 +23,11 @@ pub(crate) fn errno(code: i32) -> io::Error {
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 fn check_fd(result: libc::c_int) -> io::Result<OwnedFd> {
@@ -98,7 +102,12 @@ pub(crate) fn stat(fd: RawFd) -> io::Result<Stat> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
     // SAFETY: the buffer is a `stat64`, and is initialised when the call succeeds.
     unsafe {
-        check(libc::fstatat64(fd, EMPTY.as_ptr(), stat.as_mut_ptr(), flags))?;
+        check(libc::fstatat64(
+            fd,
+            EMPTY.as_ptr(),
+            stat.as_mut_ptr(),
+            flags,
+        ))?;
         Ok(stat.assume_init())
     }
 }
@@ -112,7 +121,11 @@ pub(crate) fn generation(fd: RawFd) -> u64 {
     let mut version: libc::c_long = 0;
     // SAFETY: the ioctl writes at most one long to `version`.
     let result = unsafe { libc::ioctl(fd, FS_IOC_GETVERSION as _, &raw mut version) };
-    if result == 0 { u64::from(version as u32) } else { birth(fd).unwrap_or(0) }
+    if result == 0 {
+        u64::from(version as u32)
+    } else {
+        birth(fd).unwrap_or(0)
+    }
 }
 
 fn birth(fd: RawFd) -> Option<u64> {
@@ -120,8 +133,13 @@ fn birth(fd: RawFd) -> Option<u64> {
     // SAFETY: the buffer is a zeroed `statx`, for which all zero is a valid value.
     let buf = unsafe {
         let flags = libc::AT_EMPTY_PATH;
-        let result =
-            libc::statx(fd, EMPTY.as_ptr(), flags, libc::STATX_BTIME, buf.as_mut_ptr());
+        let result = libc::statx(
+            fd,
+            EMPTY.as_ptr(),
+            flags,
+            libc::STATX_BTIME,
+            buf.as_mut_ptr(),
+        );
         check(result).ok()?;
         buf.assume_init()
     };
@@ -181,11 +199,7 @@ pub(crate) fn unlink(parent: RawFd, name: &OsStr, directory: bool) -> io::Result
 }
 
 /// `renameat2`.
-pub(crate) fn rename(
-    from: (RawFd, &OsStr),
-    to: (RawFd, &OsStr),
-    flags: u32,
-) -> io::Result<()> {
+pub(crate) fn rename(from: (RawFd, &OsStr), to: (RawFd, &OsStr), flags: u32) -> io::Result<()> {
     let (name, new_name) = (name_of(from.1)?, name_of(to.1)?);
     // SAFETY: both names are NUL-terminated and live through the call.
     check(unsafe { libc::renameat2(from.0, name.as_ptr(), to.0, new_name.as_ptr(), flags) })
@@ -196,7 +210,13 @@ pub(crate) fn link(fd: RawFd, parent: RawFd, name: &OsStr) -> io::Result<()> {
     let name = name_of(name)?;
     // SAFETY: `name` is NUL-terminated and lives through the call.
     let direct = check(unsafe {
-        libc::linkat(fd, EMPTY.as_ptr(), parent, name.as_ptr(), libc::AT_EMPTY_PATH)
+        libc::linkat(
+            fd,
+            EMPTY.as_ptr(),
+            parent,
+            name.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
     });
     match direct {
         // Without CAP_DAC_READ_SEARCH the empty path is refused as if it did not exist.
@@ -254,20 +274,29 @@ pub(crate) fn fallocate(file: &File, mode: i32, offset: i64, len: i64) -> io::Re
 pub(crate) fn lseek(fd: RawFd, offset: i64, whence: i32) -> io::Result<i64> {
     // SAFETY: no memory is passed.
     let result = unsafe { libc::lseek64(fd, offset, whence) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// `fsync`, or `fdatasync` when `data_only`.
 pub(crate) fn sync(fd: RawFd, data_only: bool) -> io::Result<()> {
     // SAFETY: no memory is passed.
-    check(unsafe { if data_only { libc::fdatasync(fd) } else { libc::fsync(fd) } })
+    check(unsafe {
+        if data_only {
+            libc::fdatasync(fd)
+        } else {
+            libc::fsync(fd)
+        }
+    })
 }
 
 /// The next directory entries in the kernel's own layout; 0 bytes at the end.
 pub(crate) fn getdents(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     // SAFETY: `buf` has the length given.
-    let result =
-        unsafe { libc::syscall(libc::SYS_getdents64, fd, buf.as_mut_ptr(), buf.len()) };
+    let result = unsafe { libc::syscall(libc::SYS_getdents64, fd, buf.as_mut_ptr(), buf.len()) };
     check_size(result as libc::ssize_t)
 }
 
@@ -286,7 +315,12 @@ pub(crate) fn getxattr(fd: RawFd, name: &OsStr, buf: &mut [u8]) -> io::Result<us
     let (path, name) = (proc_path(fd), text_of(name)?);
     // SAFETY: the strings are NUL-terminated and `buf` has the length given.
     check_size(unsafe {
-        libc::getxattr(path.as_ptr(), name.as_ptr(), buf.as_mut_ptr().cast(), buf.len())
+        libc::getxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            buf.as_mut_ptr().cast(),
+            buf.len(),
+        )
     })
 }
 
@@ -319,7 +353,10 @@ pub(crate) fn umount(mountpoint: &Path) -> io::Result<()> {
 
 /// Raises the limit on open files as far as the system lets this process; returns the limit.
 pub(crate) fn raise_open_files() -> io::Result<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: `limit` is a valid `rlimit` in all three calls.
     unsafe { check(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit))? };
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open")
@@ -327,7 +364,10 @@ pub(crate) fn raise_open_files() -> io::Result<u64> {
         .and_then(|text| text.trim().parse::<u64>().ok())
         .unwrap_or(limit.rlim_max);
     for max in [most.max(limit.rlim_max), limit.rlim_max] {
-        let wanted = libc::rlimit { rlim_cur: max, rlim_max: max };
+        let wanted = libc::rlimit {
+            rlim_cur: max,
+            rlim_max: max,
+        };
         // SAFETY: as above.
         if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } == 0 {
             return Ok(max);

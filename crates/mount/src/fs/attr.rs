@@ -58,14 +58,23 @@ impl Fs {
     pub fn setattr(&self, id: u64, set: &SetAttr) -> io::Result<Stat> {
         if Control::owns(id) {
             // A shell's `>` truncates before it writes.
-            let only_size = SetAttr { size: None, mtime: None, atime: None, ..*set };
+            let only_size = SetAttr {
+                size: None,
+                mtime: None,
+                atime: None,
+                ..*set
+            };
             let refused = only_size.mode.or(only_size.uid).or(only_size.gid).is_some();
-            return if refused { Err(sys::errno(libc::EPERM)) } else { self.getattr(id) };
+            return if refused {
+                Err(sys::errno(libc::EPERM))
+            } else {
+                self.getattr(id)
+            };
         }
         let node = self.nodes.get(id)?;
         if let Some(size) = set.size {
             let object = self.objects.acquire(&node)?;
-            let result = self.objects.tier().truncate(object.id, size);
+            let result = self.objects.engine().truncate(object.id, size);
             self.objects.release(&node);
             result?;
         }
@@ -141,7 +150,11 @@ impl Fs {
     }
 
     fn attributed(&self, id: u64) -> io::Result<std::sync::Arc<Node>> {
-        if Control::owns(id) { Err(sys::errno(libc::EOPNOTSUPP)) } else { self.nodes.get(id) }
+        if Control::owns(id) {
+            Err(sys::errno(libc::EOPNOTSUPP))
+        } else {
+            self.nodes.get(id)
+        }
     }
 }
 

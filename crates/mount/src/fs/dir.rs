@@ -43,7 +43,10 @@ impl Fs {
         }
         let node = self.nodes.get(id)?;
         let stream = sys::reopen(node.fd(), libc::O_RDONLY | libc::O_DIRECTORY)?;
-        let handle = DirHandle { is_root: id == ROOT, stream: Mutex::new(stream) };
+        let handle = DirHandle {
+            is_root: id == ROOT,
+            stream: Mutex::new(stream),
+        };
         Ok(self.handles.add(Handle::Dir(handle)))
     }
 
@@ -95,10 +98,18 @@ impl Fs {
         emit: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> io::Result<()> {
         let dots = [".", ".."].map(|name| (Control::dir(), libc::DT_DIR, name));
-        let files = self.control()?.list().map(|(id, name)| (id, libc::DT_REG, name));
+        let files = self
+            .control()?
+            .list()
+            .map(|(id, name)| (id, libc::DT_REG, name));
         let entries = dots.into_iter().chain(files).zip(1..);
         for ((ino, kind, name), next) in entries.skip(offset as usize) {
-            if emit(Listed { ino, next, kind, name: OsStr::new(name) }) {
+            if emit(Listed {
+                ino,
+                next,
+                kind,
+                name: OsStr::new(name),
+            }) {
                 break;
             }
         }
@@ -130,5 +141,13 @@ fn next_entry(buf: &[u8]) -> Option<(Listed<'_>, &[u8])> {
     let end = name.iter().position(|&byte| byte == 0)?;
     let name = OsStr::from_bytes(&name[..end]);
     let kind = record[NAME_AT - 1];
-    Some((Listed { ino: eight(0)?, next: eight(8)?, kind, name }, after))
+    Some((
+        Listed {
+            ino: eight(0)?,
+            next: eight(8)?,
+            kind,
+            name,
+        },
+        after,
+    ))
 }

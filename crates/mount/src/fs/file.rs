@@ -5,12 +5,13 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use thermocline::Request;
+
 use super::{Caller, Entry, Fs};
 use crate::control::Control;
 use crate::handle::{ControlHandle, FileHandle, Handle};
 use crate::inode::Node;
 use crate::sys;
-use crate::tier::Request;
 
 /// An open file.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +31,13 @@ impl Fs {
     pub fn open(&self, id: u64, flags: i32) -> io::Result<Opened> {
         if Control::owns(id) {
             let (index, content) = self.control()?.open(id)?;
-            let handle = self.handles.add(Handle::Control(ControlHandle { index, content }));
-            return Ok(Opened { handle, mapped: false });
+            let handle = self
+                .handles
+                .add(Handle::Control(ControlHandle { index, content }));
+            return Ok(Opened {
+                handle,
+                mapped: false,
+            });
         }
         let node = self.nodes.get(id)?;
         self.open_node(node, flags)
@@ -60,7 +66,10 @@ impl Fs {
             }
             Err(error) => return Err(error),
         };
-        let opened = self.nodes.get(entry.id).and_then(|node| self.open_node(node, flags));
+        let opened = self
+            .nodes
+            .get(entry.id)
+            .and_then(|node| self.open_node(node, flags));
         match opened {
             Ok(opened) => Ok((entry, opened)),
             Err(error) => {
@@ -75,7 +84,7 @@ impl Fs {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let result = match object.write_error {
             Some(code) if writes || flags & libc::O_TRUNC != 0 => Err(sys::errno(code)),
-            _ if flags & libc::O_TRUNC != 0 => self.objects.tier().truncate(object.id, 0),
+            _ if flags & libc::O_TRUNC != 0 => self.objects.engine().truncate(object.id, 0),
             _ => Ok(()),
         };
         if let Err(error) = result {
@@ -113,11 +122,18 @@ impl Fs {
             Handle::File(FileHandle { object, .. }) => {
                 let role = self.roles.of(caller.tid);
                 let hints = object.read_hints(role, offset, buf.len() as u64);
-                let request = Request { object: object.id, offset, hints, client: caller.tid };
-                self.objects.tier().read(&request, buf)
+                let request = Request {
+                    object: object.id,
+                    offset,
+                    hints,
+                    client: caller.tid,
+                };
+                self.objects.engine().read(&request, buf)
             }
             Handle::Control(ControlHandle { content, .. }) => {
-                let from = content.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
+                let from = content
+                    .len()
+                    .min(usize::try_from(offset).unwrap_or(usize::MAX));
                 let len = buf.len().min(content.len() - from);
                 buf[..len].copy_from_slice(&content[from..from + len]);
                 Ok(len)
@@ -134,8 +150,13 @@ impl Fs {
         match &*self.handle(handle)? {
             Handle::File(FileHandle { object, .. }) => {
                 let hints = object.write_hints(self.roles.of(caller.tid));
-                let request = Request { object: object.id, offset, hints, client: caller.tid };
-                self.objects.tier().write(&request, data)
+                let request = Request {
+                    object: object.id,
+                    offset,
+                    hints,
+                    client: caller.tid,
+                };
+                self.objects.engine().write(&request, data)
             }
             Handle::Control(ControlHandle { index, .. }) => self.control()?.write(*index, data),
             Handle::Dir(_) | Handle::ControlDir => Err(sys::errno(libc::EISDIR)),
@@ -148,7 +169,7 @@ impl Fs {
     /// Whatever the base reports.
     pub fn fsync(&self, handle: u64, data_only: bool) -> io::Result<()> {
         match &*self.handle(handle)? {
-            Handle::File(file) => self.objects.tier().sync(file.object.id, data_only),
+            Handle::File(file) => self.objects.engine().sync(file.object.id, data_only),
             Handle::Control(_) => Ok(()),
             Handle::Dir(_) | Handle::ControlDir => Err(sys::errno(libc::EINVAL)),
         }
@@ -170,14 +191,18 @@ impl Fs {
             return Err(sys::errno(libc::EBADF));
         };
         if mode & PUNCH != 0 {
-            return self.objects.tier().punch(object.id, offset, len);
+            return self.objects.engine().punch(object.id, offset, len);
         }
         if mode & ZERO != 0 {
             // The tier forgets the range first; allocating zeroes changes no content then.
-            self.objects.tier().punch(object.id, offset, len)?;
+            self.objects.engine().punch(object.id, offset, len)?;
         }
-        let (offset, len) = (signed(offset)?, signed(len)?);
-        sys::fallocate(&object.file, mode, offset, len)
+        let end = offset.saturating_add(len);
+        sys::fallocate(&object.file, mode, signed(offset)?, signed(len)?)?;
+        if mode & KEEP == 0 {
+            self.objects.engine().set_length(object.id, end);
+        }
+        Ok(())
     }
 
     /// Seeks to data or to a hole.

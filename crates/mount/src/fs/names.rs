@@ -25,7 +25,10 @@ impl Fs {
                 None
             };
             if let Some(id) = id {
-                return Ok(Entry { id, stat: control.stat(id)? });
+                return Ok(Entry {
+                    id,
+                    stat: control.stat(id)?,
+                });
             }
         }
         let parent = self.nodes.get(parent)?;
@@ -119,17 +122,15 @@ impl Fs {
     /// # Errors
     /// `EEXIST` with `RENAME_NOREPLACE`, `EINVAL` for flags the base does not know, and
     /// whatever the base reports.
-    pub fn rename(
-        &self,
-        from: (u64, &OsStr),
-        to: (u64, &OsStr),
-        flags: u32,
-    ) -> io::Result<()> {
+    pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), flags: u32) -> io::Result<()> {
         let (old_parent, new_parent) = (self.dir(from.0)?, self.parent_for_new(to.0, to.1)?);
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
-        let victim = if exchange { None } else { self.victim(&new_parent, to.1) };
-        let result =
-            sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags);
+        let victim = if exchange {
+            None
+        } else {
+            self.victim(&new_parent, to.1)
+        };
+        let result = sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags);
         self.give_up(victim);
         result?;
         self.note_name(new_parent.fd(), to.1);
@@ -181,7 +182,10 @@ impl Fs {
         }
         let stat = sys::stat(fd.as_raw_fd())?;
         let node = self.nodes.lookup(fd, &stat);
-        Ok(Entry { id: node.id(), stat })
+        Ok(Entry {
+            id: node.id(),
+            stat,
+        })
     }
 
     /// The regular file that is about to lose a name, held open so that it is trimmed if that
@@ -210,8 +214,12 @@ impl Fs {
 
     /// Tells the tier what an open file is called now.
     fn note_name(&self, parent: RawFd, name: &OsStr) {
-        let Ok(fd) = sys::open_node(parent, name) else { return };
-        let Ok(stat) = sys::stat(fd.as_raw_fd()) else { return };
+        let Ok(fd) = sys::open_node(parent, name) else {
+            return;
+        };
+        let Ok(stat) = sys::stat(fd.as_raw_fd()) else {
+            return;
+        };
         if let Some(node) = self.nodes.peek(&stat) {
             self.objects.renamed(&node);
         }
