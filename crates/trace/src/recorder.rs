@@ -26,7 +26,7 @@ mod tests;
 mod writer;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{JoinHandle, Thread};
@@ -37,7 +37,7 @@ use thermocline_core::{HintSchema, ObjectId};
 
 use crate::column::check_hint_names;
 use crate::error::RecordError;
-use crate::parts::{part_numbers, part_path};
+use crate::parts::{part_numbers, part_path, partial_path};
 use crate::record::TraceRecord;
 use names::Names;
 pub(crate) use writer::Writer;
@@ -342,17 +342,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Refuses or removes an earlier trace at `path`.
+/// Refuses or removes an earlier trace at `path`. Part 1 left unfinished by a process that was
+/// killed is no trace: it is overwritten.
 fn make_room(path: &Path, overwrite: bool) -> Result<(), RecordError> {
-    let file_error = |path: PathBuf| move |source| RecordError::File { path, source };
-    for number in part_numbers(path).map_err(file_error(path.to_path_buf()))? {
+    let file_error = |path: &Path, source| {
+        let path = path.to_path_buf();
+        RecordError::File { path, source }
+    };
+    let numbers = part_numbers(path).map_err(|source| file_error(path, source))?;
+    for &number in &numbers {
         let part = part_path(path, number);
         if !overwrite || !part.is_file() {
             return Err(RecordError::Exists { path: part });
         }
-        fs::remove_file(&part).map_err(file_error(part.clone()))?;
+        fs::remove_file(&part).map_err(|source| file_error(&part, source))?;
     }
-    Ok(())
+    let unfinished = partial_path(&part_path(path, numbers.last().map_or(1, |last| last + 1)));
+    match fs::remove_file(&unfinished) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(file_error(&unfinished, source))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn create_file(path: &Path) -> io::Result<Box<dyn Write + Send>> {

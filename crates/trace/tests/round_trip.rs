@@ -203,6 +203,8 @@ fn an_existing_trace_is_replaced_only_on_request() {
     };
     record_some(&path, parts, 30);
     assert!(part_path(&path, 3).exists());
+    let unfinished = partial_path(&part_path(&path, 4));
+    std::fs::write(&unfinished, "left by a process that was killed").unwrap();
     let refused = Recorder::create(&path, options());
     assert!(matches!(refused, Err(RecordError::Exists { .. })));
     record_some(
@@ -213,6 +215,7 @@ fn an_existing_trace_is_replaced_only_on_request() {
         },
         5,
     );
+    assert!(!unfinished.exists());
     let reader = TraceReader::open(&path).unwrap();
     assert_eq!((reader.meta().parts, reader.count()), (1, 5));
 }

@@ -114,6 +114,9 @@ fn write_objects(out: &mut String, objects: &[ObjectSummary], total: u64) -> std
 }
 
 fn write_hint(out: &mut String, hint: &HintCounts, rows: u64) -> std::fmt::Result {
+    if hint.distinct == 0 {
+        return writeln!(out, "\nhint {}: always unknown", hint.name);
+    }
     writeln!(out, "\nhint {} ({} values)", hint.name, hint.distinct)?;
     for (value, count) in &hint.values {
         writeln!(out, "  {value:<38}{count:>12}{:>8}", share(*count, rows))?;
@@ -142,10 +145,11 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Nanoseconds in a unit a person reads.
+/// Nanoseconds in a unit a person reads; 0 is not known.
 fn time(ns: u64) -> String {
     match ns {
-        0..1_000 => format!("{ns} ns"),
+        0 => "-".into(),
+        1..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
         _ => format!("{:.1} s", ns as f64 / 1e9),
@@ -162,6 +166,7 @@ mod tests {
         assert_eq!(size(1023), "1023 B");
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(size(u64::MAX), "16.0 EiB");
+        assert_eq!(time(0), "-");
         assert_eq!(time(999), "999 ns");
         assert_eq!(time(1_500), "1.5 us");
         assert_eq!(time(2_000_000_000), "2.0 s");
