@@ -12,7 +12,9 @@ const FILE_BYTES: u64 = 256 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let directory = arguments.next().unwrap_or_else(|| std::env::temp_dir().display().to_string());
+    let directory = arguments
+        .next()
+        .unwrap_or_else(|| std::env::temp_dir().display().to_string());
     let reads: usize = arguments.next().map_or(Ok(20_000), |n| n.parse())?;
     let path = std::path::Path::new(&directory).join("thermocline-deadline-overhead");
     let result = measure(&path, reads);
@@ -21,11 +23,19 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure(path: &std::path::Path, reads: usize) -> Result<(), Box<dyn Error>> {
-    let create = FileOptions { create: true, ..FileOptions::default() };
+    let create = FileOptions {
+        create: true,
+        ..FileOptions::default()
+    };
     let plain = FileDevice::open(path, create)?;
     fill(&plain)?;
-    let bounded =
-        FileDevice::open(path, FileOptions { deadline: Some(Duration::from_secs(2)), ..create })?;
+    let bounded = FileDevice::open(
+        path,
+        FileOptions {
+            deadline: Some(Duration::from_secs(2)),
+            ..create
+        },
+    )?;
     println!(
         "direct I/O: {}, deadline kept: {}",
         plain.is_direct() && bounded.is_direct(),
@@ -71,7 +81,9 @@ fn compare(
     let mut times = [Vec::with_capacity(reads), Vec::with_capacity(reads)];
     let (mut state, mut checked) = (1u64, 0u64);
     for i in 0..2 * reads {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         let offset = (state >> 16) % (FILE_BYTES / page as u64) * page as u64;
         let begin = Instant::now();
         let n = if i % 2 == 0 { plain } else { bounded }.read_at(&mut buf, offset)?;
@@ -83,13 +95,16 @@ fn compare(
     Ok(times.map(|mut samples| {
         samples.sort_by(f64::total_cmp);
         let mean = samples.iter().sum::<f64>() / samples.len() as f64;
-        Figures { median: samples[samples.len() / 2], mean }
+        Figures {
+            median: samples[samples.len() / 2],
+            mean,
+        }
     }))
 }
 
 /// Reads every byte, as whoever checks a page's checksum does.
 fn sum(bytes: &[u8]) -> u64 {
-    bytes
-        .chunks_exact(8)
-        .fold(0, |sum, chunk| sum.wrapping_add(chunk.try_into().map_or(0, u64::from_le_bytes)))
+    bytes.chunks_exact(8).fold(0, |sum, chunk| {
+        sum.wrapping_add(chunk.try_into().map_or(0, u64::from_le_bytes))
+    })
 }

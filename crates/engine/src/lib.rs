@@ -4,6 +4,7 @@
 //! [`device`] holds what both stand on. Decisions are made in `thermocline_core`; this crate
 //! carries them out.
 
+pub mod calibrate;
 pub mod classify;
 pub mod config;
 pub mod device;

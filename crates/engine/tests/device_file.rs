@@ -11,8 +11,13 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use thermocline::device::{AlignedBuf, Device, FileDevice, FileOptions, MemoryDevice};
 
-const CREATE: FileOptions =
-    FileOptions { direct: true, read_only: false, create: true, create_new: false, deadline: None };
+const CREATE: FileOptions = FileOptions {
+    direct: true,
+    read_only: false,
+    create: true,
+    create_new: false,
+    deadline: None,
+};
 
 /// Long enough never to matter in a test, so that only the path through the ring is tested.
 const FAR: Option<Duration> = Some(Duration::from_secs(3600));
@@ -20,9 +25,19 @@ const FAR: Option<Duration> = Some(Duration::from_secs(3600));
 fn every_way() -> [FileOptions; 4] {
     [
         CREATE,
-        FileOptions { direct: false, ..CREATE },
-        FileOptions { deadline: FAR, ..CREATE },
-        FileOptions { direct: false, deadline: FAR, ..CREATE },
+        FileOptions {
+            direct: false,
+            ..CREATE
+        },
+        FileOptions {
+            deadline: FAR,
+            ..CREATE
+        },
+        FileOptions {
+            direct: false,
+            deadline: FAR,
+            ..CREATE
+        },
     ]
 }
 
@@ -32,10 +47,22 @@ fn device(dir: &TempDir, name: &str, options: FileOptions) -> FileDevice {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Read { offset: u64, len: usize, skew: usize },
-    Write { offset: u64, len: usize, skew: usize, byte: u8 },
+    Read {
+        offset: u64,
+        len: usize,
+        skew: usize,
+    },
+    Write {
+        offset: u64,
+        len: usize,
+        skew: usize,
+        byte: u8,
+    },
     SetLen(u64),
-    Punch { offset: u64, len: u64 },
+    Punch {
+        offset: u64,
+        len: u64,
+    },
     Sync(bool),
 }
 
@@ -67,10 +94,19 @@ fn compare(step: &Step, model: &MemoryDevice, real: &FileDevice) {
             let mut expected = vec![0xEE; len];
             let mut buf = AlignedBuf::new(len + skew);
             let n = model.read_at(&mut expected, offset).unwrap();
-            assert_eq!(real.read_at(&mut buf[skew..], offset).unwrap(), n, "{step:?}");
+            assert_eq!(
+                real.read_at(&mut buf[skew..], offset).unwrap(),
+                n,
+                "{step:?}"
+            );
             assert!(buf[skew..skew + n] == expected[..n], "{step:?}");
         }
-        Step::Write { offset, len, skew, byte } => {
+        Step::Write {
+            offset,
+            len,
+            skew,
+            byte,
+        } => {
             let mut buf = AlignedBuf::new(len + skew);
             for (i, b) in buf.iter_mut().enumerate() {
                 *b = byte.wrapping_add((i / 512) as u8);
@@ -114,7 +150,9 @@ fn transfers_longer_than_one_request() {
     let dir = tempfile::tempdir().unwrap();
     for (i, options) in every_way().into_iter().enumerate() {
         let device = device(&dir, &i.to_string(), options);
-        let data: Vec<u8> = (0..(3 << 20) + 8192).map(|i| (i / 4096 % 251) as u8).collect();
+        let data: Vec<u8> = (0..(3 << 20) + 8192)
+            .map(|i| (i / 4096 % 251) as u8)
+            .collect();
         for skew in [0, 1] {
             let mut buf = AlignedBuf::new(data.len() + skew);
             buf[skew..].copy_from_slice(&data);
@@ -143,7 +181,17 @@ fn reads_at_an_unaligned_end_are_short() {
 #[test]
 fn direct_only_when_asked_for() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(!device(&dir, "b", FileOptions { direct: false, ..CREATE }).is_direct());
+    assert!(
+        !device(
+            &dir,
+            "b",
+            FileOptions {
+                direct: false,
+                ..CREATE
+            }
+        )
+        .is_direct()
+    );
     let refused = OpenOptions::new()
         .create(true)
         .write(true)
@@ -158,7 +206,15 @@ fn direct_only_when_asked_for() {
 fn a_read_only_device_refuses_every_change() {
     let dir = tempfile::tempdir().unwrap();
     device(&dir, "f", CREATE).write_at(&[1; 4096], 0).unwrap();
-    let by_option = device(&dir, "f", FileOptions { read_only: true, create: false, ..CREATE });
+    let by_option = device(
+        &dir,
+        "f",
+        FileOptions {
+            read_only: true,
+            create: false,
+            ..CREATE
+        },
+    );
     let file = File::open(dir.path().join("f")).unwrap();
     let by_descriptor = FileDevice::from_file(file, "f", FileOptions::default()).unwrap();
     for device in [by_option, by_descriptor] {
@@ -177,10 +233,16 @@ fn open_refuses_what_is_not_there_or_not_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let missing = FileDevice::open(dir.path().join("x"), FileOptions::default());
     assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
-    let read_only = FileOptions { read_only: true, ..FileOptions::default() };
+    let read_only = FileOptions {
+        read_only: true,
+        ..FileOptions::default()
+    };
     let directory = FileDevice::open(dir.path(), read_only);
     assert_eq!(directory.unwrap_err().kind(), io::ErrorKind::InvalidInput);
-    let new = FileOptions { create_new: true, ..FileOptions::default() };
+    let new = FileOptions {
+        create_new: true,
+        ..FileOptions::default()
+    };
     device(&dir, "f", new);
     let again = FileDevice::open(dir.path().join("f"), new);
     assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
@@ -194,7 +256,12 @@ fn from_file_survives_odd_flags_and_unlink() {
     for flags in [0, libc::O_APPEND, libc::O_DIRECT, libc::O_DSYNC] {
         let path = dir.path().join(format!("f{flags}"));
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).custom_flags(flags);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .custom_flags(flags);
         let Ok(file) = options.open(&path) else {
             assert_eq!(flags, libc::O_DIRECT, "only direct I/O may be missing");
             continue;
@@ -208,7 +275,11 @@ fn check_overwrite(device: FileDevice) {
     device.write_at(&[1; 8192], 0).unwrap();
     device.write_at(&[2; 4096], 0).unwrap();
     device.write_at(&[3; 10], 4090).unwrap();
-    assert_eq!(device.len().unwrap(), 8192, "append mode must not move writes");
+    assert_eq!(
+        device.len().unwrap(),
+        8192,
+        "append mode must not move writes"
+    );
     let mut buf = [0; 8192];
     assert_eq!(device.read_at(&mut buf, 0).unwrap(), 8192);
     assert!(buf[..4090].iter().all(|&b| b == 2));
@@ -225,7 +296,11 @@ fn errors_keep_their_code() {
         let direct = device.is_direct();
         assert!(device.write_at(&[0; 4096], u64::MAX - 8191).is_err());
         assert!(device.set_len(u64::MAX).is_err());
-        assert_eq!(device.is_direct(), direct, "a bad offset is no verdict on the device");
+        assert_eq!(
+            device.is_direct(),
+            direct,
+            "a bad offset is no verdict on the device"
+        );
         device.punch(u64::MAX - 4096, 4096).unwrap();
         assert!(device.is_empty().unwrap());
     }

@@ -259,7 +259,9 @@ impl Meters {
         self.busy.end(end);
         let took = end.saturating_sub(begin);
         match &result {
-            Ok(value) => meter.bytes.fetch_add(bytes(value) as u64, Ordering::Relaxed),
+            Ok(value) => meter
+                .bytes
+                .fetch_add(bytes(value) as u64, Ordering::Relaxed),
             Err(_) => meter.errors.fetch_add(1, Ordering::Relaxed),
         };
         meter.time_ns.fetch_add(took, Ordering::Relaxed);
@@ -306,7 +308,11 @@ impl<D: Device> Device for Metered<D> {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let meters = &*self.meters;
-        meters.measure(&meters.write, |()| buf.len(), || self.device.write_at(buf, offset))
+        meters.measure(
+            &meters.write,
+            |()| buf.len(),
+            || self.device.write_at(buf, offset),
+        )
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
@@ -428,7 +434,10 @@ mod tests {
         });
         let meter = device.meter();
         assert_eq!((meter.read.requests, meter.read.bytes), (2000, 2000 * 512));
-        assert_eq!(device.busy.word.load(Ordering::Relaxed) & Busy::DEPTH, 0);
+        assert_eq!(
+            device.meters.busy.word.load(Ordering::Relaxed) & Busy::DEPTH,
+            0
+        );
         assert!(meter.busy_ns <= meter.elapsed_ns);
     }
 }
