@@ -360,24 +360,32 @@ fn no_request_can_die_of_an_unwrap() {
 fn assertions_are_dense() {
     let mut violations = Vec::new();
     for name in ["core", "engine"] {
-        let (mut asserts, mut lines) = (0, 0);
-        for (_, source) in product_files()
-            .iter()
-            .filter(|(file, _)| in_crate(file, name))
-        {
-            for (_, line) in source
-                .product_lines()
-                .filter(|(_, line)| !line.trim().is_empty())
-            {
-                lines += 1;
-                asserts += asserts_in(line);
+        let mut files = Vec::new();
+        for (file, source) in product_files() {
+            if in_crate(&file, name) {
+                let code: Vec<&str> = source.product_lines().map(|(_, line)| line).collect();
+                let lines = code.iter().filter(|line| !line.trim().is_empty()).count();
+                let asserts: usize = code.iter().map(|line| asserts_in(line)).sum();
+                files.push((file, asserts, lines));
             }
         }
+        let asserts: usize = files.iter().map(|(_, asserts, _)| asserts).sum();
+        let lines: usize = files.iter().map(|(_, _, lines)| lines).sum();
         let density = 1000.0 * asserts as f64 / f64::max(lines as f64, 1.0);
         let figures = format!("{name}: {asserts} in {lines} lines of code: {density:.1} per 1,000");
         println!("{figures}");
         if density < ASSERTS_PER_1000_LINES {
             violations.push(figures);
+            // What each file lacks, most first.
+            let lacks = |&(_, asserts, lines): &(PathBuf, usize, usize)| {
+                (lines as f64 * ASSERTS_PER_1000_LINES / 1000.0).ceil() as i64 - asserts as i64
+            };
+            files.sort_by_key(|file| -lacks(file));
+            let lacking = files.iter().filter(|file| lacks(file) > 0);
+            violations.extend(
+                lacking
+                    .map(|file| format!("  {}: {} in {} lines", file.0.display(), file.1, file.2)),
+            );
         }
     }
     report(
@@ -529,5 +537,27 @@ fn assertions_of_all_kinds_are_counted() {
     assert_eq!(
         asserts_in("assert!(a); debug_assert_eq!(b, c); my_assert!(d); assert(e)"),
         2
+    );
+}
+
+#[test]
+fn dependencies_are_found_under_targets_and_under_other_names() {
+    let manifest = r#"
+        [dependencies]
+        thermocline-core.workspace = true
+        [dev-dependencies]
+        simulator = { package = "thermocline-sim", path = "../sim" }
+        [target.'cfg(unix)'.build-dependencies]
+        cc = "1"
+    "#;
+    let found = dependencies(&manifest.parse().expect("a manifest"));
+    let expected = [
+        ("dependencies", "thermocline-core"),
+        ("dev-dependencies", "thermocline-sim"),
+        ("build-dependencies", "cc"),
+    ];
+    assert_eq!(
+        found,
+        expected.map(|(table, name)| (table, name.to_string()))
     );
 }
