@@ -27,7 +27,7 @@ pub use aligned::{ALIGNMENT, AlignedBuf, is_aligned};
 pub use faulty::{FaultCounts, FaultScript, Faulty, ScriptError};
 pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
-pub use metered::{DeviceMeter, Histogram, Metered, Meters, OperationMeter};
+pub use metered::{DeviceMeter, Metered, Meters, OperationMeter};
 pub use shaped::{DeviceUsage, Shaped, ShapedDisk};
 
 /// One file or block device. Offsets and lengths in bytes.

@@ -25,16 +25,20 @@
 //! All times in [`DeviceUsage`] are the emulated device's own, also when `time_scale` makes it
 //! run faster or slower than real.
 
+mod placement;
+mod usage;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
 use thermocline_core::model::{IoOp, Model, Nanos};
 
 use super::Device;
 use super::clock;
+use placement::{Extent, Placement};
+pub use usage::DeviceUsage;
 
 /// Requests the drive chooses among.
 const QUEUE_DEPTH: usize = 32;
@@ -50,68 +54,6 @@ thread_local! {
     static LATE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Bytes that stay together on the drive. Each takes one map entry (about 40 bytes of memory).
-const CHUNK: u64 = 256 << 10;
-
-/// What an emulated device has done since it was made, in its own time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct DeviceUsage {
-    /// The device's label; says "emulated".
-    pub label: String,
-    /// Nanoseconds since it was made.
-    pub elapsed_ns: u64,
-    /// Nanoseconds in which at least one request was in service.
-    pub busy_ns: u64,
-    /// Nanoseconds requests were in service, added up over requests.
-    pub service_ns: u64,
-    /// Nanoseconds requests waited for the device, added up over requests.
-    pub queue_ns: u64,
-    /// Reads served.
-    pub reads: u64,
-    /// Writes served.
-    pub writes: u64,
-    /// Syncs served.
-    pub syncs: u64,
-    /// Bytes read.
-    pub bytes_read: u64,
-    /// Bytes written.
-    pub bytes_written: u64,
-}
-
-impl DeviceUsage {
-    /// Reads, writes and syncs.
-    #[must_use]
-    pub fn requests(&self) -> u64 {
-        self.reads + self.writes + self.syncs
-    }
-
-    /// Busy share of the elapsed time, 0 to 1.
-    #[must_use]
-    pub fn utilisation(&self) -> f64 {
-        if self.elapsed_ns == 0 {
-            return 0.0;
-        }
-        (self.busy_ns as f64 / self.elapsed_ns as f64).min(1.0)
-    }
-
-    /// What was done since `earlier`, a previous reading of the same device.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            label: self.label.clone(),
-            elapsed_ns: self.elapsed_ns.saturating_sub(earlier.elapsed_ns),
-            busy_ns: self.busy_ns.saturating_sub(earlier.busy_ns),
-            service_ns: self.service_ns.saturating_sub(earlier.service_ns),
-            queue_ns: self.queue_ns.saturating_sub(earlier.queue_ns),
-            reads: self.reads.saturating_sub(earlier.reads),
-            writes: self.writes.saturating_sub(earlier.writes),
-            syncs: self.syncs.saturating_sub(earlier.syncs),
-            bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
-            bytes_written: self.bytes_written.saturating_sub(earlier.bytes_written),
-        }
-    }
-}
-
 /// The time of a device that was made at real time `origin`, at real time `now`.
 fn device_time(now: u64, origin: u64, scale: f64) -> u64 {
     (now.saturating_sub(origin) as f64 / scale) as u64
@@ -124,13 +66,6 @@ enum Pace {
     Real { origin: u64, scale: f64 },
     /// Nobody waits; time is what the requests so far have taken.
     Virtual,
-}
-
-/// A consecutive range on the emulated drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Extent {
-    position: u64,
-    len: u64,
 }
 
 /// A request on the emulated drive: `extents` is never empty.
@@ -166,45 +101,6 @@ struct State {
     next_ticket: u64,
     placement: Placement,
     usage: DeviceUsage,
-}
-
-/// Where the chunks of each object are on the drive: in the order they were first touched,
-/// except that a whole file is placed at once when it is attached.
-#[derive(Debug, Default)]
-struct Placement {
-    chunks: BTreeMap<(u64, u64), u64>,
-    next: u64,
-}
-
-impl Placement {
-    fn chunk(&mut self, object: u64, index: u64) -> u64 {
-        *self.chunks.entry((object, index)).or_insert_with(|| {
-            self.next += 1;
-            self.next - 1
-        })
-    }
-
-    /// The extents of a range, neighbours merged.
-    fn extents(&mut self, object: u64, offset: u64, len: u64) -> Vec<Extent> {
-        let mut extents: Vec<Extent> = Vec::with_capacity(1);
-        let (mut at, end) = (offset, offset.saturating_add(len));
-        loop {
-            let part = (CHUNK - at % CHUNK).min(end - at);
-            let slot = self.chunk(object, at / CHUNK);
-            let position = slot.wrapping_mul(CHUNK).wrapping_add(at % CHUNK);
-            match extents.last_mut() {
-                Some(last) if last.position + last.len == position => last.len += part,
-                _ => extents.push(Extent {
-                    position,
-                    len: part,
-                }),
-            }
-            at += part;
-            if at >= end {
-                return extents;
-            }
-        }
-    }
 }
 
 /// One emulated drive, shared by the files attached to it.
@@ -298,9 +194,7 @@ impl ShapedDisk {
     pub fn attach<D: Device>(self: &Arc<Self>, device: D, object_key: u64) -> Shaped<D> {
         let len = device.len().unwrap_or(0);
         let mut state = self.lock();
-        for index in 0..len.div_ceil(CHUNK) {
-            state.placement.chunk(object_key, index);
-        }
+        state.placement.place_whole(object_key, len);
         drop(state);
         Shaped {
             device,
@@ -667,42 +561,6 @@ mod tests {
             "{}",
             usage.busy_ns
         );
-    }
-
-    #[test]
-    fn placement_keeps_files_together_and_apart() {
-        let mut placement = Placement::default();
-        assert_eq!(
-            placement.extents(1, 100, 2 * CHUNK),
-            [Extent {
-                position: 100,
-                len: 2 * CHUNK
-            }]
-        );
-        let other = placement.extents(2, 0, 10);
-        assert_eq!(
-            other,
-            [Extent {
-                position: 3 * CHUNK,
-                len: 10
-            }]
-        );
-        // The first file goes on behind the second, in two pieces from now on.
-        let split = placement.extents(1, 3 * CHUNK - 1, 2);
-        assert_eq!(
-            split,
-            [
-                Extent {
-                    position: 3 * CHUNK - 1,
-                    len: 1
-                },
-                Extent {
-                    position: 4 * CHUNK,
-                    len: 1
-                }
-            ]
-        );
-        assert_eq!(placement.extents(2, 0, 10), other, "places do not move");
     }
 
     #[test]
