@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use thermocline::EngineConfig;
 use thermocline::classify::{Rule, Rules};
 use thermocline::config::{CostSettings, TacSettings};
+use thermocline_core::model::{IoOp, Model, Pattern};
 
 /// The documented defaults, as `thermocline config --defaults` prints them.
 pub(crate) const EXAMPLE: &str = include_str!("../../../thermocline.example.toml");
@@ -181,6 +182,22 @@ impl Config {
         }
         engine.check()?;
         Ok(engine)
+    }
+
+    /// Takes the costs of base from `model`, unless the file sets costs.
+    pub(crate) fn assume_base(&mut self, model: &Model) -> Outcome {
+        if self.costs != CostSettings::default() {
+            return Ok(());
+        }
+        let page = u64::from(self.page_size()?);
+        let cost = |op, pattern, bytes| model.expected(op, pattern, bytes) as f64 / 1e3;
+        // A page's share of a large sequential request, as calibration measures it.
+        let stretch = 1 << 20;
+        let share = page as f64 / stretch as f64;
+        self.costs.base_random_read_us = cost(IoOp::Read, Pattern::Random, page);
+        self.costs.base_random_write_us = cost(IoOp::Write, Pattern::Random, page);
+        self.costs.base_sequential_read_us = share * cost(IoOp::Read, Pattern::Sequential, stretch);
+        Ok(())
     }
 
     /// The page size of the tier in bytes.

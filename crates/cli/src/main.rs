@@ -3,12 +3,15 @@
 mod args;
 mod commands;
 mod config;
+mod control;
 mod daemon;
 mod demo;
 mod explain;
 mod failure;
+mod log;
 mod preflight;
 mod report;
+mod serving;
 mod settings;
 mod signals;
 mod table;

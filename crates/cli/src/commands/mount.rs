@@ -1,9 +1,216 @@
-//! `mount`.
+//! `mount`: settings and checks, then a process that serves until it is unmounted.
+//!
+//! States: *checked* (nothing was started) → *serving* → *ended* (unmounted; the map is being
+//! saved) → done. In the background the process is forked while *checked*, before it has threads.
 
 use crate::args::MountArgs;
-use crate::failure::{Failure, Outcome};
+use crate::config::{Config, NO_TIER};
+use crate::daemon::{self, Side};
+use crate::failure::{Code, Failure, Outcome};
+use crate::log;
+use crate::preflight::{self, Places};
+use crate::serving::Serving;
+use crate::signals::Signals;
+use crate::units::Size;
+use std::path::{Path, PathBuf};
+use thermocline_core::model::Model;
 
-/// Runs it.
-pub(crate) fn run(_args: &MountArgs) -> Outcome {
-    Err(Failure::usage("mount is not in this build"))
+/// Everything that was decided before anything is started.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Settings: file and command line.
+    pub(crate) config: Config,
+    /// Directories and cache file, absolute.
+    pub(crate) places: Places,
+    /// Name of the device the base is slowed down to.
+    pub(crate) emulated: Option<String>,
+    /// Trace file, absolute.
+    pub(crate) record: Option<PathBuf>,
+    /// Whether to make the cache anew.
+    pub(crate) format: bool,
+    /// Log of the background process; `None` in the foreground.
+    pub(crate) log: Option<PathBuf>,
+}
+
+/// Mounts; returns once it serves, or in the foreground once it was unmounted.
+pub(crate) fn run(args: &MountArgs) -> Outcome {
+    let plan = plan(args)?;
+    let Some(log) = &plan.log else {
+        return serve(&plan, |_| ());
+    };
+    match daemon::leave(log)? {
+        Side::Parent(outcome) => {
+            outcome?;
+            println!("{} is mounted; log: {}", describe(&plan.places), log.display());
+            Ok(())
+        }
+        Side::Child(report) => serve(&plan, |outcome| report.send(outcome)),
+    }
+}
+
+/// Settings and checks.
+fn plan(args: &MountArgs) -> Result<Plan, Failure> {
+    let config = settings(args)?;
+    let cache = match (&*config.tier.policy, config.tier.cache.as_os_str().is_empty()) {
+        (NO_TIER, _) => None,
+        (_, false) => Some(config.tier.cache.as_path()),
+        (_, true) => {
+            return Err(Failure::usage("no cache file was named")
+                .advise("--cache FILE, on flash; or --policy none to serve from base alone"));
+        }
+    };
+    let places = preflight::check(&args.base, &args.mountpoint, cache)?;
+    let log = if args.foreground { None } else { Some(log_path(&config, &places)?) };
+    let record = Some(&config.trace.record).filter(|path| !path.as_os_str().is_empty());
+    let record = record.map(|path| absolute(path)).transpose()?;
+    let emulated = args.emulate_base.clone();
+    Ok(Plan { places, emulated, record, format: args.format, log, config })
+}
+
+/// The configuration file with the command line over it.
+fn settings(args: &MountArgs) -> Result<Config, Failure> {
+    let mut config = Config::load(args.config.as_deref())?;
+    if let Some(model) = args.emulate_base.as_deref().and_then(Model::preset) {
+        config.assume_base(&model)?;
+    }
+    overlay(&mut config.tier.cache, args.cache.as_ref());
+    overlay(&mut config.tier.size, args.size.as_ref());
+    overlay(&mut config.tier.policy, args.policy.as_ref());
+    overlay(&mut config.tier.page_size, args.page_size.as_ref());
+    overlay(&mut config.pool.size, args.pool.as_ref());
+    overlay(&mut config.trace.record, args.record.as_ref());
+    overlay(&mut config.mount.log, args.log.as_ref());
+    overlay(&mut config.mount.threads, args.threads.as_ref());
+    config.check()?;
+    Ok(config)
+}
+
+fn overlay<T: Clone>(setting: &mut T, option: Option<&T>) {
+    if let Some(value) = option {
+        setting.clone_from(value);
+    }
+}
+
+/// Where the background process writes: the setting, or beside the cache file.
+fn log_path(config: &Config, places: &Places) -> Result<PathBuf, Failure> {
+    if !config.mount.log.as_os_str().is_empty() {
+        return absolute(&config.mount.log);
+    }
+    match &places.cache {
+        Some(cache) if !cache.starts_with("/dev") => {
+            let mut name = cache.clone().into_os_string();
+            name.push(".log");
+            Ok(PathBuf::from(name))
+        }
+        _ => Err(Failure::usage("there is no place for the log of a mount in the background")
+            .advise("--log FILE, or --foreground")),
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|e| Failure::io("find", path, &e))
+}
+
+/// Serves until unmounted. `report` is told how the start went, once.
+fn serve(plan: &Plan, report: impl FnOnce(&Outcome)) -> Outcome {
+    let started = Signals::block().map_err(Failure::from).and_then(|signals| {
+        let serving = Serving::start(plan)?;
+        signals.watch(serving.unmounter())?;
+        Ok(serving)
+    });
+    match started {
+        Err(failure) => {
+            let outcome = Err(failure);
+            report(&outcome);
+            outcome
+        }
+        Ok(serving) => {
+            log::line(&format!("serving {}", describe(&plan.places)));
+            report(&Ok(()));
+            serving.finish()
+        }
+    }
+}
+
+fn describe(places: &Places) -> String {
+    format!("{} on {}", places.base.display(), places.mountpoint.display())
+}
+
+impl Plan {
+    /// The size asked for; `None` for the size the cache has.
+    pub(crate) fn cache_size(&self) -> Result<Option<u64>, Failure> {
+        let size = self.config.tier.size;
+        if size == Size::ZERO {
+            return Ok(None);
+        }
+        let page_size = self.config.page_size()?;
+        let bytes = size.bytes(page_size);
+        bytes.map(Some).ok_or_else(|| {
+            Failure::new(Code::Usage, format!("a cache of {size} is more than 16 EiB"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn mount_args(line: &str) -> MountArgs {
+        let cli = Cli::try_parse_from(line.split_whitespace()).expect("parses");
+        let Command::Mount(args) = cli.command else { panic!("not mount") };
+        *args
+    }
+
+    #[test]
+    fn options_override_the_file() {
+        let directory = tempfile::tempdir().expect("dir");
+        let file = directory.path().join("t.toml");
+        std::fs::write(&file, "[tier]\npolicy = \"lru\"\nsize = \"1GiB\"\ncache = \"/ssd/a\"\n")
+            .expect("write");
+        let line = format!("thermocline mount /a /b --size 2GiB --config {}", file.display());
+        let config = settings(&mount_args(&line)).expect("settings");
+        assert_eq!(config.tier.size, Size::Bytes(2 << 30));
+        assert_eq!(config.tier.policy, "lru");
+        assert_eq!(config.tier.cache, PathBuf::from("/ssd/a"));
+    }
+
+    #[test]
+    fn an_emulated_base_brings_its_costs_unless_some_are_set() {
+        let line = "thermocline mount /a /b --cache /c --emulate-base network";
+        let config = settings(&mount_args(line)).expect("settings");
+        let network = Model::preset("network").expect("model");
+        let expected = Config::default().costs;
+        assert_ne!(config.costs.base_random_read_us, expected.base_random_read_us);
+        assert_eq!(config.costs.flash_read_us, expected.flash_read_us);
+        assert!(network.name().len() > 3);
+        let directory = tempfile::tempdir().expect("dir");
+        let file = directory.path().join("t.toml");
+        std::fs::write(&file, "[costs]\nbase_random_read_us = 77.0\n").expect("write");
+        let line = format!("{line} --config {}", file.display());
+        let config = settings(&mount_args(&line)).expect("settings");
+        assert_eq!(config.costs.base_random_read_us, 77.0);
+    }
+
+    #[test]
+    fn a_tier_needs_a_cache_and_a_background_mount_a_log() {
+        let failure = plan(&mount_args("thermocline mount /a /b")).expect_err("refused");
+        assert!(failure.message.contains("cache"), "{failure}");
+        let places = Places { base: "/a".into(), mountpoint: "/b".into(), cache: None };
+        assert!(log_path(&Config::default(), &places).is_err());
+        let places = Places { cache: Some("/ssd/tier".into()), ..places };
+        let path = log_path(&Config::default(), &places).expect("path");
+        assert_eq!(path, PathBuf::from("/ssd/tier.log"));
+    }
+
+    #[test]
+    fn sizes_in_pages_follow_the_page_size() {
+        let line = "thermocline mount /a /b --cache /c --size 100p --page-size 16k";
+        let config = settings(&mount_args(line)).expect("settings");
+        let places = Places { base: "/a".into(), mountpoint: "/b".into(), cache: None };
+        let plan =
+            Plan { config, places, emulated: None, record: None, format: false, log: None };
+        assert_eq!(plan.cache_size().expect("size"), Some(1_638_400));
+    }
 }

@@ -139,7 +139,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Detaches the mount: by system call as root, through `fusermount3` as anyone else.
-fn detach(mountpoint: &Path, lazy: bool) -> Outcome {
+pub(crate) fn detach(mountpoint: &Path, lazy: bool) -> Outcome {
     let path = CString::new(mountpoint.as_os_str().as_bytes())
         .map_err(|_| Failure::usage("a path cannot hold a zero byte"))?;
     let flags = if lazy { libc::MNT_DETACH } else { 0 };

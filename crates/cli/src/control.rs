@@ -1,0 +1,140 @@
+//! What the files of `.thermocline/` in the mount's root say and do.
+//!
+//! | file         | reading                       | writing                      |
+//! |--------------|-------------------------------|------------------------------|
+//! | `stats`      | the report for people         |                              |
+//! | `stats.json` | the report                    |                              |
+//! | `metrics`    | Prometheus text format        |                              |
+//! | `config`     | the settings in effect (TOML) |                              |
+//! | `policy`     | the policy's name             | a name: switches the policy  |
+//! | `tier`       | `on`, or `off: ` and why      | `on` or `off`                |
+
+use crate::config::Config;
+use crate::log;
+use crate::report::{DeviceFacts, IoFacts, MountFacts, Report, metrics, text};
+use crate::serving::Counted;
+use std::io;
+use std::sync::Arc;
+use thermocline::Engine;
+use thermocline::device::OperationMeter;
+use thermocline_mount::{ControlFile, ControlFiles};
+
+/// The control files of one mount.
+pub(crate) struct Control {
+    facts: MountFacts,
+    config: Config,
+    devices: Vec<Counted>,
+    engine: Arc<Engine>,
+}
+
+impl Control {
+    /// Those of the mount of `facts`, started with `config`.
+    pub(crate) fn new(
+        facts: MountFacts,
+        config: Config,
+        devices: Vec<Counted>,
+        engine: Arc<Engine>,
+    ) -> Self {
+        Self { facts, config, devices, engine }
+    }
+
+    fn report(&self) -> Report {
+        let devices = self.devices.iter().map(device_facts).collect();
+        Report { mount: self.facts.clone(), devices, stats: self.engine.stats() }
+    }
+
+    fn config(&self) -> io::Result<String> {
+        let mut config = self.config.clone();
+        if !self.facts.cache.as_os_str().is_empty() {
+            config.tier.policy = self.engine.policy();
+        }
+        toml::to_string(&config).map_err(io::Error::other)
+    }
+
+    fn tier(&self) -> String {
+        match self.engine.tier_state() {
+            Ok(()) => "on\n".to_string(),
+            Err(reason) => format!("off: {reason}\n"),
+        }
+    }
+
+    fn set_policy(&self, name: &str) -> io::Result<()> {
+        self.engine.set_policy(name).map_err(refused)?;
+        log::line(&format!("policy {name}"));
+        Ok(())
+    }
+
+    fn set_tier(&self, word: &str) -> io::Result<()> {
+        match word {
+            "on" => self.engine.tier_on().map_err(refused)?,
+            "off" => self.engine.tier_off("switched off by command"),
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+        log::line(&format!("tier {word}"));
+        Ok(())
+    }
+}
+
+/// The system's error for one of the engine's; the words go to the log.
+fn refused(error: thermocline::Error) -> io::Error {
+    log::line(&format!("refused: {error}"));
+    match error {
+        thermocline::Error::CacheIo { source, .. } => source,
+        _ => io::ErrorKind::InvalidInput.into(),
+    }
+}
+
+fn device_facts(counted: &Counted) -> DeviceFacts {
+    let meter = counted.meters.read(counted.label.clone());
+    DeviceFacts {
+        role: counted.role.to_string(),
+        label: meter.label,
+        busy_s: meter.busy_ns as f64 / 1e9,
+        reads: io_facts(&meter.read),
+        writes: io_facts(&meter.write),
+        syncs: io_facts(&meter.sync),
+    }
+}
+
+fn io_facts(meter: &OperationMeter) -> IoFacts {
+    IoFacts {
+        count: meter.requests,
+        errors: meter.errors,
+        bytes: meter.bytes,
+        p50_us: meter.p50_ns as f64 / 1e3,
+        p95_us: meter.p95_ns as f64 / 1e3,
+        p99_us: meter.p99_ns as f64 / 1e3,
+    }
+}
+
+impl ControlFiles for Control {
+    fn files(&self) -> Vec<ControlFile> {
+        let readable = ["stats", "stats.json", "metrics", "config"];
+        let readable = readable.map(|name| ControlFile { name, writable: false });
+        let writable = ["policy", "tier"].map(|name| ControlFile { name, writable: true });
+        readable.into_iter().chain(writable).collect()
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let content = match name {
+            "stats" => text::render(&self.report(), None),
+            "stats.json" => {
+                serde_json::to_string_pretty(&self.report()).map_err(io::Error::other)? + "\n"
+            }
+            "metrics" => metrics::render(&self.report()),
+            "config" => self.config()?,
+            "policy" => self.engine.policy() + "\n",
+            "tier" => self.tier(),
+            _ => return Err(io::ErrorKind::NotFound.into()),
+        };
+        Ok(content.into_bytes())
+    }
+
+    fn write(&self, name: &str, command: &str) -> io::Result<()> {
+        match name {
+            "policy" => self.set_policy(command.trim()),
+            "tier" => self.set_tier(command.trim()),
+            _ => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Lines of the mount's log: on standard error, with the time in UTC.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Writes one line.
+pub(crate) fn line(text: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    eprintln!("{} {text}", timestamp(now.as_secs()));
+}
+
+/// Seconds since 1970 as `2026-11-21T20:47:05Z`.
+fn timestamp(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Days since 1970 as year, month and day of the Gregorian calendar.
+///
+/// Years are counted from March, so that the leap day is a year's last; 400 years are 146,097 days
+/// and the 719,468th day before 1970 began year 0.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + carry, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_days() {
+        assert_eq!(timestamp(0), "1970-01-01T00:00:00Z");
+        assert_eq!(timestamp(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(timestamp(1_709_251_199), "2024-02-29T23:59:59Z");
+        assert_eq!(timestamp(1_709_251_200), "2024-03-01T00:00:00Z");
+        assert_eq!(timestamp(4_102_444_800), "2100-01-01T00:00:00Z");
+    }
+}

@@ -1,0 +1,183 @@
+//! A mount at work: cache, engine, recorder, file system; started in this order, ended in reverse.
+
+use crate::commands::mount::Plan;
+use crate::commands::umount;
+use crate::control::Control;
+use crate::failure::{Code, Failure, Outcome};
+use crate::log;
+use crate::report::MountFacts;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use thermocline::device::{Device, FileDevice, FileOptions, Metered, Meters, ShapedDisk};
+use thermocline::{BaseIdentity, Engine, FlashOptions, FlashStore};
+use thermocline_core::model::Model;
+use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle};
+use thermocline_trace::{Recorder, RecorderOptions};
+
+/// The longest a flash I/O may take before the request goes to base instead.
+const FLASH_DEADLINE: Duration = Duration::from_secs(2);
+
+/// A device whose work is counted, with the words for it.
+pub(crate) struct Counted {
+    /// `base` or `flash`.
+    pub(crate) role: &'static str,
+    /// What it calls itself.
+    pub(crate) label: String,
+    /// What it did.
+    pub(crate) meters: Arc<Meters>,
+}
+
+/// A mount that serves.
+pub(crate) struct Serving {
+    handle: MountHandle,
+    engine: Arc<Engine>,
+    mountpoint: PathBuf,
+}
+
+impl Serving {
+    /// Starts everything `plan` asks for.
+    pub(crate) fn start(plan: &Plan) -> Result<Self, Failure> {
+        let flash_meters = Arc::new(Meters::default());
+        let flash = open_cache(plan, &flash_meters)?;
+        let mut counted = Vec::new();
+        let (devices, base) = base_devices(plan);
+        counted.push(base);
+        if let Some(flash) = &flash {
+            counted.push(Counted { role: "flash", label: flash.label(), meters: flash_meters });
+        }
+        let engine = Engine::start(plan.config.engine()?, flash)?;
+        engine.set_recorder(recorder(plan)?);
+        let control = Control::new(facts(plan), plan.config.clone(), counted, Arc::clone(&engine));
+        let config = MountConfig {
+            base: plan.places.base.clone(),
+            mountpoint: plan.places.mountpoint.clone(),
+            devices,
+            rules: plan.config.rules()?,
+            control: Some(Arc::new(control)),
+            threads: plan.config.mount.threads as usize,
+            allow_other: plan.config.mount.allow_other,
+        };
+        match Mount::start(config, Arc::clone(&engine)) {
+            Ok(handle) => {
+                let mountpoint = plan.places.mountpoint.clone();
+                Ok(Self { handle, engine, mountpoint })
+            }
+            Err(error) => {
+                // The cache goes back to how it was found: clean, with its map.
+                close(&engine)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// What a signal does: unmounts, or, when files are still open, detaches at the second one.
+    pub(crate) fn unmounter(&self) -> impl Fn(u32) + Send + 'static {
+        let mountpoint = self.mountpoint.clone();
+        move |earlier| {
+            log::line(if earlier == 0 { "asked to end" } else { "asked again: detaching" });
+            if let Err(failure) = umount::detach(&mountpoint, earlier > 0) {
+                log::line(&format!("still serving: {}", failure.message));
+            }
+        }
+    }
+
+    /// Waits for the unmount, then ends recording and saves the map.
+    pub(crate) fn finish(self) -> Outcome {
+        let served = self.handle.wait();
+        log::line("unmounted");
+        let closed = close(&self.engine);
+        served?;
+        closed
+    }
+}
+
+/// Ends recording and saves the map of the cache.
+fn close(engine: &Engine) -> Outcome {
+    let recorded = match engine.set_recorder(None) {
+        None => Ok(()),
+        Some(recorder) => recorder.finish().map_err(Failure::from).map(|summary| {
+            log::line(&format!("recorded {} requests, {} lost", summary.written, summary.dropped));
+        }),
+    };
+    engine.stop()?;
+    log::line("map saved");
+    recorded
+}
+
+/// The cache `plan` names, opened or made, with its I/O counted.
+fn open_cache(plan: &Plan, meters: &Arc<Meters>) -> Result<Option<FlashStore>, Failure> {
+    let Some(cache) = &plan.places.cache else { return Ok(None) };
+    let options = FlashOptions {
+        page_size: plan.config.page_size()?,
+        size: plan.cache_size()?,
+        base: base_identity(&plan.places.base)?,
+        format: plan.format,
+        deadline: Some(FLASH_DEADLINE),
+    };
+    let store = FlashStore::open(cache, &options)?;
+    let meters = Arc::clone(meters);
+    Ok(Some(store.wrapped(|device| Arc::new(Metered::sharing(device, meters)))))
+}
+
+/// Which directory this is, to tell a cache of another base.
+fn base_identity(base: &Path) -> Result<BaseIdentity, Failure> {
+    let found = fs::metadata(base).map_err(|e| Failure::io("open base directory", base, &e))?;
+    Ok(BaseIdentity {
+        file_system: found.dev(),
+        inode: found.ino(),
+        path: base.display().to_string(),
+    })
+}
+
+/// Makes the devices of base files, all counted as one device.
+fn base_devices(plan: &Plan) -> (DeviceFactory, Counted) {
+    let meters = Arc::new(Meters::default());
+    let model = plan.emulated.as_deref().and_then(Model::preset);
+    let disk = model.map(|model| {
+        let capacity = model.capacity();
+        ShapedDisk::new(model, capacity)
+    });
+    let directory = format!("directory {}", plan.places.base.display());
+    let label = match &disk {
+        Some(disk) => format!("{} over {directory}", disk.name()),
+        None => directory,
+    };
+    let counted = Counted { role: "base", label, meters: Arc::clone(&meters) };
+    let factory: DeviceFactory = Arc::new(move |file, name, key| {
+        let file = FileDevice::from_file(file, name, FileOptions::default())?;
+        let device: Arc<dyn Device> = match &disk {
+            Some(disk) => Arc::new(Metered::sharing(disk.attach(file, key), Arc::clone(&meters))),
+            None => Arc::new(Metered::sharing(file, Arc::clone(&meters))),
+        };
+        Ok(device)
+    });
+    (factory, counted)
+}
+
+/// The recorder `plan` asks for.
+fn recorder(plan: &Plan) -> Result<Option<Recorder>, Failure> {
+    let Some(path) = &plan.record else { return Ok(None) };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let options = RecorderOptions {
+        page_size: plan.config.page_size()?,
+        start_unix_ns: u64::try_from(now.as_nanos()).unwrap_or(0),
+        ..RecorderOptions::default()
+    };
+    Ok(Some(Recorder::create(path, options)?))
+}
+
+fn facts(plan: &Plan) -> MountFacts {
+    MountFacts {
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        base: plan.places.base.clone(),
+        mountpoint: plan.places.mountpoint.clone(),
+        cache: plan.places.cache.clone().unwrap_or_default(),
+        log: plan.log.clone().unwrap_or_default(),
+        record: plan.record.clone().unwrap_or_default(),
+    }
+}
