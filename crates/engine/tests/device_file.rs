@@ -352,3 +352,54 @@ fn overwrite(path: &Path) {
     let mut file = OpenOptions::new().write(true).open(path).unwrap();
     file.write_all(&[9; 8192]).unwrap();
 }
+
+/// With no time at all, requests finish or are abandoned as luck has it. Whichever: the
+/// caller's buffer holds the right bytes or none, and every abandoned request comes to its end.
+#[test]
+fn abandoned_requests_touch_nobodys_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = device(&dir, "f", CREATE);
+    for page in 0..64u64 {
+        plain.write_at(&[page as u8; 8192], page * 8192).unwrap();
+    }
+    plain.sync(true).unwrap();
+    let hasty = device(
+        &dir,
+        "f",
+        FileOptions {
+            deadline: Some(Duration::ZERO),
+            ..CREATE
+        },
+    );
+    for page in (0..64u64).cycle().take(256) {
+        let mut buf = [0xEE; 8192];
+        let expected = match hasty.read_at(&mut buf, page * 8192) {
+            Ok(n) => {
+                assert_eq!(n, 8192);
+                page as u8
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                0xEE
+            }
+        };
+        assert!(buf.iter().all(|&b| b == expected), "page {page}");
+    }
+    for page in 0..64u64 {
+        if let Err(error) = hasty.write_at(&[0xAA; 8192], page * 8192) {
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        }
+    }
+    while hasty.abandoned() > 0 {
+        std::thread::yield_now();
+    }
+    for page in 0..64u64 {
+        let mut buf = [0; 8192];
+        plain.read_at(&mut buf, page * 8192).unwrap();
+        assert!(buf[0] == page as u8 || buf[0] == 0xAA);
+        assert!(
+            buf.iter().all(|&b| b == buf[0]),
+            "page {page} is old or new"
+        );
+    }
+}
