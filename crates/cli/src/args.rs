@@ -191,20 +191,20 @@ pub(crate) struct CalibrateArgs {
     /// A directory on the base device; a scratch file is written there and removed
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) base: PathBuf,
-    /// A directory on the flash device, or the place of the cache file
+    /// A directory on the flash device, or the place of the cache file; as with base
     #[arg(long, value_name = "DIR|FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) cache: PathBuf,
     /// Configuration file to write the costs to; others of its lines stay as they are
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
-    /// Page size to measure with
-    #[arg(long, value_name = "SIZE", default_value = "8KiB")]
-    pub(crate) page_size: Size,
-    /// Size of the scratch files; more is steadier on devices with large caches
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    /// Page size to measure with [config: tier.page_size]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) page_size: Option<Size>,
+    /// Size of the scratch files; a short one makes a hard disk look fast: its arm hardly moves
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub(crate) scratch: Size,
-    /// Seconds for each of the measurements
-    #[arg(long, value_name = "SECONDS", default_value_t = 2,
+    /// Seconds for each measurement at most; filling the scratch file takes as long as it takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
     /// Slow the base down to an emulated device, to try things out

@@ -35,12 +35,21 @@ impl Control {
         devices: Vec<Counted>,
         engine: Arc<Engine>,
     ) -> Self {
-        Self { facts, config, devices, engine }
+        Self {
+            facts,
+            config,
+            devices,
+            engine,
+        }
     }
 
     fn report(&self) -> Report {
         let devices = self.devices.iter().map(device_facts).collect();
-        Report { mount: self.facts.clone(), devices, stats: self.engine.stats() }
+        Report {
+            mount: self.facts.clone(),
+            devices,
+            stats: self.engine.stats(),
+        }
     }
 
     fn config(&self) -> io::Result<String> {
@@ -110,8 +119,14 @@ fn io_facts(meter: &OperationMeter) -> IoFacts {
 impl ControlFiles for Control {
     fn files(&self) -> Vec<ControlFile> {
         let readable = ["stats", "stats.json", "metrics", "config"];
-        let readable = readable.map(|name| ControlFile { name, writable: false });
-        let writable = ["policy", "tier"].map(|name| ControlFile { name, writable: true });
+        let readable = readable.map(|name| ControlFile {
+            name,
+            writable: false,
+        });
+        let writable = ["policy", "tier"].map(|name| ControlFile {
+            name,
+            writable: true,
+        });
         readable.into_iter().chain(writable).collect()
     }
 

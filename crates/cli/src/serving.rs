@@ -3,14 +3,13 @@
 use crate::commands::mount::Plan;
 use crate::commands::umount;
 use crate::control::Control;
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::log;
 use crate::report::MountFacts;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thermocline::device::{Device, FileDevice, FileOptions, Metered, Meters, ShapedDisk};
 use thermocline::{BaseIdentity, Engine, FlashOptions, FlashStore};
@@ -47,11 +46,20 @@ impl Serving {
         let (devices, base) = base_devices(plan);
         counted.push(base);
         if let Some(flash) = &flash {
-            counted.push(Counted { role: "flash", label: flash.label(), meters: flash_meters });
+            counted.push(Counted {
+                role: "flash",
+                label: flash.label(),
+                meters: flash_meters,
+            });
         }
         let engine = Engine::start(plan.config.engine()?, flash)?;
         engine.set_recorder(recorder(plan)?);
-        let control = Control::new(facts(plan), plan.config.clone(), counted, Arc::clone(&engine));
+        let control = Control::new(
+            facts(plan),
+            plan.config.clone(),
+            counted,
+            Arc::clone(&engine),
+        );
         let config = MountConfig {
             base: plan.places.base.clone(),
             mountpoint: plan.places.mountpoint.clone(),
@@ -64,7 +72,11 @@ impl Serving {
         match Mount::start(config, Arc::clone(&engine)) {
             Ok(handle) => {
                 let mountpoint = plan.places.mountpoint.clone();
-                Ok(Self { handle, engine, mountpoint })
+                Ok(Self {
+                    handle,
+                    engine,
+                    mountpoint,
+                })
             }
             Err(error) => {
                 // The cache goes back to how it was found: clean, with its map.
@@ -78,7 +90,11 @@ impl Serving {
     pub(crate) fn unmounter(&self) -> impl Fn(u32) + Send + 'static {
         let mountpoint = self.mountpoint.clone();
         move |earlier| {
-            log::line(if earlier == 0 { "asked to end" } else { "asked again: detaching" });
+            log::line(if earlier == 0 {
+                "asked to end"
+            } else {
+                "asked again: detaching"
+            });
             if let Err(failure) = umount::detach(&mountpoint, earlier > 0) {
                 log::line(&format!("still serving: {}", failure.message));
             }
@@ -100,7 +116,10 @@ fn close(engine: &Engine) -> Outcome {
     let recorded = match engine.set_recorder(None) {
         None => Ok(()),
         Some(recorder) => recorder.finish().map_err(Failure::from).map(|summary| {
-            log::line(&format!("recorded {} requests, {} lost", summary.written, summary.dropped));
+            log::line(&format!(
+                "recorded {} requests, {} lost",
+                summary.written, summary.dropped
+            ));
         }),
     };
     engine.stop()?;
@@ -110,7 +129,9 @@ fn close(engine: &Engine) -> Outcome {
 
 /// The cache `plan` names, opened or made, with its I/O counted.
 fn open_cache(plan: &Plan, meters: &Arc<Meters>) -> Result<Option<FlashStore>, Failure> {
-    let Some(cache) = &plan.places.cache else { return Ok(None) };
+    let Some(cache) = &plan.places.cache else {
+        return Ok(None);
+    };
     let options = FlashOptions {
         page_size: plan.config.page_size()?,
         size: plan.cache_size()?,
@@ -120,7 +141,9 @@ fn open_cache(plan: &Plan, meters: &Arc<Meters>) -> Result<Option<FlashStore>, F
     };
     let store = FlashStore::open(cache, &options)?;
     let meters = Arc::clone(meters);
-    Ok(Some(store.wrapped(|device| Arc::new(Metered::sharing(device, meters)))))
+    Ok(Some(store.wrapped(|device| {
+        Arc::new(Metered::sharing(device, meters))
+    })))
 }
 
 /// Which directory this is, to tell a cache of another base.
@@ -146,11 +169,18 @@ fn base_devices(plan: &Plan) -> (DeviceFactory, Counted) {
         Some(disk) => format!("{} over {directory}", disk.name()),
         None => directory,
     };
-    let counted = Counted { role: "base", label, meters: Arc::clone(&meters) };
+    let counted = Counted {
+        role: "base",
+        label,
+        meters: Arc::clone(&meters),
+    };
     let factory: DeviceFactory = Arc::new(move |file, name, key| {
         let file = FileDevice::from_file(file, name, FileOptions::default())?;
         let device: Arc<dyn Device> = match &disk {
-            Some(disk) => Arc::new(Metered::sharing(disk.attach(file, key), Arc::clone(&meters))),
+            Some(disk) => Arc::new(Metered::sharing(
+                disk.attach(file, key),
+                Arc::clone(&meters),
+            )),
             None => Arc::new(Metered::sharing(file, Arc::clone(&meters))),
         };
         Ok(device)
@@ -160,8 +190,12 @@ fn base_devices(plan: &Plan) -> (DeviceFactory, Counted) {
 
 /// The recorder `plan` asks for.
 fn recorder(plan: &Plan) -> Result<Option<Recorder>, Failure> {
-    let Some(path) = &plan.record else { return Ok(None) };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let Some(path) = &plan.record else {
+        return Ok(None);
+    };
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let options = RecorderOptions {
         page_size: plan.config.page_size()?,
         start_unix_ns: u64::try_from(now.as_nanos()).unwrap_or(0),

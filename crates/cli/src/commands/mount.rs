@@ -41,7 +41,11 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
     match daemon::leave(log)? {
         Side::Parent(outcome) => {
             outcome?;
-            println!("{} is mounted; log: {}", describe(&plan.places), log.display());
+            println!(
+                "{} is mounted; log: {}",
+                describe(&plan.places),
+                log.display()
+            );
             Ok(())
         }
         Side::Child(report) => serve(&plan, |outcome| report.send(outcome)),
@@ -50,8 +54,11 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
 
 /// Settings and checks.
 fn plan(args: &MountArgs) -> Result<Plan, Failure> {
-    let config = settings(args)?;
-    let cache = match (&*config.tier.policy, config.tier.cache.as_os_str().is_empty()) {
+    let mut config = settings(args)?;
+    let cache = match (
+        &*config.tier.policy,
+        config.tier.cache.as_os_str().is_empty(),
+    ) {
         (NO_TIER, _) => None,
         (_, false) => Some(config.tier.cache.as_path()),
         (_, true) => {
@@ -60,11 +67,25 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         }
     };
     let places = preflight::check(&args.base, &args.mountpoint, cache)?;
-    let log = if args.foreground { None } else { Some(log_path(&config, &places)?) };
+    let log = if args.foreground {
+        None
+    } else {
+        Some(log_path(&config, &places)?)
+    };
     let record = Some(&config.trace.record).filter(|path| !path.as_os_str().is_empty());
     let record = record.map(|path| absolute(path)).transpose()?;
+    config.trace.record = record.clone().unwrap_or_default();
+    config.tier.cache = places.cache.clone().unwrap_or_default();
+    config.mount.log = log.clone().unwrap_or_default();
     let emulated = args.emulate_base.clone();
-    Ok(Plan { places, emulated, record, format: args.format, log, config })
+    Ok(Plan {
+        places,
+        emulated,
+        record,
+        format: args.format,
+        log,
+        config,
+    })
 }
 
 /// The configuration file with the command line over it.
@@ -102,8 +123,10 @@ fn log_path(config: &Config, places: &Places) -> Result<PathBuf, Failure> {
             name.push(".log");
             Ok(PathBuf::from(name))
         }
-        _ => Err(Failure::usage("there is no place for the log of a mount in the background")
-            .advise("--log FILE, or --foreground")),
+        _ => Err(
+            Failure::usage("there is no place for the log of a mount in the background")
+                .advise("--log FILE, or --foreground"),
+        ),
     }
 }
 
@@ -133,7 +156,11 @@ fn serve(plan: &Plan, report: impl FnOnce(&Outcome)) -> Outcome {
 }
 
 fn describe(places: &Places) -> String {
-    format!("{} on {}", places.base.display(), places.mountpoint.display())
+    format!(
+        "{} on {}",
+        places.base.display(),
+        places.mountpoint.display()
+    )
 }
 
 impl Plan {
@@ -146,7 +173,10 @@ impl Plan {
         let page_size = self.config.page_size()?;
         let bytes = size.bytes(page_size);
         bytes.map(Some).ok_or_else(|| {
-            Failure::new(Code::Usage, format!("a cache of {size} is more than 16 EiB"))
+            Failure::new(
+                Code::Usage,
+                format!("a cache of {size} is more than 16 EiB"),
+            )
         })
     }
 }
@@ -159,7 +189,9 @@ mod tests {
 
     fn mount_args(line: &str) -> MountArgs {
         let cli = Cli::try_parse_from(line.split_whitespace()).expect("parses");
-        let Command::Mount(args) = cli.command else { panic!("not mount") };
+        let Command::Mount(args) = cli.command else {
+            panic!("not mount")
+        };
         *args
     }
 
@@ -167,9 +199,15 @@ mod tests {
     fn options_override_the_file() {
         let directory = tempfile::tempdir().expect("dir");
         let file = directory.path().join("t.toml");
-        std::fs::write(&file, "[tier]\npolicy = \"lru\"\nsize = \"1GiB\"\ncache = \"/ssd/a\"\n")
-            .expect("write");
-        let line = format!("thermocline mount /a /b --size 2GiB --config {}", file.display());
+        std::fs::write(
+            &file,
+            "[tier]\npolicy = \"lru\"\nsize = \"1GiB\"\ncache = \"/ssd/a\"\n",
+        )
+        .expect("write");
+        let line = format!(
+            "thermocline mount /a /b --size 2GiB --config {}",
+            file.display()
+        );
         let config = settings(&mount_args(&line)).expect("settings");
         assert_eq!(config.tier.size, Size::Bytes(2 << 30));
         assert_eq!(config.tier.policy, "lru");
@@ -182,7 +220,10 @@ mod tests {
         let config = settings(&mount_args(line)).expect("settings");
         let network = Model::preset("network").expect("model");
         let expected = Config::default().costs;
-        assert_ne!(config.costs.base_random_read_us, expected.base_random_read_us);
+        assert_ne!(
+            config.costs.base_random_read_us,
+            expected.base_random_read_us
+        );
         assert_eq!(config.costs.flash_read_us, expected.flash_read_us);
         assert!(network.name().len() > 3);
         let directory = tempfile::tempdir().expect("dir");
@@ -197,9 +238,16 @@ mod tests {
     fn a_tier_needs_a_cache_and_a_background_mount_a_log() {
         let failure = plan(&mount_args("thermocline mount /a /b")).expect_err("refused");
         assert!(failure.message.contains("cache"), "{failure}");
-        let places = Places { base: "/a".into(), mountpoint: "/b".into(), cache: None };
+        let places = Places {
+            base: "/a".into(),
+            mountpoint: "/b".into(),
+            cache: None,
+        };
         assert!(log_path(&Config::default(), &places).is_err());
-        let places = Places { cache: Some("/ssd/tier".into()), ..places };
+        let places = Places {
+            cache: Some("/ssd/tier".into()),
+            ..places
+        };
         let path = log_path(&Config::default(), &places).expect("path");
         assert_eq!(path, PathBuf::from("/ssd/tier.log"));
     }
@@ -208,9 +256,19 @@ mod tests {
     fn sizes_in_pages_follow_the_page_size() {
         let line = "thermocline mount /a /b --cache /c --size 100p --page-size 16k";
         let config = settings(&mount_args(line)).expect("settings");
-        let places = Places { base: "/a".into(), mountpoint: "/b".into(), cache: None };
-        let plan =
-            Plan { config, places, emulated: None, record: None, format: false, log: None };
+        let places = Places {
+            base: "/a".into(),
+            mountpoint: "/b".into(),
+            cache: None,
+        };
+        let plan = Plan {
+            config,
+            places,
+            emulated: None,
+            record: None,
+            format: false,
+            log: None,
+        };
         assert_eq!(plan.cache_size().expect("size"), Some(1_638_400));
     }
 }

@@ -1,23 +1,69 @@
-//! `status`: what a mount says about itself.
+//! `status`: what a mount says about itself, once or refreshed.
 
 use crate::args::StatusArgs;
 use crate::commands::control;
 use crate::failure::{Code, Failure, Outcome};
-use crate::report::Report;
+use crate::report::{Report, text};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::time::Duration;
+
+/// Clears the terminal and goes to its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Shows the statistics.
 pub(crate) fn run(args: &StatusArgs) -> Outcome {
     if args.metrics {
-        print!("{}", control::read(&args.mountpoint, "metrics")?);
-        return Ok(());
+        return print(&control::read(&args.mountpoint, "metrics")?);
     }
     if args.json {
-        print!("{}", control::read(&args.mountpoint, "stats.json")?);
-        return Ok(());
+        return print(&control::read(&args.mountpoint, "stats.json")?);
     }
-    fetch(&args.mountpoint)?;
-    Ok(())
+    if args.live || (!args.once && io::stdout().is_terminal()) {
+        return live(args);
+    }
+    print(&text::render(&fetch(&args.mountpoint)?, None))
+}
+
+/// Refreshes until interrupted, until the mount ends or the reader goes away.
+fn live(args: &StatusArgs) -> Outcome {
+    let clear = if io::stdout().is_terminal() {
+        CLEAR
+    } else {
+        ""
+    };
+    let mut earlier: Option<Report> = None;
+    loop {
+        let report = match fetch(&args.mountpoint) {
+            Err(failure) if failure.code == Code::NotMounted && earlier.is_some() => {
+                return print(&format!("{} was unmounted\n", args.mountpoint.display()));
+            }
+            other => other?,
+        };
+        // After a remount there is nothing to compare with.
+        let same = |before: &&Report| before.mount.pid == report.mount.pid;
+        let page = text::render(&report, earlier.as_ref().filter(same));
+        if !shown(&format!("{clear}{page}"))? {
+            return Ok(());
+        }
+        earlier = Some(report);
+        std::thread::sleep(Duration::from_secs(args.interval));
+    }
+}
+
+/// Prints `text`; a reader that has gone away is no error.
+pub(crate) fn print(text: &str) -> Outcome {
+    shown(text).map(|_| ())
+}
+
+/// Prints `text`; false when the reader has gone away.
+fn shown(text: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The statistics of the mount at `mountpoint`.

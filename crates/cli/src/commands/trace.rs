@@ -1,8 +1,8 @@
 //! `trace`: summaries of recorded requests.
 
 use crate::args::TraceInfoArgs;
+use crate::commands::status;
 use crate::failure::{Code, Failure, Outcome};
-use std::io::{self, Write};
 use thermocline_trace::{ReadError, TraceInfo, TraceReader, summarise};
 
 /// Prints the summary of one trace: a file with its later parts, or exactly the files named.
@@ -22,10 +22,7 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Outcome {
     } else {
         summary.table()
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => Ok(outcome?),
-    }
+    status::print(&text)
 }
 
 fn json(summary: &TraceInfo) -> Result<String, Failure> {

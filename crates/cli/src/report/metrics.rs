@@ -220,6 +220,9 @@ fn kinds(device: &DeviceFacts) -> [(&'static str, &IoFacts); 3] {
     ]
 }
 
+/// One figure of a kind of I/O.
+type Value = fn(&IoFacts) -> u64;
+
 fn devices(out: &mut Exposition, devices: &[DeviceFacts]) {
     let help = "Time in which the device had something to do.";
     let mut family = out.family("thermocline_device_busy_seconds_total", Kind::Counter, help);
@@ -229,7 +232,7 @@ fn devices(out: &mut Exposition, devices: &[DeviceFacts]) {
             device.busy_s,
         );
     }
-    let families: [(&'static str, &str, fn(&IoFacts) -> u64); 3] = [
+    let families: [(&'static str, &str, Value); 3] = [
         (
             "thermocline_device_ios_total",
             "I/Os of the device.",

@@ -278,8 +278,12 @@ fn objects(out: &mut String, report: &Report) -> std::fmt::Result {
         let resident = u64::from(object.resident);
         table.row([
             object.name.clone(),
-            object.kind.clone(),
-            show_count(object.pages),
+            or_dash(&object.kind),
+            if object.pages == 0 {
+                or_dash("")
+            } else {
+                show_count(object.pages)
+            },
             show_count(resident),
             show_share(resident.min(object.pages), object.pages),
             show_count(object.reads),
@@ -291,6 +295,14 @@ fn objects(out: &mut String, report: &Report) -> std::fmt::Result {
     match objects.len().saturating_sub(OBJECTS) {
         0 => Ok(()),
         more => writeln!(out, "  and {} more objects", show_count(more as u64)),
+    }
+}
+
+fn or_dash(text: &str) -> String {
+    if text.is_empty() {
+        "-".to_string()
+    } else {
+        text.to_string()
     }
 }
 
