@@ -193,6 +193,41 @@ fn a_part_is_closed_when_it_is_old_enough() {
 }
 
 #[test]
+fn a_process_that_is_killed_keeps_its_finished_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.parquet");
+    let options = RecorderOptions {
+        part_rows: 1_000,
+        row_group_rows: 500,
+        ..options()
+    };
+    let recorder = Recorder::create(
+        &path,
+        RecorderOptions {
+            queue_records: 800,
+            ..options
+        },
+    )
+    .unwrap();
+    let mut random = Random(9);
+    for time in 0.. {
+        recorder.record(random_record(&mut random, time, 2));
+        if time % 100 == 0 && part_path(&path, 2).exists() {
+            break;
+        }
+    }
+    // As a kill does: nobody finishes, whatever was not in a finished part is gone.
+    std::mem::forget(recorder);
+    let reader = TraceReader::open(&path).unwrap();
+    let (rows, parts) = (reader.meta().rows, reader.meta().parts as u64);
+    assert!(
+        parts >= 2 && rows == parts * 1_000,
+        "{rows} rows in {parts} parts"
+    );
+    assert_eq!(reader.filter(Result::is_ok).count() as u64, rows);
+}
+
+#[test]
 fn an_existing_trace_is_replaced_only_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.parquet");
