@@ -172,7 +172,13 @@ impl Hierarchy {
     pub fn new(options: &HierarchyOptions) -> Result<Self, UnknownPolicy> {
         let policy = policy::build(&options.policy, &options.policy_options)
             .ok_or_else(|| UnknownPolicy(options.policy.clone()))?;
-        Ok(Self {
+        Ok(Self::with_policy(policy, options))
+    }
+
+    /// An empty hierarchy under a policy of the caller's own; `options.policy` is not looked at.
+    #[must_use]
+    pub fn with_policy(policy: Box<dyn TierPolicy>, options: &HierarchyOptions) -> Self {
+        Self {
             slots: SlotTable::new(options.policy_options.capacity),
             policy,
             policy_options: options.policy_options.clone(),
@@ -185,7 +191,7 @@ impl Hierarchy {
             requests: 0,
             counters: Counters::default(),
             resident_by_object: Vec::new(),
-        })
+        }
     }
 
     /// Totals so far.

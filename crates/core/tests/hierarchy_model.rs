@@ -5,7 +5,10 @@
 use proptest::prelude::*;
 use std::collections::HashMap;
 use thermocline_core::hierarchy::Action;
-use thermocline_core::policy::{self, PolicyOptions};
+use thermocline_core::policy::{
+    self, Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
+};
+use thermocline_core::tier::SlotTable;
 use thermocline_core::{
     Fault, FrameId, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, ReadStart, SlotId,
     WriteJob,
@@ -271,4 +274,56 @@ fn a_read_overtaken_by_a_trim_is_not_kept() {
     world.run(Step::EndRead(0, false));
     assert_eq!(world.hierarchy.slots().resident(), 0);
     assert_eq!(world.hierarchy.pool().filled(), 0);
+}
+
+/// Admits what leaves the DRAM pool and nothing else (thesis figure 6.2), into free slots only.
+struct Exclusive;
+
+impl TierPolicy for Exclusive {
+    fn name(&self) -> &'static str {
+        "exclusive"
+    }
+    fn on_request(&mut self, _: &Access, _: Option<SlotId>) {}
+    fn decide(&mut self, _: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
+        match why {
+            Opportunity::PoolEviction if slots.has_room() => Decision::Admit,
+            _ => Decision::Refuse(Refusal::Opportunity),
+        }
+    }
+    fn on_admit(&mut self, _: &Access, _: SlotId) {}
+    fn on_remove(&mut self, _: PageId, _: SlotId, _: Removal) {}
+    fn bytes(&self) -> usize {
+        0
+    }
+    fn assert_invariants(&self, _: &SlotTable) {}
+}
+
+/// A policy can admit on eviction from the pool: the frame's bytes are staged before it is reused.
+#[test]
+fn pages_can_enter_when_they_leave_the_pool() {
+    let mut world = World::new("lru", 8, 2, 4);
+    let options = HierarchyOptions {
+        policy: String::new(),
+        policy_options: PolicyOptions::new(8),
+        frames: 2,
+        buffer_pages: 4,
+    };
+    world.hierarchy = Hierarchy::with_policy(Box::new(Exclusive), &options);
+    for index in 0..5 {
+        world.run(Step::StartRead(index));
+        world.run(Step::EndRead(0, false));
+        world.run(Step::StartFlush);
+        world.run(Step::EndFlush(0, false));
+    }
+    assert_eq!(
+        world.hierarchy.slots().resident(),
+        3,
+        "three of five pages left two frames"
+    );
+    world.run(Step::StartRead(0));
+    assert_eq!(world.reads.len(), 1);
+    assert!(
+        matches!(world.reads[0].1, ReadStart::Slot(_)),
+        "page 0 is on flash now"
+    );
 }
