@@ -156,7 +156,11 @@ pub(crate) fn path(fd: RawFd) -> io::Result<PathBuf> {
 
 /// The target of the symbolic link behind an `O_PATH` descriptor.
 pub(crate) fn readlink(fd: RawFd) -> io::Result<OsString> {
-    readlink_at(fd, EMPTY)
+    // With an empty path the kernel reports a node that is no link as missing.
+    readlink_at(fd, EMPTY).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT) => errno(libc::EINVAL),
+        _ => error,
+    })
 }
 
 fn readlink_at(fd: RawFd, path: &CStr) -> io::Result<OsString> {
