@@ -90,6 +90,9 @@ pub(crate) struct MountArgs {
     /// Slow the base down to an emulated device, to try things out
     #[arg(long, value_name = "DEVICE", value_parser = PossibleValuesParser::new(Model::PRESETS))]
     pub(crate) emulate_base: Option<String>,
+    /// Let .thermocline/faults script faults of the flash device, to see what a sick SSD does
+    #[arg(long)]
+    pub(crate) faults: bool,
     /// Configuration file; command-line options override it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,

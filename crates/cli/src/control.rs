@@ -8,6 +8,9 @@
 //! | `config`     | the settings in effect (TOML) |                              |
 //! | `policy`     | the policy's name             | a name: switches the policy  |
 //! | `tier`       | `on`, or `off: ` and why      | `on` or `off`                |
+//! | `faults`     | how many struck, by kind      | a script: makes flash fail   |
+//!
+//! `faults` is there only when asked for; its language is that of [`FaultScript`].
 
 use crate::config::Config;
 use crate::log;
@@ -16,7 +19,7 @@ use crate::serving::Counted;
 use std::io;
 use std::sync::Arc;
 use thermocline::Engine;
-use thermocline::device::OperationMeter;
+use thermocline::device::{FaultScript, OperationMeter};
 use thermocline_mount::{ControlFile, ControlFiles};
 
 /// The control files of one mount.
@@ -24,6 +27,7 @@ pub(crate) struct Control {
     facts: MountFacts,
     config: Config,
     devices: Vec<Counted>,
+    faults: Option<Arc<FaultScript>>,
     engine: Arc<Engine>,
 }
 
@@ -33,12 +37,14 @@ impl Control {
         facts: MountFacts,
         config: Config,
         devices: Vec<Counted>,
+        faults: Option<Arc<FaultScript>>,
         engine: Arc<Engine>,
     ) -> Self {
         Self {
             facts,
             config,
             devices,
+            faults,
             engine,
         }
     }
@@ -70,6 +76,33 @@ impl Control {
     fn set_policy(&self, name: &str) -> io::Result<()> {
         self.engine.set_policy(name).map_err(refused)?;
         log::line(&format!("policy {name}"));
+        Ok(())
+    }
+
+    fn faults(&self) -> String {
+        let counts = self
+            .faults
+            .as_ref()
+            .map(|script| script.counts())
+            .unwrap_or_default();
+        format!(
+            "{} failed, {} corrupted, {} shortened, {} lost, {} delayed, {} hung\n",
+            counts.failed,
+            counts.corrupted,
+            counts.shortened,
+            counts.lost,
+            counts.delayed,
+            counts.hung
+        )
+    }
+
+    fn set_faults(&self, script: &str) -> io::Result<()> {
+        let faults = self.faults.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        faults.load(script).map_err(|error| {
+            log::line(&format!("refused: {error}"));
+            io::Error::from(io::ErrorKind::InvalidInput)
+        })?;
+        log::line(&format!("faults: {}", script.replace('\n', "; ")));
         Ok(())
     }
 
@@ -123,7 +156,9 @@ impl ControlFiles for Control {
             name,
             writable: false,
         });
-        let writable = ["policy", "tier"].map(|name| ControlFile {
+        let mut writable = vec!["policy", "tier"];
+        writable.extend(self.faults.as_ref().map(|_| "faults"));
+        let writable = writable.into_iter().map(|name| ControlFile {
             name,
             writable: true,
         });
@@ -140,6 +175,7 @@ impl ControlFiles for Control {
             "config" => self.config()?,
             "policy" => self.engine.policy() + "\n",
             "tier" => self.tier(),
+            "faults" => self.faults(),
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
         Ok(content.into_bytes())
@@ -149,6 +185,7 @@ impl ControlFiles for Control {
         match name {
             "policy" => self.set_policy(command.trim()),
             "tier" => self.set_tier(command.trim()),
+            "faults" => self.set_faults(command),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }
     }

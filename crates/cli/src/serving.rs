@@ -11,7 +11,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use thermocline::device::{Device, FileDevice, FileOptions, Metered, Meters, ShapedDisk};
+use thermocline::device::{
+    Device, FaultScript, Faulty, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
+};
 use thermocline::{BaseIdentity, Engine, FlashOptions, FlashStore};
 use thermocline_core::model::Model;
 use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle};
@@ -41,7 +43,8 @@ impl Serving {
     /// Starts everything `plan` asks for.
     pub(crate) fn start(plan: &Plan) -> Result<Self, Failure> {
         let flash_meters = Arc::new(Meters::default());
-        let flash = open_cache(plan, &flash_meters)?;
+        let faults = plan.faults.then(FaultScript::new);
+        let flash = open_cache(plan, &flash_meters, faults.as_ref())?;
         let mut counted = Vec::new();
         let (devices, base) = base_devices(plan);
         counted.push(base);
@@ -58,6 +61,7 @@ impl Serving {
             facts(plan),
             plan.config.clone(),
             counted,
+            faults,
             Arc::clone(&engine),
         );
         let config = MountConfig {
@@ -127,8 +131,12 @@ fn close(engine: &Engine) -> Outcome {
     recorded
 }
 
-/// The cache `plan` names, opened or made, with its I/O counted.
-fn open_cache(plan: &Plan, meters: &Arc<Meters>) -> Result<Option<FlashStore>, Failure> {
+/// The cache `plan` names, opened or made, with its I/O counted and perhaps made to fail.
+fn open_cache(
+    plan: &Plan,
+    meters: &Arc<Meters>,
+    faults: Option<&Arc<FaultScript>>,
+) -> Result<Option<FlashStore>, Failure> {
     let Some(cache) = &plan.places.cache else {
         return Ok(None);
     };
@@ -139,7 +147,11 @@ fn open_cache(plan: &Plan, meters: &Arc<Meters>) -> Result<Option<FlashStore>, F
         format: plan.format,
         deadline: Some(FLASH_DEADLINE),
     };
-    let store = FlashStore::open(cache, &options)?;
+    let mut store = FlashStore::open(cache, &options)?;
+    if let Some(script) = faults {
+        let script = Arc::clone(script);
+        store = store.wrapped(|device| Arc::new(Faulty::new(device, script, Some(FLASH_DEADLINE))));
+    }
     let meters = Arc::clone(meters);
     Ok(Some(store.wrapped(|device| {
         Arc::new(Metered::sharing(device, meters))

@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) record: Option<PathBuf>,
     /// Whether to make the cache anew.
     pub(crate) format: bool,
+    /// Whether faults of the flash device can be scripted.
+    pub(crate) faults: bool,
     /// Log of the background process; `None` in the foreground.
     pub(crate) log: Option<PathBuf>,
 }
@@ -77,12 +79,12 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     config.trace.record = record.clone().unwrap_or_default();
     config.tier.cache = places.cache.clone().unwrap_or_default();
     config.mount.log = log.clone().unwrap_or_default();
-    let emulated = args.emulate_base.clone();
     Ok(Plan {
         places,
-        emulated,
+        emulated: args.emulate_base.clone(),
         record,
         format: args.format,
+        faults: args.faults,
         log,
         config,
     })
@@ -267,6 +269,7 @@ mod tests {
             emulated: None,
             record: None,
             format: false,
+            faults: false,
             log: None,
         };
         assert_eq!(plan.cache_size().expect("size"), Some(1_638_400));
