@@ -73,15 +73,24 @@ pub fn file_devices() -> DeviceFactory {
 pub struct Mount;
 
 impl Mount {
+    /// Checks what can be checked without starting anything; base and mountpoint, canonical.
+    ///
+    /// # Errors
+    /// Those of directories that cannot be used, and of a missing or forbidden FUSE device.
+    pub fn check(base: &Path, mountpoint: &Path) -> Result<(PathBuf, PathBuf), Error> {
+        let base = check_base(base)?;
+        let mountpoint = check_mountpoint(mountpoint)?;
+        check_apart(&base, &mountpoint)?;
+        check_device()?;
+        Ok((base, mountpoint))
+    }
+
     /// Mounts and serves. Returns when the kernel has accepted the mount.
     ///
     /// # Errors
     /// Every [`Error`] but those of ending.
     pub fn start(config: MountConfig, engine: Arc<Engine>) -> Result<MountHandle, Error> {
-        let base = check_base(&config.base)?;
-        let mountpoint = check_mountpoint(&config.mountpoint)?;
-        check_apart(&base, &mountpoint)?;
-        check_device()?;
+        let (base, mountpoint) = Self::check(&config.base, &config.mountpoint)?;
         let base_error = |error| Error::Base(base.clone(), error);
         sys::raise_open_files().map_err(base_error)?;
         let fs = Fs::new(
