@@ -70,11 +70,18 @@ impl TestMount {
     /// Mounts with `adjust`ed configuration, or says why it cannot be done here: then the test
     /// prints that it was skipped and passes, unless `THERMOCLINE_REQUIRE_ALL=1`.
     pub(crate) fn start(adjust: impl FnOnce(&mut MountConfig)) -> Option<Self> {
+        Self::start_with(engine(1 << 20, 64 << 10), adjust)
+    }
+
+    /// The same with an engine of the caller's.
+    pub(crate) fn start_with(
+        engine: Arc<Engine>,
+        adjust: impl FnOnce(&mut MountConfig),
+    ) -> Option<Self> {
         let dir = tempfile::tempdir().expect("temporary directory");
         let (base, mountpoint) = (dir.path().join("base"), dir.path().join("mnt"));
         std::fs::create_dir(&base).expect("base");
         std::fs::create_dir(&mountpoint).expect("mountpoint");
-        let engine = engine(1 << 20, 64 << 10);
         let mut config = MountConfig::new(&base, &mountpoint);
         adjust(&mut config);
         match Mount::start(config, Arc::clone(&engine)) {
