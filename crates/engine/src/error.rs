@@ -106,7 +106,7 @@ pub enum Error {
         least: u64,
     },
     /// No size was given for a cache that is to be made.
-    #[error("cache file {path} does not exist yet: say how large it may be with --size")]
+    #[error("cache file {path} does not exist yet; say how large it may be with --size")]
     NoSize {
         /// The file.
         path: String,

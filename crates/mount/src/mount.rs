@@ -79,8 +79,11 @@ impl Mount {
     /// Those of directories that cannot be used, and of a missing or forbidden FUSE device.
     pub fn check(base: &Path, mountpoint: &Path) -> Result<(PathBuf, PathBuf), Error> {
         let base = check_base(base)?;
+        // Before emptiness: that base is not empty is no reason against it as a mountpoint.
+        if let Ok(mountpoint) = mountpoint.canonicalize() {
+            check_apart(&base, &mountpoint)?;
+        }
         let mountpoint = check_mountpoint(mountpoint)?;
-        check_apart(&base, &mountpoint)?;
         check_device()?;
         Ok((base, mountpoint))
     }
