@@ -4,6 +4,7 @@
 //! each gets its exit code.
 
 use crate::failure::{Code, Failure};
+use std::io::ErrorKind;
 use thermocline::Error as EngineError;
 use thermocline_mount::Error as MountError;
 use thermocline_trace::RecordError;
@@ -16,7 +17,25 @@ impl From<MountError> for Failure {
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
-        split(engine_code(&error), &error.to_string())
+        let failure = split(engine_code(&error), &error.to_string());
+        match (&failure.advice, engine_advice(&error)) {
+            (None, Some(advice)) => failure.advise(advice),
+            _ => failure,
+        }
+    }
+}
+
+/// What to try where the error itself does not say it.
+fn engine_advice(error: &EngineError) -> Option<&'static str> {
+    match error {
+        EngineError::TooSmall { .. } => Some("a larger --size"),
+        EngineError::CacheIo { source, .. } => match source.kind() {
+            ErrorKind::PermissionDenied => Some("run as its owner or as root, or another --cache"),
+            ErrorKind::NotFound => Some("a file in a directory that exists"),
+            _ => Some("another --cache, or check the device (dmesg says what it reported)"),
+        },
+        EngineError::Setting { .. } => Some("thermocline config --defaults lists every setting"),
+        _ => None,
     }
 }
 
@@ -64,9 +83,7 @@ fn engine_code(error: &EngineError) -> Code {
         | EngineError::Size { .. }
         | EngineError::Truncated { .. }
         | EngineError::NoRoom { .. } => Code::Cache,
-        EngineError::CacheIo { source, .. }
-            if source.kind() == std::io::ErrorKind::PermissionDenied =>
-        {
+        EngineError::CacheIo { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             Code::System
         }
         _ => Code::Failure,

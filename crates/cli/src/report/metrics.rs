@@ -1,4 +1,4 @@
-//! The report as Prometheus metrics. Names are stable; docs/metrics.md is this file's output.
+//! The report as Prometheus metrics: names stay as they are, new ones may come.
 
 use super::exposition::{Exposition, Kind};
 use super::{DeviceFacts, IoFacts, Report};
