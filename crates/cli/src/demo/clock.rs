@@ -105,6 +105,19 @@ impl Clock {
         self.start.elapsed()
     }
 
+    /// Whether the disk is waited for.
+    pub(crate) fn waits(&self) -> bool {
+        !matches!(self.base, Base::Accounted(_))
+    }
+
+    /// Leaves out real time in which the run stood still.
+    pub(crate) fn leave_out(&self, real: Duration) {
+        debug_assert!(!self.waits());
+        self.meter
+            .nanoseconds
+            .fetch_add(real.as_nanos() as u64, Ordering::Relaxed);
+    }
+
     /// The run's time since the start.
     pub(crate) fn now(&self) -> Duration {
         match &self.base {

@@ -40,12 +40,17 @@ Only the hard disk is emulated: a model of a 7200-rpm drive (seek, rotation, tra
 long each request takes, and that time is added to the run's clock instead of being waited for
 (--real-time waits). Flash and all-SSD are a real file in --dir, as fast as that is.")]
 pub(crate) struct DemoArgs {
-    /// Size of the database; a full TPC-C warehouse takes about 90 MB, less is scaled down
-    #[arg(long, value_name = "SIZE", default_value = "90MB")]
+    /// Size of the database; rounded down to warehouses of about 7 MB, a tenth of TPC-C's
+    #[arg(long, value_name = "SIZE", default_value = "84MB")]
     db_size: Size,
     /// Size of the flash tier [default: a quarter of the database]
     #[arg(long, value_name = "SIZE")]
     flash: Option<Size>,
+    /// Pages of a region, whose temperature TAC keeps: 8 to 64. The paper's 32 is for databases of
+    /// gigabytes; this one is small
+    #[arg(long, value_name = "PAGES", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(8..=64))]
+    region_pages: u32,
     /// Memory for pages: SQLite's cache and the pool below it [default: 2.5 % of the database]
     #[arg(long, value_name = "SIZE")]
     dram: Option<Size>,
@@ -67,6 +72,10 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 20,
           value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
+    /// How unequally busy the warehouses are: the n-th busiest gets 1/n^SKEW of the orders; 0 for
+    /// equally, as TPC-C has it
+    #[arg(long, default_value_t = 1.0)]
+    skew: f64,
     /// Seed of the data and of the transactions
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -89,7 +98,7 @@ pub(crate) struct DemoArgs {
 pub(crate) fn run(args: &DemoArgs) -> Done {
     let page_size = page_size(args.page_size)?;
     let (outcomes, bands, summary) = demonstrate(args, page_size)?;
-    let html = picture::html(&outcomes, &bands, &summary);
+    let html = picture::html(&outcomes, &bands, &summary, args.region_pages);
     std::fs::write(&args.out, html).map_err(|e| Failure::io("write", &args.out, &e))?;
     if args.json {
         let json = serde_json::to_string_pretty(&outcomes).map_err(anyhow::Error::from)?;
@@ -149,7 +158,7 @@ fn prepare(args: &DemoArgs, page_size: u32, directory: &Path) -> Result<Plan> {
         .db_size
         .bytes(page_size)
         .context("the database would be too large")?;
-    let scale = tpcc::Scale::for_size(wanted);
+    let scale = tpcc::Scale::for_size(wanted, args.skew);
     let template = directory.join("loaded.db");
     load(&template, scale, page_size, args.seed)?;
     let bytes = std::fs::metadata(&template)?.len();
@@ -165,6 +174,7 @@ fn prepare(args: &DemoArgs, page_size: u32, directory: &Path) -> Result<Plan> {
         seed: args.seed.wrapping_add(1),
         page_size,
         flash_bytes: given(args.flash, bytes / 4)?,
+        region_pages: args.region_pages,
         pool_bytes: dram - dram / 4,
         cache_bytes: dram / 4,
         checkpoint_pages: 1_000,

@@ -1,6 +1,7 @@
 //! What a run measured.
 
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Page reads by where they were served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -98,6 +99,8 @@ pub(crate) struct Outcome {
     pub(crate) speed_up: Option<f64>,
     /// The wall-clock limit ended the run before all transactions were done.
     pub(crate) cut_short: bool,
+    /// Transactions by kind, warm-up included.
+    pub(crate) kinds: BTreeMap<&'static str, u64>,
     #[serde(skip)]
     pub(crate) samples: Vec<Sample>,
     #[serde(skip)]

@@ -62,25 +62,31 @@ pub(crate) fn summary(plan: &Plan) -> Result<Vec<String>> {
         true => "the runs wait for it",
         false => "its time is computed and added to the clock, not waited for",
     };
+    let busy = match plan.scale.skew > 0.0 {
+        true => format!("unequally busy (1/n^{})", plan.scale.skew),
+        false => "equally busy".to_owned(),
+    };
     Ok(vec![
         format!(
-            "database  {} of TPC-C-shaped tables in SQLite ({} warehouse(s), {} pages)",
+            "database  {} of TPC-C-shaped tables in SQLite, {} pages; {} warehouses, {busy}",
             show_bytes(bytes),
-            plan.scale.warehouses,
             show_bytes(u64::from(plan.page_size)),
+            plan.scale.warehouses,
         ),
         format!(
-            "memory    {} of pages, in SQLite and in the pool below it",
+            "memory    {} for pages, in SQLite and in the pool below it",
             show_bytes(dram)
         ),
         format!(
-            "flash     {} in a file of this machine, as fast as that is",
-            show_bytes(plan.flash_bytes)
+            "flash     {} in a file in {}, as fast as that is; TAC regions of {} pages",
+            show_bytes(plan.flash_bytes),
+            plan.directory.parent().unwrap_or(&plan.directory).display(),
+            plan.region_pages,
         ),
         format!("base      an emulated 7200-rpm disk: {clock}"),
         format!(
-            "runs      {} transactions each, the last {} measured, one client; the log is on the \
-             fast device in all of them",
+            "runs      {} transactions each, the last {} measured; one client; the log is beside \
+             the flash file in all of them",
             show_count(plan.warm_up + plan.transactions),
             show_count(plan.transactions),
         ),
@@ -90,7 +96,8 @@ pub(crate) fn summary(plan: &Plan) -> Result<Vec<String>> {
 /// What a reader of the table has to know.
 pub(crate) fn notes(outcomes: &[Outcome]) -> Vec<String> {
     let mut notes = vec![
-        "tx/s: transactions by the time of the emulated disk plus the measured time of all else"
+        "tx/s is by the emulated disk's time plus the measured time of everything else.".to_owned(),
+        "DRAM, flash, base: where the page reads were served that SQLite's own cache did not."
             .to_owned(),
     ];
     for run in outcomes.iter().filter(|run| run.cut_short) {

@@ -11,6 +11,8 @@ body{font:15px/1.5 system-ui,'DejaVu Sans',sans-serif;color:#22303a;background:#
 max-width:1080px;margin:32px auto;padding:0 20px}
 h1{font-size:24px;margin:0 0 4px}h2{font-size:17px;margin:32px 0 0}
 p{margin:4px 0 12px;color:#4a5a66;max-width:75ch}
+p.fact{margin:1px 0;max-width:none;padding-left:92px;text-indent:-92px}
+p.fact b{display:inline-block;width:92px;text-indent:0}
 table{border-collapse:collapse;margin:16px 0;font-variant-numeric:tabular-nums}
 th,td{padding:5px 14px;text-align:right;border-bottom:1px solid #e3e8ec}
 th:first-child,td:first-child{text-align:left}th{font-weight:600;color:#4a5a66}
@@ -26,15 +28,17 @@ svg{display:block;width:100%;height:auto;font:12.5px system-ui,'DejaVu Sans',san
 ";
 
 /// The whole page. `summary` says what ran on what, in plain sentences.
-pub(crate) fn html(outcomes: &[Outcome], bands: &[Band], summary: &[String]) -> String {
+pub(crate) fn html(
+    outcomes: &[Outcome],
+    bands: &[Band],
+    summary: &[String],
+    region: u32,
+) -> String {
     let tiered: Vec<&Outcome> = outcomes
         .iter()
         .filter(|run| !run.flash.is_empty())
         .collect();
-    let sentences: String = summary
-        .iter()
-        .map(|s| format!("<p>{}</p>", escape(s)))
-        .collect();
+    let sentences: String = summary.iter().map(|line| sentence(line)).collect();
     let mut page = format!(
         "<!doctype html><html lang='en'><meta charset='utf-8'>\
          <meta name='viewport' content='width=device-width'>\
@@ -57,25 +61,17 @@ pub(crate) fn html(outcomes: &[Outcome], bands: &[Band], summary: &[String]) -> 
             "<h2>Pages read over time, {}</h2>\
              <p>One dot is one page read that DRAM did not serve: <span class='key k-flash'>from \
              flash</span> or <span class='key k-base'>from the disk</span>. Horizontal bands are \
-             regions of the file that are hot or cold; the strip on the right adds them up.</p>",
+             regions of the file that are hot or cold; the strip on the right adds them up. The \
+             gaps are checkpoints, when the disk only writes.</p>",
             escape(&run.configuration)
         );
-        page += &scatter::svg(run, bands, 1040.0, 620.0);
+        page += &scatter::svg(run, bands, region, 1040.0, 620.0);
     }
     page + "</html>\n"
 }
 
 fn table(outcomes: &[Outcome]) -> String {
-    let head = [
-        "configuration",
-        "transactions/s",
-        "DRAM",
-        "flash",
-        "base",
-        "base ms/tx",
-        "flash ms/tx",
-        "speed-up",
-    ];
+    let head = super::report::COLUMNS;
     let head: String = head.map(|cell| format!("<th>{cell}</th>")).concat();
     let rows: String = outcomes
         .iter()
@@ -89,6 +85,16 @@ fn table(outcomes: &[Outcome]) -> String {
         })
         .collect();
     format!("<table><tr>{head}</tr>{rows}</table>")
+}
+
+/// A line of the summary: a word, spaces, the rest.
+fn sentence(line: &str) -> String {
+    let (word, rest) = line.split_once("  ").unwrap_or(("", line));
+    format!(
+        "<p class='fact'><b>{}</b>{}</p>",
+        escape(word),
+        escape(rest.trim())
+    )
 }
 
 fn escape(text: &str) -> String {

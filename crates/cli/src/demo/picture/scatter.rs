@@ -1,7 +1,7 @@
 //! Pages read over time, in the manner of the TAC paper's figure 1.
 //!
 //! One dot a page read that DRAM did not serve: orange when flash did, blue when base did. To
-//! the left the tables, to the right how often each region of 32 pages was read.
+//! the left the tables, to the right how often each region was read.
 
 use super::chart::{Chart, thousands};
 use crate::demo::outcome::{Band, Outcome, PageRead};
@@ -9,13 +9,11 @@ use std::fmt::Write;
 
 /// Dots at most; beyond, every n-th read is drawn.
 const DOTS_MAX: usize = 40_000;
-/// Pages of a region (TAC §3.1).
-const REGION_PAGES: u64 = 32;
 /// Bands thinner than this many pixels get no name.
 const NAMED_PIXELS: f64 = 11.0;
 
 /// The chart of one run, `width` × `height` pixels.
-pub(super) fn svg(run: &Outcome, bands: &[Band], width: f64, height: f64) -> String {
+pub(super) fn svg(run: &Outcome, bands: &[Band], region: u32, width: f64, height: f64) -> String {
     let seconds = run
         .page_reads
         .iter()
@@ -38,7 +36,11 @@ pub(super) fn svg(run: &Outcome, bands: &[Band], width: f64, height: f64) -> Str
     let mut svg =
         format!("<svg viewBox='0 0 {width} {height}' role='img' aria-label='pages read'>");
     shade(&mut svg, &chart, bands);
-    svg += &chart.axes("seconds", "page of the database file", thousands);
+    svg += &chart.axes(
+        "seconds on the run's clock",
+        "page of the database file",
+        thousands,
+    );
     let every = run.page_reads.len().div_ceil(DOTS_MAX).max(1);
     for (flash, class) in [(false, "base"), (true, "flash")] {
         let _ = write!(svg, "<path class='dots {class}' d='");
@@ -54,7 +56,7 @@ pub(super) fn svg(run: &Outcome, bands: &[Band], width: f64, height: f64) -> Str
         svg += "'/>";
     }
     name(&mut svg, &chart, bands);
-    heat(&mut svg, &chart, &run.page_reads, pages);
+    heat(&mut svg, &chart, &run.page_reads, u64::from(region));
     svg + "</svg>"
 }
 
@@ -88,33 +90,33 @@ fn name(svg: &mut String, chart: &Chart, bands: &[Band]) {
 }
 
 /// A strip with one cell per region, darker the more it was read.
-fn heat(svg: &mut String, chart: &Chart, reads: &[PageRead], pages: u64) {
-    let mut counts = vec![0_u64; pages.div_ceil(REGION_PAGES) as usize];
+fn heat(svg: &mut String, chart: &Chart, reads: &[PageRead], region: u64) {
+    let cells = (chart.y_max as u64).div_ceil(region);
+    let mut counts = vec![0_u64; cells as usize];
     for read in reads {
-        counts[(read.page / REGION_PAGES) as usize] += 1;
+        counts[(read.page / region) as usize] += 1;
     }
     let most = counts.iter().copied().max().unwrap_or(1).max(1) as f64;
     let x = chart.left + chart.width + 10.0;
-    for (region, &count) in counts.iter().enumerate() {
-        let first = region as f64 * REGION_PAGES as f64;
-        let top = chart.y((first + REGION_PAGES as f64).min(pages as f64));
-        let height = chart.y(first) - top;
+    for (first, count) in (0..).step_by(region as usize).zip(counts) {
+        let end = ((first + region) as f64).min(chart.y_max);
+        let (top, bottom) = (chart.y(end), chart.y(first as f64));
         let warmth = (count as f64 / most).sqrt();
+        let last = first + region - 1;
         let _ = write!(
             svg,
             "<rect x='{x:.1}' y='{top:.2}' width='26' height='{:.2}' fill='#b3261e' \
-             fill-opacity='{warmth:.2}'><title>pages {first:.0} to {:.0}: {count} reads</title></rect>",
-            height + 0.15,
-            first + REGION_PAGES as f64 - 1.0
+             fill-opacity='{warmth:.2}'><title>pages {first} to {last}: {count} reads</title></rect>",
+            bottom - top + 0.15
         );
     }
-    let (top, bottom) = (chart.top, chart.top + chart.height);
+    let (middle, bottom) = (x + 13.0, chart.top + chart.height);
     let _ = write!(
         svg,
-        "<rect class='frame' x='{x:.1}' y='{top:.1}' width='26' height='{:.1}'/>\
-         <text class='tick' x='{:.1}' y='{:.1}' text-anchor='middle'>heat</text>",
+        "<rect class='frame' x='{x:.1}' y='{:.1}' width='26' height='{:.1}'/>\
+         <text class='tick' x='{middle:.1}' y='{:.1}' text-anchor='middle'>heat</text>",
+        chart.top,
         chart.height,
-        x + 13.0,
         bottom + 19.0
     );
 }

@@ -53,6 +53,21 @@ impl Draw {
         low + self.below(high - low + 1)
     }
 
+    /// A number from 0 to 1, 1 excluded.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// The numbers from 1 to `count` in a drawn order.
+    pub(crate) fn permutation(&mut self, count: u64) -> Vec<u64> {
+        let mut numbers: Vec<u64> = (1..=count).collect();
+        for last in (1..numbers.len()).rev() {
+            let other = self.below(last as u64 + 1) as usize;
+            numbers.swap(last, other);
+        }
+        numbers
+    }
+
     /// True `percent` times of a hundred.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent

@@ -59,6 +59,7 @@ pub(crate) fn load(
     loader.warehouses()?;
     loader.stock()?;
     loader.customers()?;
+    loader.history()?;
     loader.orders()?;
     db.execute_batch(INDEXES)?;
     db.execute_batch("COMMIT")
@@ -117,8 +118,6 @@ impl Loader<'_> {
     fn customers(&mut self) -> Result<()> {
         let sql = "INSERT INTO customer VALUES (?, ?, ?, ?, ?, ?, ?, -10.0, 10.0, 1, 0, ?)";
         let mut insert = self.db.prepare(sql)?;
-        let sql = "INSERT INTO history VALUES (NULL, ?, ?, 0, 10.0, ?)";
-        let mut history = self.db.prepare(sql)?;
         for district in self.districts() {
             for c in 1..=self.scale.customers {
                 let id = key::in_district(district, c) as i64;
@@ -131,8 +130,23 @@ impl Loader<'_> {
                 insert.execute(params![
                     id, district, first, name, address, credit, discount, data
                 ])?;
-                history.execute(params![id, district, self.draw.letters(12, 24)])?;
                 self.step(c);
+            }
+        }
+        Ok(())
+    }
+
+    fn history(&mut self) -> Result<()> {
+        let sql = "INSERT INTO history VALUES (NULL, ?, ?, 0, 10.0, ?)";
+        let mut insert = self.db.prepare(sql)?;
+        for district in self.districts() {
+            for c in 1..=self.scale.customers {
+                let customer = key::in_district(district, c) as i64;
+                insert.execute(params![
+                    customer,
+                    district as i64,
+                    self.draw.letters(12, 24)
+                ])?;
             }
         }
         Ok(())
@@ -156,7 +170,7 @@ impl Loader<'_> {
         let customers = self.scale.customers;
         let mut lines = vec![];
         for district in self.districts() {
-            for (number, customer) in (1..).zip(self.permutation(customers)) {
+            for (number, customer) in (1..).zip(self.draw.permutation(customers)) {
                 let id = key::in_district(district, number);
                 let count = self.draw.between(5, 15);
                 lines.push((id, count));
@@ -204,15 +218,6 @@ impl Loader<'_> {
         warehouses
             .flat_map(|w| (1..=DISTRICTS).map(move |d| key::district(w, d)))
             .collect()
-    }
-
-    fn permutation(&mut self, count: u64) -> Vec<u64> {
-        let mut numbers: Vec<u64> = (1..=count).collect();
-        for last in (1..numbers.len()).rev() {
-            let other = self.draw.below(last as u64 + 1) as usize;
-            numbers.swap(last, other);
-        }
-        numbers
     }
 
     /// Reports every so often.

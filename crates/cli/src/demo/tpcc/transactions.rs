@@ -21,18 +21,23 @@ pub(crate) struct Client<'db> {
     done: [u64; MIX.len()],
     /// Stands in for the date: one tick a transaction.
     clock: i64,
+    /// Sums of the warehouses' shares of the orders, in order of number.
+    shares: Vec<f64>,
 }
 
 impl<'db> Client<'db> {
     /// A client of the database `db` that was loaded with `scale`.
     pub(crate) fn new(db: &'db Connection, scale: Scale, seed: u64) -> Result<Self> {
         db.set_prepared_statement_cache_capacity(64);
+        let mut draw = Draw::new(seed);
+        let shares = shares(&scale, &mut draw);
         Ok(Self {
             db,
             scale,
-            draw: Draw::new(seed),
+            draw,
             done: [0; MIX.len()],
             clock: 1,
+            shares,
         })
     }
 
@@ -73,8 +78,11 @@ impl<'db> Client<'db> {
         self.db.prepare_cached(sql)
     }
 
+    /// A warehouse, the busy ones more often.
     fn warehouse(&mut self) -> u64 {
-        self.draw.between(1, self.scale.warehouses)
+        let at = self.draw.fraction() * self.shares.last().copied().unwrap_or(1.0);
+        let before = self.shares.partition_point(|&sum| sum <= at) as u64;
+        1 + before.min(self.scale.warehouses - 1)
     }
 
     fn district(&mut self) -> u64 {
@@ -284,6 +292,19 @@ impl<'db> Client<'db> {
         self.sql(sql)?.query_row(row, |row| row.get::<_, i64>(0))?;
         Ok(true)
     }
+}
+
+/// Sums of the warehouses' weights; which of them is the busiest is drawn.
+fn shares(scale: &Scale, draw: &mut Draw) -> Vec<f64> {
+    let mut sum = 0.0;
+    let ranks = draw.permutation(scale.warehouses);
+    let weights = ranks.iter().map(|&rank| (rank as f64).powf(-scale.skew));
+    weights
+        .map(|weight| {
+            sum += weight;
+            sum
+        })
+        .collect()
 }
 
 /// The first and the last key an order's lines can have.
