@@ -36,7 +36,7 @@ impl Source {
 /// Totals since the hierarchy was made. Arrays are indexed by the enum of the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Page reads by where they were served; pool reads on the fast path are not in here.
+    /// Page reads by where they were served; pool reads are counted by the pool's executor.
     pub reads: [u64; Source::ALL.len()],
     /// Page writes.
     pub writes: u64,

@@ -3,7 +3,7 @@
 //! trimmed and the tier is switched off and on at any moment.
 
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use thermocline_core::hierarchy::Action;
 use thermocline_core::policy::{
     self, Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
@@ -49,10 +49,10 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct World {
     hierarchy: Hierarchy,
-    base: HashMap<PageId, u64>,
-    flash: HashMap<SlotId, (PageId, u64)>,
-    staged: HashMap<SlotId, u64>,
-    frames: HashMap<FrameId, (PageId, u64)>,
+    base: BTreeMap<PageId, u64>,
+    flash: BTreeMap<SlotId, (PageId, u64)>,
+    staged: BTreeMap<SlotId, u64>,
+    frames: BTreeMap<FrameId, (PageId, u64)>,
     reads: Vec<(PageId, ReadStart, Option<u64>)>,
     writes: Vec<PageId>,
     flushes: Vec<(WriteJob, u64)>,
@@ -73,10 +73,10 @@ impl World {
         });
         Self {
             hierarchy: hierarchy.expect("a known policy"),
-            base: HashMap::new(),
-            flash: HashMap::new(),
-            staged: HashMap::new(),
-            frames: HashMap::new(),
+            base: BTreeMap::new(),
+            flash: BTreeMap::new(),
+            staged: BTreeMap::new(),
+            frames: BTreeMap::new(),
             reads: Vec::new(),
             writes: Vec::new(),
             flushes: Vec::new(),

@@ -27,6 +27,9 @@ use crate::device::{AlignedBuf, Device, FileDevice, FileOptions};
 /// Bytes of one request of a sequential phase, as large read-ahead makes them.
 const SEQUENTIAL_BYTES: usize = 1 << 20;
 
+// The span is a whole number of sequential requests, and those are whole numbers of pages.
+const _: () = assert!(SEQUENTIAL_BYTES == 1 << 20 && SEQUENTIAL_BYTES.is_power_of_two());
+
 /// What to measure, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalibrateOptions {
@@ -160,6 +163,8 @@ pub fn calibrate_by(
 ) -> io::Result<DeviceCosts> {
     check(options)?;
     let span = (options.span >> 20).max(1) << 20;
+    debug_assert!(span > 0 && span.is_multiple_of(SEQUENTIAL_BYTES as u64));
+    debug_assert!(span <= options.span.max(1 << 20), "rounded down");
     let run = Run {
         clock,
         device,
@@ -227,6 +232,8 @@ impl Run<'_> {
             times.push((self.clock)() - before);
         }
         if phase == Phase::Fill {
+            let filled = times.len() as u64 * SEQUENTIAL_BYTES as u64;
+            debug_assert_eq!(filled, self.span, "reads find bytes everywhere");
             self.device.sync(false)?;
         }
         progress(Progress { phase, share: 1.0 });
@@ -258,6 +265,8 @@ impl Run<'_> {
         }
         progress(Progress { phase, share: 1.0 });
         let times = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let limit = self.options.requests;
+        debug_assert!(limit == 0 || times.len() as u64 <= limit, "none too many");
         Ok(self.summary(
             (self.clock)() - begin,
             times,
@@ -276,6 +285,7 @@ impl Run<'_> {
         progress: &mut dyn FnMut(Progress),
     ) -> io::Result<()> {
         let page = u64::from(self.options.page_size);
+        debug_assert!(self.span.is_multiple_of(page), "pages tile the span");
         let mut buf = pattern(page as usize, self.options.seed);
         let mut offsets = Offsets::new(self.options.seed, phase, thread);
         let mut times = Vec::new();
@@ -334,6 +344,7 @@ impl Run<'_> {
             0 => 0.0,
             limit => made.load(Ordering::Relaxed) as f64 / limit as f64,
         };
+        debug_assert!(by_time >= 0.0 && by_count >= 0.0, "progress is forward");
         by_time.max(by_count).min(1.0)
     }
 
@@ -343,6 +354,8 @@ impl Run<'_> {
         times.sort_unstable();
         let us = |d: Duration| d.as_secs_f64() * 1e6;
         let at = |percent: usize| us(times[(times.len() - 1) * percent / 100]);
+        debug_assert!(at(0) <= at(50) && at(50) <= at(99), "shortest first");
+        debug_assert!(bytes.is_multiple_of(self.options.page_size as usize));
         let total = times.len() as f64 * bytes as f64;
         let pages = total / f64::from(self.options.page_size);
         Measured {
@@ -376,13 +389,16 @@ impl Offsets {
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((u128::from(z ^ (z >> 31)) * u128::from(limit)) >> 64) as u64
+        let number = ((u128::from(z ^ (z >> 31)) * u128::from(limit)) >> 64) as u64;
+        debug_assert!(number < limit);
+        number
     }
 }
 
 /// Bytes that no device can compress or leave out.
 fn pattern(len: usize, seed: u64) -> AlignedBuf {
     let mut buf = AlignedBuf::new(len);
+    assert!(len.is_multiple_of(8), "no byte is left zero");
     let mut numbers = Offsets { state: !seed };
     for chunk in buf.chunks_exact_mut(8) {
         chunk.copy_from_slice(&numbers.next(u64::MAX).to_le_bytes());

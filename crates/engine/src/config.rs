@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 use thermocline_core::Costs;
 use thermocline_core::policy::{PolicyOptions, TacConfig, TacLabels};
 
+/// Frames at most: their numbers are 32 bits long, and the largest means none.
+const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
+
+const _: () = assert!(FRAMES_MAX < u32::MAX as u64);
+
 /// All settings of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -92,6 +97,8 @@ impl Default for TacSettings {
 
 impl TacSettings {
     fn to_core(self) -> TacConfig {
+        debug_assert!((8..=64).contains(&self.region_pages) && self.window > 0);
+        debug_assert!(self.ageing_factor > 0.0 && self.ageing_factor <= 1.0);
         TacConfig {
             region_pages: self.region_pages,
             window: self.window,
@@ -139,6 +146,7 @@ impl Default for CostSettings {
 
 impl CostSettings {
     fn to_core(self) -> Costs {
+        debug_assert!(self.all().iter().all(|us| *us >= 0.0), "time costs time");
         Costs {
             base_random_read: self.base_random_read_us * 1000.0,
             base_sequential_read: self.base_sequential_read_us * 1000.0,
@@ -239,6 +247,7 @@ impl EngineConfig {
     }
 
     pub(crate) fn policy_options(&self, capacity: u32) -> PolicyOptions {
+        debug_assert!(self.check().is_ok(), "settings are checked before use");
         PolicyOptions {
             capacity,
             costs: self.costs.to_core(),
@@ -248,7 +257,10 @@ impl EngineConfig {
     }
 
     pub(crate) fn frames(&self) -> u32 {
-        (self.pool_bytes / u64::from(self.page_size)).min(u64::from(u32::MAX - 1)) as u32
+        debug_assert!(self.page_size.is_power_of_two(), "settings are checked");
+        let frames = (self.pool_bytes / u64::from(self.page_size)).min(FRAMES_MAX);
+        debug_assert!(frames * u64::from(self.page_size) <= self.pool_bytes);
+        frames as u32
     }
 }
 

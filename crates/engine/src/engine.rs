@@ -4,6 +4,7 @@
 //! # Locks, in the order they may be taken
 //! 1. `registry` (objects by identity) 2. `inner` (hierarchy, write buffer, checksums)
 //! 3. a shard of `frames`. `objects` (open objects by id) is a leaf, held only to clone an `Arc`.
+//!
 //! No lock is held across device I/O, except `registry` while a file is opened for the first time.
 //!
 //! # States
@@ -58,7 +59,6 @@ pub(crate) struct Inner {
     pub(crate) stopping: bool,
     /// Why the tier is off, when it is.
     pub(crate) off_reason: String,
-    pub(crate) pool_hits: u64,
 }
 
 /// A running tier over open base files. See the module text.
@@ -110,6 +110,7 @@ impl Engine {
             store.mark_open()?;
         }
         let engine = Arc::new(Self::assemble(config, flash, slots)?);
+        debug_assert_eq!(engine.inner().checksums.len(), slots as usize);
         if let Some(saved) = saved {
             engine.restore(&saved);
         }
@@ -138,10 +139,9 @@ impl Engine {
             writers_at_work: 0,
             stopping: false,
             off_reason: String::new(),
-            pool_hits: 0,
         };
         Ok(Self {
-            frames: Frames::new(config.page_size as usize),
+            frames: Frames::new(config.page_size as usize, config.frames()),
             frame_count: config.frames(),
             config,
             flash,
@@ -175,6 +175,8 @@ impl Engine {
                 restored += 1;
             }
         }
+        debug_assert_eq!(restored, inner.hierarchy.slots().resident());
+        debug_assert!(restored as usize <= saved.entries.len());
         self.restored_pages.store(restored, Ordering::Relaxed);
     }
 
@@ -226,6 +228,7 @@ impl Engine {
     /// Carries out the actions the hierarchy appended; `bytes` are those of the page of the
     /// request at hand.
     pub(crate) fn carry_out(&self, inner: &mut Inner, bytes: &[u8]) {
+        debug_assert!(bytes.is_empty() || bytes.len() <= self.page_size());
         let mut actions = std::mem::take(&mut inner.actions);
         for action in actions.drain(..) {
             match action {
@@ -243,6 +246,7 @@ impl Engine {
                 Action::WakeWriter => self.work.notify_one(),
             }
         }
+        debug_assert!(inner.actions.is_empty() && actions.is_empty());
         inner.actions = actions;
         if inner.hierarchy.is_off() && inner.off_reason.is_empty() {
             inner.off_reason = describe_faults(&inner.hierarchy);
@@ -261,10 +265,7 @@ impl Engine {
     pub(crate) fn drain_hits(&self, inner: &mut Inner, shard: usize) {
         let mut batch = Vec::with_capacity(64);
         self.frames.take_batch(shard, &mut batch);
-        inner.pool_hits += batch
-            .iter()
-            .map(|(_, _, hits)| u64::from(*hits))
-            .sum::<u64>();
+        debug_assert!(batch.iter().all(|(frame, ..)| frame.0 < self.frame_count));
         inner.hierarchy.pool_hits(&batch);
     }
 
@@ -286,16 +287,17 @@ impl Engine {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
             self.trim_pages(id, 0, u64::MAX);
         }
-        if let Some(recorder) = self.recorder() {
-            recorder.name_object(id, &spec.name);
-        }
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let at = id.0 as usize;
         if at >= objects.len() {
             objects.resize_with(at + 1, || None);
         }
         debug_assert!(objects[at].is_none(), "an id is open once");
-        objects[at] = Some(Arc::new(Object::new(id, spec, length)));
+        let object = Arc::new(Object::new(id, spec, length));
+        if let Some(recorder) = self.recorder() {
+            name_in_trace(&recorder, &object);
+        }
+        objects[at] = Some(object);
         Ok(id)
     }
 
@@ -306,7 +308,16 @@ impl Engine {
         if object.opens.fetch_sub(1, Ordering::Relaxed) > 1 {
             return;
         }
+        debug_assert_eq!(
+            object.opens.load(Ordering::Relaxed),
+            0,
+            "the last close closes"
+        );
         let resident = self.inner().hierarchy.resident_of(id);
+        debug_assert!(
+            object.cached || resident == 0,
+            "only cached objects have pages on flash"
+        );
         let name = object
             .name
             .read()
@@ -343,6 +354,7 @@ impl Engine {
     }
 
     pub(crate) fn trim_pages(&self, id: ObjectId, first: u64, last: u64) {
+        debug_assert!(first <= last, "a range has a first page");
         let mut inner = self.inner();
         let Inner {
             hierarchy, actions, ..
@@ -449,7 +461,6 @@ impl Engine {
     }
 
     /// Whether the tier is on; when it is off, why.
-    #[must_use]
     pub fn tier_state(&self) -> Result<(), String> {
         let inner = self.inner();
         match (self.flash.is_some(), inner.hierarchy.is_off()) {
@@ -464,8 +475,7 @@ impl Engine {
         if let Some(recorder) = &recorder {
             let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
             for object in objects.iter().flatten() {
-                let name = object.name.read().unwrap_or_else(PoisonError::into_inner);
-                recorder.name_object(object.id, &name);
+                name_in_trace(recorder, object);
             }
         }
         self.recording.store(recorder.is_some(), Ordering::Relaxed);
@@ -504,13 +514,24 @@ impl Engine {
                 hints.set(position, value);
             }
         };
-        fill(hint_type::OBJECT, object.id.0 + 1);
+        fill(hint_type::OBJECT, object.hint);
         fill(hint_type::FILE_KIND, object.kind.value());
         if let (Some(page), true) = (page, object.dialect != Dialect::None) {
             let page_type = classify::page_type(object.dialect, page, object.kind);
             fill(hint_type::PAGE_TYPE, page_type.value());
         }
         hints
+    }
+
+    /// The request as it is recorded: with the type of its first whole page, `data` being its bytes.
+    pub(crate) fn typed(&self, request: &Request, object: &Object, data: &[u8]) -> Request {
+        let size = self.page_size();
+        let skip = (request.offset.next_multiple_of(size as u64) - request.offset) as usize;
+        let page = data.get(skip..skip.saturating_add(size));
+        Request {
+            hints: self.complete(&request.hints, object, page),
+            ..*request
+        }
     }
 
     pub(crate) fn record(
@@ -576,12 +597,40 @@ impl Engine {
         let Some(flash) = &self.flash else {
             return Ok(());
         };
+        #[cfg(debug_assertions)]
+        self.assert_invariants();
         if self.inner().hierarchy.is_off() {
             // Nothing on the device is to be believed; the store stays marked open.
             return Ok(());
         }
         self.wait_for_older_stamps();
         flash.save(self.map_to_save())
+    }
+
+    /// Panics unless hierarchy, write buffer and objects agree. O(slots).
+    pub fn assert_invariants(&self) {
+        let inner = self.inner();
+        inner.hierarchy.assert_invariants();
+        let staged = inner.hierarchy.staged() as usize;
+        // A page that left while it was being written keeps its bytes until that write ends.
+        assert!(inner.staged.len() >= staged.saturating_sub(inner.writers_at_work as usize));
+        assert!(inner.staged.len() <= staged + inner.writers_at_work as usize);
+        for slot in inner.staged.keys() {
+            assert!(
+                (*slot as usize) < inner.checksums.len(),
+                "staged for a slot of this tier"
+            );
+        }
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        for (at, object) in objects.iter().enumerate() {
+            let Some(object) = object else { continue };
+            assert_eq!(object.id.0 as usize, at, "objects are found by their id");
+            let resident = inner.hierarchy.resident_of(object.id);
+            assert!(
+                object.cached || resident == 0,
+                "only cached objects have pages on flash"
+            );
+        }
     }
 
     /// A file changed within the file system's clock tick could change again without a trace;
@@ -621,6 +670,7 @@ impl Engine {
 
 impl Inner {
     fn take_buffer(&mut self, page_size: usize) -> AlignedBuf {
+        debug_assert!(page_size > 0, "a buffer holds a page");
         self.spare
             .pop()
             .unwrap_or_else(|| AlignedBuf::new(page_size))
@@ -628,6 +678,11 @@ impl Inner {
 
     fn stage(&mut self, slot: u32, bytes: &[u8]) {
         let mut buffer = self.take_buffer(bytes.len());
+        debug_assert_eq!(buffer.len(), bytes.len(), "buffers are one page long");
+        debug_assert!(
+            (slot as usize) < self.checksums.len(),
+            "a slot of this tier"
+        );
         buffer.copy_from_slice(bytes);
         if let Some(old) = self.staged.insert(slot, Arc::new(buffer)) {
             self.recycle(old);
@@ -659,6 +714,13 @@ fn describe_faults(hierarchy: &Hierarchy) -> String {
         .map(|(n, name)| format!("{n} {name}"))
         .collect();
     format!("too many flash faults: {}", parts.join(", "))
+}
+
+/// Gives a trace the names of an object and of its group.
+fn name_in_trace(recorder: &Recorder, object: &Object) {
+    let name = object.name.read().unwrap_or_else(PoisonError::into_inner);
+    recorder.name_object(object.id, &name);
+    recorder.name_hint_value(hint_type::OBJECT, object.hint, &object.group);
 }
 
 /// The page at `index` of `object`.

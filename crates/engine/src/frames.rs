@@ -2,9 +2,14 @@
 //!
 //! Which page is in which frame is decided by [`thermocline_core::pool::Pool`]; this is the
 //! executor's side of it: 64 shards, each a map from page to bytes behind a reader-writer lock.
-//! A hit takes one shard's read lock, counts itself on the page and is done. The policy hears of
-//! hits in batches: a page's first hit since the last batch puts it on its shard's list of
-//! pending pages, later ones only count.
+//! A hit takes one shard's read lock, counts itself and is done.
+//!
+//! Order of recency matters only as fast as frames are refilled, so a page that was moved to the
+//! front within the last quarter of a pool's worth of fills is left where it is (InnoDB's rule for
+//! young pages). An older page's hit goes on its shard's list of pending pages, and the policy
+//! hears of those in batches. The order is therefore that of LRU to within a quarter of the pool;
+//! while everything hits, no order is kept at all. Counts per page are read and written without
+//! a lock and may lose a few of several simultaneous hits; the pool's total is exact.
 //!
 //! # Invariants
 //! 1. Frames change (fill, overwrite, evict) only under the engine's lock, and agree with the
@@ -12,7 +17,7 @@
 //! 2. A shard's lock is never held while the engine's lock is asked for.
 
 use hashbrown::HashTable;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use thermocline_core::{FrameId, PageId, hash};
 
@@ -23,7 +28,10 @@ const BATCH: usize = 32;
 struct Entry {
     page: PageId,
     frame: FrameId,
+    /// Hits since the policy last heard of this page.
     hits: AtomicU32,
+    /// Fills of the pool when the page was last filled or reported.
+    moved: AtomicU32,
     bytes: Box<[u8]>,
 }
 
@@ -31,6 +39,7 @@ struct Entry {
 #[repr(align(128))]
 struct Shard {
     map: RwLock<HashTable<Entry>>,
+    hits: AtomicU64,
     pending: Mutex<Vec<PageId>>,
 }
 
@@ -38,6 +47,10 @@ struct Shard {
 pub struct Frames {
     shards: Box<[Shard]>,
     page_size: usize,
+    /// Fills so far, wrapping.
+    fills: AtomicU32,
+    /// Fills during which a page stays young.
+    young: u32,
     spare: Mutex<Vec<Box<[u8]>>>,
 }
 
@@ -51,15 +64,25 @@ pub enum Hit {
 }
 
 impl Frames {
-    /// No frames filled; memory is taken as frames fill.
+    /// Room for `capacity` frames, none filled; memory is taken as frames fill.
     #[must_use]
-    pub fn new(page_size: usize) -> Self {
-        let shards = (0..SHARDS).map(|_| Shard::default()).collect();
+    pub fn new(page_size: usize, capacity: u32) -> Self {
         Self {
-            shards,
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             page_size,
+            fills: AtomicU32::new(0),
+            young: capacity / 4,
             spare: Mutex::default(),
         }
+    }
+
+    /// Hits so far.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.shards
+            .iter()
+            .map(|shard| shard.hits.load(Ordering::Relaxed))
+            .sum()
     }
 
     fn shard_of(hash: u64) -> usize {
@@ -74,12 +97,19 @@ impl Frames {
         let shard = &self.shards[number];
         let map = shard.map.read().unwrap_or_else(PoisonError::into_inner);
         let entry = map.find(hash, |e| e.page == page)?;
+        debug_assert_eq!(entry.bytes.len(), self.page_size, "invariant 1");
         use_bytes(&entry.bytes);
-        let first = entry.hits.fetch_add(1, Ordering::Relaxed) == 0;
-        drop(map);
-        if !first {
+        shard.hits.fetch_add(1, Ordering::Relaxed);
+        entry.hits.store(
+            entry.hits.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+        let now = self.fills.load(Ordering::Relaxed);
+        if now.wrapping_sub(entry.moved.load(Ordering::Relaxed)) <= self.young {
             return Some(Hit::Served);
         }
+        entry.moved.store(now, Ordering::Relaxed);
+        drop(map);
         let mut pending = lock(&shard.pending);
         pending.push(page);
         Some(if pending.len() >= BATCH {
@@ -92,6 +122,7 @@ impl Frames {
     /// Takes the batch of one shard: frame, page and hits of every pending page.
     pub fn take_batch(&self, number: usize, out: &mut Vec<(FrameId, PageId, u32)>) {
         let shard = &self.shards[number];
+        debug_assert!(number < SHARDS);
         let pages = std::mem::take(&mut *lock(&shard.pending));
         let map = shard.map.read().unwrap_or_else(PoisonError::into_inner);
         for page in pages {
@@ -115,10 +146,12 @@ impl Frames {
         }
         let mut own = lock(&self.spare).pop().unwrap_or_else(|| self.new_frame());
         own.copy_from_slice(bytes);
+        let moved = AtomicU32::new(self.fills.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
         let entry = Entry {
             page,
             frame,
             hits: AtomicU32::new(0),
+            moved,
             bytes: own,
         };
         map.insert_unique(hash, entry, |e| hash::of_page(e.page));
@@ -158,36 +191,55 @@ mod tests {
     use super::*;
     use thermocline_core::ObjectId;
 
+    fn page(index: u64) -> PageId {
+        PageId::new(ObjectId(1), index)
+    }
+
+    fn all_batches(frames: &Frames) -> Vec<(FrameId, PageId, u32)> {
+        let mut batch = Vec::new();
+        (0..Frames::shards()).for_each(|n| frames.take_batch(n, &mut batch));
+        batch
+    }
+
     #[test]
-    fn hits_are_counted_and_batched() {
-        let frames = Frames::new(4);
-        let page = PageId::new(ObjectId(1), 5);
-        assert_eq!(frames.read(page, |_| panic!("not there")), None);
-        frames.fill(FrameId(0), page, &[1; 4]);
+    fn hits_give_the_newest_bytes_and_are_counted() {
+        let frames = Frames::new(4, 8);
+        assert_eq!(frames.read(page(5), |_| panic!("not there")), None);
+        frames.fill(FrameId(0), page(5), &[1; 4]);
         for _ in 0..3 {
             assert_eq!(
-                frames.read(page, |b| assert_eq!(b, [1; 4])),
+                frames.read(page(5), |b| assert_eq!(b, [1; 4])),
                 Some(Hit::Served)
             );
         }
-        frames.fill(FrameId(0), page, &[2; 4]);
+        frames.fill(FrameId(0), page(5), &[2; 4]);
         assert_eq!(
-            frames.read(page, |b| assert_eq!(b, [2; 4])),
+            frames.read(page(5), |b| assert_eq!(b, [2; 4])),
             Some(Hit::Served)
         );
-        let mut batch = Vec::new();
-        (0..Frames::shards()).for_each(|n| frames.take_batch(n, &mut batch));
-        assert_eq!(batch, [(FrameId(0), page, 4)]);
-        frames.evict(FrameId(0), page);
-        assert_eq!(frames.read(page, |_| {}), None);
+        assert_eq!(frames.hits(), 4);
+        frames.evict(FrameId(0), page(5));
+        assert_eq!(frames.read(page(5), |_| {}), None);
+    }
+
+    #[test]
+    fn only_pages_that_are_no_longer_young_are_reported() {
+        let frames = Frames::new(1, 8);
+        for index in 0..4 {
+            frames.fill(FrameId(index as u32), page(index), &[0]);
+        }
+        // Fills stand at 4: page 0 was filled at 1, page 3 at 4; young is 2 fills.
+        for index in [0, 0, 3, 0] {
+            assert!(frames.read(page(index), |_| {}).is_some());
+        }
+        assert_eq!(all_batches(&frames), [(FrameId(0), page(0), 3)]);
+        assert_eq!(all_batches(&frames), [], "a reported page is young again");
     }
 
     #[test]
     fn a_full_batch_is_announced() {
-        let frames = Frames::new(1);
-        let pages: Vec<PageId> = (0..64 * BATCH as u64)
-            .map(|i| PageId::new(ObjectId(0), i))
-            .collect();
+        let frames = Frames::new(1, 0);
+        let pages: Vec<PageId> = (0..64 * BATCH as u64).map(page).collect();
         for (frame, &page) in pages.iter().enumerate() {
             frames.fill(FrameId(frame as u32), page, &[0]);
         }

@@ -8,6 +8,10 @@ use std::time::Duration;
 const STEPS: usize = 8;
 const BUCKETS: usize = 32 * STEPS;
 
+// `bucket` takes the three bits behind the leading one; 32 doublings of 1 ns are 4 s.
+const _: () = assert!(STEPS == 1 << 3 && BUCKETS / STEPS == 32);
+const _: () = assert!(size_of::<Histogram>() == (BUCKETS + 1) * size_of::<u64>());
+
 /// Durations from 1 ns to 4 s, longer ones in the last bucket.
 #[derive(Debug)]
 pub struct Histogram {
@@ -43,11 +47,18 @@ fn bucket(ns: u64) -> usize {
     let ns = ns.max(STEPS as u64);
     let power = ns.ilog2() as usize;
     let step = (ns >> (power - 3)) as usize - STEPS;
-    (power * STEPS + step).min(BUCKETS - 1)
+    debug_assert!(step < STEPS, "the leading bit is taken off");
+    let found = (power * STEPS + step).min(BUCKETS - 1);
+    debug_assert!(
+        found == BUCKETS - 1 || (middle(found) / ns as f64 - 1.0).abs() <= 0.5 / STEPS as f64,
+        "a duration is near the middle of its bucket"
+    );
+    found
 }
 
 /// Middle of a bucket, in nanoseconds.
 fn middle(bucket: usize) -> f64 {
+    debug_assert!(bucket < BUCKETS);
     let (power, step) = (bucket / STEPS, bucket % STEPS);
     2f64.powi(power as i32) * (1.0 + (step as f64 + 0.5) / STEPS as f64)
 }
@@ -74,20 +85,24 @@ impl Histogram {
         }
         let percentile = |share: f64| {
             let rank = (count as f64 * share).ceil().max(1.0) as u64;
+            debug_assert!(rank <= count, "the last rank is the largest value");
             let mut seen = 0;
             let at = counts.iter().position(|n| {
                 seen += n;
                 seen >= rank
             });
+            debug_assert!(at.is_some(), "the buckets add up to the count");
             middle(at.unwrap_or(BUCKETS - 1)) / 1000.0
         };
-        Latency {
+        let latency = Latency {
             count,
             mean_us: self.total_ns.load(Ordering::Relaxed) as f64 / count as f64 / 1000.0,
             p50_us: percentile(0.50),
             p95_us: percentile(0.95),
             p99_us: percentile(0.99),
-        }
+        };
+        debug_assert!(latency.p50_us <= latency.p95_us && latency.p95_us <= latency.p99_us);
+        latency
     }
 }
 

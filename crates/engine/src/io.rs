@@ -88,7 +88,8 @@ impl Engine {
             object.hits.fetch_add(1, Ordering::Relaxed);
         }
         if self.is_recording() {
-            self.record(request, &object, Op::Read, length as u64, served, started);
+            let typed = self.typed(request, &object, &buf[..length]);
+            self.record(&typed, &object, Op::Read, length as u64, served, started);
         }
         Ok(length)
     }
@@ -156,8 +157,9 @@ impl Engine {
         object.writes.fetch_add(1, Ordering::Relaxed);
         if self.is_recording() {
             let served = if paged { Served::Base } else { Served::Bypass };
+            let typed = self.typed(request, &object, data);
             self.record(
-                request,
+                &typed,
                 &object,
                 Op::Write,
                 data.len() as u64,
@@ -192,6 +194,7 @@ impl Engine {
             let part = Part::of(object, request, data.len(), size, index);
             let bytes = &data[part.outside.clone()];
             let whole = part.inside.len() == size;
+            debug_assert_eq!(bytes.len(), part.inside.len());
             let hints = self.complete(&request.hints, object, whole.then_some(bytes));
             let Inner {
                 hierarchy, actions, ..
@@ -212,7 +215,7 @@ impl Reading<'_> {
     /// Serves page `index` and perhaps pages after it; returns the first one not served.
     fn step(&mut self, index: u64, last: u64, buf: &mut [u8]) -> io::Result<u64> {
         let part = self.part(index);
-        if self.from_pool(&part, buf) {
+        if self.serve_pooled(&part, buf) {
             return Ok(index + 1);
         }
         let engine = self.engine;
@@ -229,17 +232,17 @@ impl Reading<'_> {
             }
         };
         match start {
-            ReadStart::Frame(_) => self.from_frame(&mut inner, start, &part, buf),
-            ReadStart::Buffer(slot) => self.from_buffer(&mut inner, slot, &part, buf),
+            ReadStart::Frame(_) => self.serve_frame(&mut inner, start, &part, buf),
+            ReadStart::Buffer(slot) => self.serve_buffer(&mut inner, slot, &part, buf),
             ReadStart::Slot(slot) => {
                 let expected = inner.checksums[slot.at()];
                 drop(inner);
-                self.from_slot(slot, expected, &part, buf)?;
+                self.serve_slot(slot, expected, &part, buf)?;
             }
             ReadStart::Base | ReadStart::Busy => {
                 let end = self.extend_run(&mut inner, index, last);
                 drop(inner);
-                self.from_base(index..end, buf)?;
+                self.serve_base(index..end, buf)?;
                 return Ok(end);
             }
         }
@@ -251,7 +254,7 @@ impl Reading<'_> {
     }
 
     /// The fast path: no lock but that of the pool's shard.
-    fn from_pool(&mut self, part: &Part, buf: &mut [u8]) -> bool {
+    fn serve_pooled(&mut self, part: &Part, buf: &mut [u8]) -> bool {
         let engine = self.engine;
         if engine.frame_count == 0 {
             return false;
@@ -267,7 +270,7 @@ impl Reading<'_> {
     }
 
     /// The page came into the pool just now.
-    fn from_frame(&mut self, inner: &mut Inner, start: ReadStart, part: &Part, buf: &mut [u8]) {
+    fn serve_frame(&mut self, inner: &mut Inner, start: ReadStart, part: &Part, buf: &mut [u8]) {
         let to = &mut buf[part.outside.clone()];
         let frames = &self.engine.frames;
         let hit = frames.read(part.page, |b| to.copy_from_slice(&b[part.inside.clone()]));
@@ -282,17 +285,18 @@ impl Reading<'_> {
         self.note(Served::Pool);
     }
 
-    fn from_buffer(&mut self, inner: &mut Inner, slot: SlotId, part: &Part, buf: &mut [u8]) {
+    fn serve_buffer(&mut self, inner: &mut Inner, slot: SlotId, part: &Part, buf: &mut [u8]) {
         let staged = inner.staged.get(&slot.0).cloned();
         debug_assert!(staged.is_some(), "a staged slot has bytes");
         let Some(bytes) = staged else { return };
+        debug_assert_eq!(bytes.len(), self.engine.page_size());
         buf[part.outside.clone()].copy_from_slice(&bytes[part.inside.clone()]);
         self.finish(inner, part.page, ReadStart::Buffer(slot), &bytes);
         inner.recycle(bytes);
         self.note(Served::Buffer);
     }
 
-    fn from_slot(
+    fn serve_slot(
         &mut self,
         slot: SlotId,
         expected: u64,
@@ -319,6 +323,7 @@ impl Reading<'_> {
         bytes: &mut [u8],
     ) -> io::Result<()> {
         let engine = self.engine;
+        debug_assert_eq!(bytes.len(), engine.page_size(), "slots hold whole pages");
         let read = match &engine.flash {
             Some(flash) => FlashStore::read_slot(flash, slot, page, expected, bytes),
             None => Err(thermocline_core::Fault::ReadError),
@@ -363,17 +368,24 @@ impl Reading<'_> {
     }
 
     /// Reads pages `run` from base with one I/O.
-    fn from_base(&mut self, run: Range<u64>, buf: &mut [u8]) -> io::Result<()> {
+    fn serve_base(&mut self, run: Range<u64>, buf: &mut [u8]) -> io::Result<()> {
         let size = self.engine.page_size();
+        debug_assert!(run.start < run.end, "a run has pages");
         let (first, last) = (self.part(run.start), self.part(run.end - 1));
         let total = (run.end - run.start) as usize * size;
         let wanted = first.outside.start..last.outside.end;
+        debug_assert!(
+            wanted.len() <= total,
+            "no page gives more bytes than it has"
+        );
+        debug_assert!(wanted.end <= buf.len());
         if wanted.len() == total {
             return self.run_into(run, &mut buf[wanted]);
         }
         with_scratch(total, |pages| {
             self.run_into(run, pages)?;
             let from = first.inside.start;
+            debug_assert!(from < size && from + wanted.len() <= pages.len());
             buf[wanted.clone()].copy_from_slice(&pages[from..from + wanted.len()]);
             Ok(())
         })
@@ -381,6 +393,7 @@ impl Reading<'_> {
 
     fn run_into(&mut self, run: Range<u64>, pages: &mut [u8]) -> io::Result<()> {
         let engine = self.engine;
+        debug_assert_eq!(pages.len() % engine.page_size(), 0, "runs are whole pages");
         self.note(Served::Base);
         self.base_into_run(run.clone(), pages)?;
         let mut inner = engine.inner();
@@ -404,6 +417,7 @@ impl Reading<'_> {
         let offset = run.start * self.engine.page_size() as u64;
         match self.object.base.read_at(pages, offset) {
             Ok(read) => {
+                debug_assert!(read <= pages.len(), "a device reads no more than was asked");
                 pages[read..].fill(0);
                 Ok(())
             }

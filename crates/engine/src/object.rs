@@ -36,6 +36,9 @@ pub type StampFn = Arc<dyn Fn() -> Option<Stamp> + Send + Sync>;
 pub struct ObjectSpec {
     /// Path relative to the base directory, for people and traces.
     pub name: String,
+    /// The table, index or other thing it is part of: segments and forks share one. The object
+    /// hint of its requests.
+    pub group: String,
     /// Which file it is.
     pub identity: Identity,
     /// Its bytes.
@@ -58,6 +61,9 @@ pub(crate) struct Object {
     pub(crate) dialect: Dialect,
     pub(crate) cached: bool,
     pub(crate) name: RwLock<String>,
+    pub(crate) group: String,
+    /// Value of the object hint.
+    pub(crate) hint: u32,
     pub(crate) base: Arc<dyn Device>,
     pub(crate) stamp: StampFn,
     /// Length of the file as the engine's own requests made it.
@@ -68,8 +74,16 @@ pub(crate) struct Object {
     pub(crate) writes: AtomicU64,
 }
 
+/// The object hint's value for a group: a hash (FNV-1a), so that it is the same after a restart.
+fn group_hint(group: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    // 0 would mean unknown.
+    group.bytes().fold(0x811c_9dc5, step).max(1)
+}
+
 impl Object {
     pub(crate) fn new(id: ObjectId, spec: ObjectSpec, length: u64) -> Self {
+        debug_assert!(!spec.name.is_empty(), "an object has a name to show");
         Self {
             id,
             identity: spec.identity,
@@ -77,6 +91,8 @@ impl Object {
             dialect: spec.dialect,
             cached: spec.cached,
             name: RwLock::new(spec.name),
+            hint: group_hint(&spec.group),
+            group: spec.group,
             base: spec.base,
             stamp: spec.stamp,
             length: AtomicU64::new(length),

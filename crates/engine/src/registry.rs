@@ -32,6 +32,7 @@ pub(crate) struct Registry {
 impl Registry {
     /// The files of a saved map.
     pub(crate) fn restore(&mut self, objects: &[SavedObject]) {
+        debug_assert!(self.known.is_empty(), "restored before anything is opened");
         for object in objects {
             self.next = self.next.max(object.id.0.saturating_add(1));
             let state = State::Restored {
@@ -66,6 +67,11 @@ impl Registry {
             self.next += 1;
             ObjectId(self.next - 1)
         });
+        debug_assert!(id.0 < self.next, "ids count up from 0");
+        debug_assert!(
+            self.known.values().all(|(other, _)| *other != id),
+            "invariant 1"
+        );
         self.known.insert(*identity, (id, State::Open));
         (id, false)
     }
@@ -78,6 +84,9 @@ impl Registry {
         name: String,
         has_pages: bool,
     ) {
+        let known = self.known.get(&object.identity);
+        debug_assert!(matches!(known, Some((id, State::Open)) if *id == object.id));
+        debug_assert!(object.cached || !has_pages, "invariant 2");
         if object.cached && has_pages {
             let state = State::Closed { stamp, name };
             self.known.insert(object.identity, (object.id, state));

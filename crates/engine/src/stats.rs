@@ -1,7 +1,6 @@
 //! A snapshot of everything that is counted, for people, Prometheus and JSON.
 
 use crate::engine::Engine;
-use crate::frames::Frames;
 use crate::histogram::Latency;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -129,11 +128,10 @@ impl Engine {
     /// Everything counted so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut inner = self.inner();
-        (0..Frames::shards()).for_each(|shard| self.drain_hits(&mut inner, shard));
+        let inner = self.inner();
         let counters = *inner.hierarchy.counters();
         let mut reads = counters.reads;
-        reads[Source::Pool as usize] += inner.pool_hits;
+        reads[Source::Pool as usize] = self.frames.hits();
         let pool = PoolStats {
             frames: self.frame_count,
             filled: inner.hierarchy.pool().filled(),
@@ -168,6 +166,13 @@ impl Engine {
         let flash = self.flash.as_ref()?;
         let inner = self.inner();
         let (hierarchy, counters) = (&inner.hierarchy, inner.hierarchy.counters());
+        let left: u64 = counters.removals.iter().sum();
+        let came = counters.admissions + u64::from(self.restored_pages.load(Ordering::Relaxed));
+        debug_assert_eq!(
+            came,
+            left + u64::from(hierarchy.slots().resident()),
+            "none is lost"
+        );
         let checksums = inner.checksums.capacity() * size_of::<u64>();
         Some(TierStats {
             device: flash.label(),

@@ -29,6 +29,7 @@ fn next_job(engine: &Engine, number: u32) -> Option<(WriteJob, Staged)> {
             debug_assert!(bytes.is_some(), "a queued slot has staged bytes");
             if let Some(bytes) = bytes {
                 inner.writers_at_work += 1;
+                debug_assert!(inner.writers_at_work <= engine.config.writers_max);
                 return Some((job, bytes));
             }
         }
@@ -56,11 +57,17 @@ fn may_start(engine: &Engine, inner: &mut Inner) -> Option<WriteJob> {
 }
 
 fn write(engine: &Engine, flash: &FlashStore, job: WriteJob, bytes: &Staged) {
+    debug_assert_eq!(bytes.len(), engine.page_size(), "whole pages are written");
     let started = Instant::now();
     let sum = checksum(job.page, bytes);
     let result = flash.write_slot(job.slot, bytes);
     let took = started.elapsed();
     let mut inner = engine.inner();
+    debug_assert!(
+        inner.hierarchy.slots().is_writing(job.slot),
+        "a slot has one writer"
+    );
+    debug_assert!(inner.writers_at_work > 0, "an end follows a start");
     inner.checksums[job.slot.at()] = sum;
     inner.writers_at_work -= 1;
     let Inner {

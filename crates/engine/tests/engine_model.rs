@@ -81,6 +81,7 @@ impl BaseFile {
         };
         let spec = ObjectSpec {
             name: format!("file{inode}"),
+            group: "file".into(),
             identity: Identity {
                 device: 1,
                 inode,

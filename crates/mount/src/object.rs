@@ -12,12 +12,11 @@
 //! 3. An inode without a name left is trimmed when its last user goes, not when the name goes:
 //!    databases unlink temporary files first and use them afterwards.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thermocline::classify::path::object_group;
@@ -28,12 +27,23 @@ use thermocline_core::hint::{HintSet, RequestType, Role, hint_type};
 use thermocline_core::page::ObjectId;
 
 use crate::inode::Node;
-use crate::sys;
+use crate::sys::{self, Stat};
 
-/// Makes the device a base file is served by: a file, perhaps at the pace of an emulated disk.
-/// Gets the open file, its path relative to the mount, and a number that is the same for the
-/// same inode every time.
-pub type DeviceFactory = Arc<dyn Fn(File, &str, u64) -> io::Result<Arc<dyn Device>> + Send + Sync>;
+/// Makes the device an open base file is served by, perhaps at the pace of an emulated disk.
+pub type DeviceFactory =
+    Arc<dyn Fn(File, &BaseFile<'_>) -> io::Result<Arc<dyn Device>> + Send + Sync>;
+
+/// What a [`DeviceFactory`] is told about a base file.
+#[derive(Clone, Copy, Debug)]
+pub struct BaseFile<'a> {
+    /// Path relative to the mount.
+    pub name: &'a str,
+    /// The same number for the same inode every time: its place on an emulated disk.
+    pub key: u64,
+    /// What the rules say. Files that are not cached by the tier are best left to the page
+    /// cache, as they are without a mount.
+    pub class: FileClass,
+}
 
 /// One inode that is open.
 pub(crate) struct OpenObject {
@@ -109,8 +119,6 @@ pub(crate) struct Objects {
     devices: DeviceFactory,
     base: PathBuf,
     rules: Rules,
-    /// Names of relations, numbered from 1 in order of first use: the object hint.
-    groups: Mutex<HashMap<String, u32>>,
 }
 
 impl Objects {
@@ -126,7 +134,6 @@ impl Objects {
             devices,
             base,
             rules,
-            groups: Mutex::default(),
         }
     }
 
@@ -170,6 +177,17 @@ impl Objects {
         self.engine.close_object(object.id);
     }
 
+    /// The inode behind an `O_PATH` descriptor lost a name: if that was its last and nothing has
+    /// it open, its pages are dropped now.
+    pub(crate) fn lost_name(&self, fd: &OwnedFd) {
+        let Ok(stat) = sys::stat(fd.as_raw_fd()) else {
+            return;
+        };
+        if stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_nlink == 0 {
+            self.engine.forget(&identity(fd.as_raw_fd(), &stat));
+        }
+    }
+
     /// Closes the node's object whatever users it has; for the end of the mount.
     pub(crate) fn close(&self, node: &Node) {
         let users = lock(&node.object).users;
@@ -188,10 +206,10 @@ impl Objects {
         }
     }
 
-    /// The node's path relative to the base.
+    /// The node's path relative to the base; absolute when the base itself was moved.
     fn name(&self, node: &Node) -> io::Result<String> {
         let path = sys::path(node.fd())?;
-        let relative = path.strip_prefix(&self.base).unwrap_or(Path::new(""));
+        let relative = path.strip_prefix(&self.base).unwrap_or(&path);
         Ok(relative.to_string_lossy().into_owned())
     }
 
@@ -200,25 +218,23 @@ impl Objects {
         let name = self.name(node)?;
         let class = self.rules.class(&name, || head(&file));
         let stat = sys::stat(file.as_raw_fd())?;
-        let generation = sys::generation(file.as_raw_fd());
-        let hints = HintSet::UNKNOWN
-            .with(
-                hint_type::OBJECT,
-                self.group(object_group(&name, class.dialect)),
-            )
-            .with(hint_type::FILE_KIND, class.kind.value());
+        let group = object_group(&name, class.dialect).to_owned();
+        // The engine adds the object hint, which it makes from the group.
+        let hints = HintSet::UNKNOWN.with(hint_type::FILE_KIND, class.kind.value());
         let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
-        let identity = Identity {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            generation,
-        };
+        let identity = identity(node.fd(), &stat);
         let key = thermocline_core::hash::mix(identity.device, identity.inode);
-        let base = (self.devices)(file.try_clone()?, &name, key)?;
+        let known = BaseFile {
+            name: &name,
+            key,
+            class,
+        };
+        let base = (self.devices)(file.try_clone()?, &known)?;
         let file = Arc::new(file);
         let stamped = Arc::clone(&file);
         let id = self.engine.open_object(ObjectSpec {
             name,
+            group,
             identity,
             base,
             kind: class.kind,
@@ -237,16 +253,6 @@ impl Objects {
             streams,
         })
     }
-
-    fn group(&self, name: &str) -> u32 {
-        let mut groups = lock(&self.groups);
-        if let Some(number) = groups.get(name) {
-            return *number;
-        }
-        let number = groups.len() as u32 + 1;
-        groups.insert(name.to_owned(), number);
-        number
-    }
 }
 
 /// The base file of a node, for writing if the base lets us.
@@ -261,6 +267,15 @@ fn open_file(node: &Node) -> io::Result<(File, Option<i32>)> {
             }
             _ => Err(error),
         },
+    }
+}
+
+/// Which file a descriptor (`O_PATH` will do) stands for.
+fn identity(fd: RawFd, stat: &Stat) -> Identity {
+    Identity {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        generation: sys::generation(fd),
     }
 }
 

@@ -37,6 +37,7 @@ impl Backing {
         let file = spec.file;
         let object = engine.open_object(ObjectSpec {
             name: name.to_string_lossy().into_owned(),
+            group: name.to_string_lossy().into_owned(),
             identity: identity(&meta),
             base: Arc::clone(&spec.base),
             kind: spec.kind,

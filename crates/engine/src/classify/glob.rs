@@ -20,6 +20,9 @@ fn walk(pattern: &[u8], path: &[u8]) -> bool {
     let mut star: Option<(usize, usize)> = None;
     let mut deep: Option<(usize, usize)> = None;
     loop {
+        debug_assert!(p <= pattern.len() && s <= path.len());
+        debug_assert!(deep.is_none_or(|(after, from)| after <= p && from <= s));
+        debug_assert!(star.is_none_or(|(after, from)| after <= p && from <= s));
         let rest = &pattern[p..];
         if rest.starts_with(b"**") {
             // `**/` also matches nothing at all.
@@ -60,6 +63,7 @@ fn within(path: &[u8], at: usize) -> bool {
 
 /// Where to try again after `**`: behind the next slash for `**/`, else at the next byte.
 fn next_start(pattern: &[u8], after: usize, path: &[u8], from: usize) -> usize {
+    debug_assert!(from < path.len() && after <= pattern.len());
     if pattern[..after].ends_with(b"/") {
         path[from..]
             .iter()

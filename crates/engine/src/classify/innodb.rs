@@ -31,6 +31,7 @@ pub fn page_type(page: &[u8], _kind: FileKind) -> PageType {
 }
 
 fn index(page: &[u8]) -> PageType {
+    debug_assert!(page.len() >= HEADER_LEN);
     match be16(page, LEVEL_OFFSET) {
         0 => PageType::BtreeLeaf,
         1..=64 => PageType::BtreeInner, // BTR_MAX_LEVELS is 100; no real tree gets there

@@ -92,6 +92,10 @@ mod tests {
     ];
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+            ..ProptestConfig::default()
+        })]
         #[test]
         fn no_bytes_make_a_classifier_panic(
             page in prop::collection::vec(any::<u8>(), 0..9000),

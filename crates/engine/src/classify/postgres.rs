@@ -38,6 +38,7 @@ pub fn page_type(page: &[u8], kind: FileKind) -> PageType {
     if kind == FileKind::Map {
         return PageType::Map;
     }
+    debug_assert!((HEADER_LEN..=page.len()).contains(&special));
     by_special_space(&page[special..])
 }
 
@@ -51,6 +52,7 @@ fn special_start(page: &[u8]) -> Option<usize> {
 }
 
 fn by_special_space(special: &[u8]) -> PageType {
+    debug_assert!(special.len() <= 1 << 15, "pages are at most 32 KiB");
     match special.len() {
         0 => PageType::Heap,
         16 => match le16(special, 14) {
@@ -64,6 +66,7 @@ fn by_special_space(special: &[u8]) -> PageType {
 }
 
 fn btree(flags: u16) -> PageType {
+    const { assert!(BTP_LEAF & BTP_META == 0) };
     if flags & BTP_META != 0 {
         PageType::BtreeMeta
     } else if flags & BTP_LEAF != 0 {

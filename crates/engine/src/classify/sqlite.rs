@@ -45,6 +45,8 @@ pub fn page_type(page: &[u8], _kind: FileKind) -> PageType {
 /// Whether the rest of the b-tree header can belong to a page: cell pointers end before the
 /// cells begin, and the fragment count is within its limit.
 fn plausible(header: &[u8], header_at: usize, inner: bool) -> bool {
+    debug_assert!(header_at == 0 || header_at == FILE_HEADER_LEN);
+    debug_assert!(header.len() >= 12, "the longest b-tree header");
     let cells = usize::from(be16(header, 3));
     let content = match be16(header, 5) {
         0 => 65536,

@@ -31,6 +31,8 @@ const WINDOW: u64 = 4;
 /// Requests to the file after which an idle stream may be replaced.
 const STREAM_IDLE: u64 = 4096;
 
+const _: () = assert!(RUN_MIN <= REQUEST_MIN && SLOTS >= 2 && STREAM_IDLE > SLOTS as u64);
+
 /// What a request is, seen beside the earlier ones to the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -64,6 +66,7 @@ impl Streams {
         let now = self.requests;
         let access = match self.extended(offset, len) {
             Some(run) => {
+                debug_assert!(0 < run.touched && run.touched < now);
                 let before = run.read;
                 run.end = run.end.max(offset.saturating_add(len));
                 run.read = before.saturating_add(len);
@@ -104,6 +107,7 @@ impl Streams {
 
     fn victim(&mut self) -> &mut Run {
         let now = self.requests;
+        debug_assert!(self.runs.iter().all(|run| run.touched < now));
         let rank = |run: &Run| {
             let live_stream = run.read >= RUN_MIN && now - run.touched < STREAM_IDLE;
             (live_stream, run.touched)
@@ -114,6 +118,7 @@ impl Streams {
                 oldest = slot;
             }
         }
+        debug_assert!(oldest < SLOTS);
         &mut self.runs[oldest]
     }
 }

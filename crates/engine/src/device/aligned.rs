@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 /// logical blocks of 512 or 4096 bytes; 4096 suits both.
 pub const ALIGNMENT: usize = 4096;
 
+const _: () = assert!(ALIGNMENT.is_power_of_two() && ALIGNMENT.is_multiple_of(512));
+
 /// Whether `value` (an offset or a length) is a multiple of [`ALIGNMENT`].
 #[must_use]
 pub const fn is_aligned(value: u64) -> bool {
@@ -46,6 +48,7 @@ impl AlignedBuf {
     /// The layout a buffer of `len` bytes is allocated with.
     fn layout(len: usize) -> Layout {
         let rounded = len.max(1).next_multiple_of(ALIGNMENT);
+        debug_assert!(rounded >= len && rounded > 0);
         match Layout::from_size_align(rounded, ALIGNMENT) {
             Ok(layout) => layout,
             Err(_) => panic!("buffer of {len} bytes exceeds the address space"),
@@ -55,6 +58,7 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
+        debug_assert!(is_aligned(self.pointer.as_ptr().addr() as u64));
         // SAFETY: `pointer` came from `alloc_zeroed` with this very layout and is freed once.
         unsafe { dealloc(self.pointer.as_ptr(), Self::layout(self.len)) }
     }

@@ -11,6 +11,7 @@ pub(super) fn now() -> u64 {
     // SAFETY: the pointer is to a timespec of ours, which the call fills in.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     assert_eq!(result, 0, "every system has a monotonic clock");
+    debug_assert!(time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec));
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
@@ -23,7 +24,9 @@ pub(super) fn sleep_until(at: u64) -> u64 {
     }
     tighten_timer_slack();
     sleep(at);
-    now().saturating_sub(at)
+    let woke = now();
+    debug_assert!(woke >= at, "nobody wakes early");
+    woke.saturating_sub(at)
 }
 
 fn sleep(at: u64) {

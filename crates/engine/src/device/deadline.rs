@@ -29,7 +29,7 @@ use std::time::Instant;
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
-use super::AlignedBuf;
+use super::{ALIGNMENT, AlignedBuf, is_aligned};
 
 /// Requests one device may leave unfinished in the kernel before new ones fail at once.
 pub(super) const ABANDONED_MAX: u32 = 32;
@@ -39,6 +39,12 @@ pub(super) const TRANSFER_MAX: usize = 1 << 20;
 
 /// A lane's first buffer. It grows to the next power of two when a longer request comes.
 const TRANSFER_FIRST: usize = 64 << 10;
+
+// A buffer that doubles from the first length stops at the longest, and is aligned throughout.
+const _: () = assert!(TRANSFER_FIRST.is_power_of_two() && TRANSFER_MAX.is_power_of_two());
+const _: () = assert!(ALIGNMENT <= TRANSFER_FIRST && TRANSFER_FIRST <= TRANSFER_MAX);
+// The kernel takes lengths and gives results of 31 bits.
+const _: () = assert!(TRANSFER_MAX <= i32::MAX as usize && ABANDONED_MAX > 0);
 
 /// How many requests of one device are still in the kernel after their deadline.
 #[derive(Debug, Default)]
@@ -98,11 +104,14 @@ pub(super) fn perform(call: Call<'_>, operation: Operation<'_>) -> Option<io::Re
     let entry = lane.entry(call, &operation);
     match lane.run(&entry, call.until) {
         Ended::Done(result) => {
+            assert!(
+                *result.as_ref().unwrap_or(&0) <= len,
+                "the kernel moves no more than was asked for"
+            );
             if let (Operation::Read(buf), Ok(n)) = (operation, &result) {
                 buf[..*n].copy_from_slice(&lane.buf[..*n]);
             }
-            debug_assert!(*result.as_ref().unwrap_or(&0) <= len);
-            LANE.with(|slot| slot.set(Some(lane)));
+            put_back(lane);
             Some(result)
         }
         Ended::NotStarted(error) => Some(Err(error)),
@@ -165,11 +174,18 @@ fn take_lane() -> Option<Lane> {
     }
 }
 
+/// Puts an idle lane into its thread's slot, from which it was taken.
+fn put_back(mut lane: Lane) {
+    debug_assert!(lane.is_idle(), "only an idle lane is kept");
+    let other = LANE.with(|slot| slot.replace(Some(lane)));
+    debug_assert!(other.is_none(), "a thread has one lane");
+}
+
 /// Whether this thread can do I/O with a deadline.
 pub(super) fn available() -> bool {
     match take_lane() {
         Some(lane) => {
-            LANE.with(|slot| slot.set(Some(lane)));
+            put_back(lane);
             true
         }
         None => false,
@@ -197,8 +213,14 @@ impl Lane {
         Ok(lane)
     }
 
+    /// Whether no request is on its way to the kernel and no answer lies unread.
+    fn is_idle(&mut self) -> bool {
+        self.ring.submission().is_empty() && self.ring.completion().is_empty()
+    }
+
     /// Registers the buffer; without it each request maps the buffer's pages anew.
     fn register(&mut self) {
+        debug_assert!(!self.fixed, "one buffer at a time");
         let iovec = libc::iovec {
             iov_base: self.buf.as_mut_ptr().cast(),
             iov_len: self.buf.len(),
@@ -210,16 +232,21 @@ impl Lane {
 
     /// Makes the buffer at least `len` long. The lane is idle, so the kernel is not using it.
     fn fit(&mut self, len: usize) {
+        assert!(
+            len <= TRANSFER_MAX,
+            "longer transfers are split by the caller"
+        );
         if len <= self.buf.len() {
             return;
         }
         if self.fixed {
             // Should this fail, the ring keeps its own hold on the pages until it is closed.
             let _ = self.ring.submitter().unregister_buffers();
+            self.fixed = false;
         }
         self.buf = AlignedBuf::new(len.next_power_of_two());
         self.register();
-        assert!(len <= self.buf.len());
+        assert!(len <= self.buf.len() && self.buf.len() <= TRANSFER_MAX);
     }
 
     fn entry(&mut self, call: Call<'_>, operation: &Operation<'_>) -> squeue::Entry {
@@ -230,6 +257,7 @@ impl Lane {
             "the request fits the lane's buffer"
         );
         let at = self.buf.as_mut_ptr();
+        debug_assert!(is_aligned(at.addr() as u64), "direct I/O wants it");
         match (operation, self.fixed) {
             (Operation::Read(_), true) => opcode::ReadFixed::new(file, at, len, 0)
                 .offset(call.offset)
@@ -256,6 +284,7 @@ impl Lane {
 
     /// Submits `entry` and waits for it, at most `until`.
     fn run(&mut self, entry: &squeue::Entry, until: Instant) -> Ended {
+        debug_assert!(self.is_idle(), "one request at a time");
         // SAFETY: the entry points into `self.buf`, which outlives the request: the lane goes
         // back to its slot or is dropped only when the request is done, else it is buried.
         if unsafe { self.ring.submission().push(entry) }.is_err() {
@@ -286,6 +315,7 @@ impl Lane {
 
 /// A completion's result: bytes, or a negated error number.
 fn outcome(result: i32) -> io::Result<usize> {
+    debug_assert!(result >= -4095, "a negative result is an error number");
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(result.wrapping_neg()))
 }
 
@@ -297,7 +327,9 @@ struct Buried {
 
 static GRAVEYARD: Mutex<Vec<Buried>> = Mutex::new(Vec::new());
 
-fn bury(lane: Lane, owner: Arc<Abandoned>) {
+fn bury(mut lane: Lane, owner: Arc<Abandoned>) {
+    let submitted = lane.ring.submission().is_empty();
+    assert!(submitted, "the kernel has the request");
     owner.count.fetch_add(1, Ordering::AcqRel);
     GRAVEYARD
         .lock()
@@ -311,6 +343,7 @@ fn reap() {
     graves.retain_mut(|grave| {
         let finished = grave.lane.ring.completion().next().is_some();
         if finished {
+            debug_assert!(grave.lane.is_idle(), "its one request is over");
             let before = grave.owner.count.fetch_sub(1, Ordering::AcqRel);
             assert!(before > 0, "a buried lane is counted");
         }

@@ -100,6 +100,7 @@ impl FaultScript {
                 Statement::Rule(rule) => state.rules.push(rule),
             }
         }
+        debug_assert!(state.rules.iter().all(Rule::is_valid));
         self.armed.store(!state.rules.is_empty(), Ordering::Release);
         drop(state);
         self.changed.notify_all();
@@ -127,11 +128,13 @@ impl FaultScript {
         if !self.armed.load(Ordering::Acquire) {
             return Verdict::default();
         }
+        debug_assert!(range.start <= range.end && (kind != Kind::Sync || range.is_empty()));
         let arrival = Instant::now();
         let mut state = self.lock();
         let (delay, hang, verdict) = state.judge(kind, &range);
         let limit = deadline.filter(|limit| hang.is_some_and(|h| delay + h > *limit));
         let until = arrival + limit.unwrap_or(delay + hang.unwrap_or_default());
+        debug_assert!(limit.is_none_or(|limit| until <= arrival + limit));
         let epoch = state.cleared;
         while state.cleared == epoch {
             let left = until.saturating_duration_since(Instant::now());
@@ -144,6 +147,10 @@ impl FaultScript {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+        debug_assert!(
+            state.cleared != epoch || Instant::now() >= until,
+            "only a clear cuts a delay short"
+        );
         if limit.is_some() && state.cleared == epoch {
             return Verdict {
                 outcome: Outcome::TimedOut,
@@ -199,6 +206,8 @@ impl State {
                 Action::Fail(_) | Action::Lose | Action::Hang(_)
             );
         }
+        debug_assert!(hang.is_none() || verdict.outcome == Outcome::Proceed);
+        debug_assert!(verdict.outcome != Outcome::TimedOut, "time alone tells");
         (delay, hang, verdict)
     }
 }
@@ -235,6 +244,7 @@ impl Verdict {
 
     /// Flips the lowest bit of the bytes of `buf` (which is at `offset`) that are to be wrong.
     fn spoil(&self, buf: &mut [u8], offset: u64) {
+        debug_assert!(self.outcome == Outcome::Proceed, "nothing moves otherwise");
         for range in &self.corrupt {
             for (at, byte) in (offset..).zip(buf.iter_mut()) {
                 *byte ^= u8::from(range.contains(&at));
@@ -276,9 +286,11 @@ impl<D> Faulty<D> {
 impl<D: Device> Device for Faulty<D> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let verdict = self.strike(Kind::Read, offset, buf.len());
-        verdict.proceed()?;
+        let proceed = verdict.proceed()?;
+        assert!(proceed, "scripts cannot lose reads");
         let len = buf.len().min(verdict.short.unwrap_or(usize::MAX));
         let n = self.device.read_at(&mut buf[..len], offset)?;
+        debug_assert!(n <= len, "a device fills no more than the buffer");
         verdict.spoil(&mut buf[..n], offset);
         Ok(n)
     }

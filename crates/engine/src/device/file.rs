@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +23,10 @@ use std::time::{Duration, Instant};
 
 use super::deadline::{self, Abandoned, Call, Operation, TRANSFER_MAX};
 use super::{ALIGNMENT, AlignedBuf, Device, is_aligned};
+
+// Lengths and offsets of files fit a `usize`, and the number of BLKGETSIZE64 is the right one.
+const _: () = assert!(usize::BITS == 64);
+const _: () = assert!(TRANSFER_MAX.is_multiple_of(ALIGNMENT));
 
 /// How to open a [`FileDevice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +110,7 @@ impl FileDevice {
         let plain = flags & !(libc::O_APPEND | libc::O_DIRECT);
         if plain != flags {
             set_status_flags(&file, plain)?;
+            debug_assert!(status_flags(&file)? & (libc::O_APPEND | libc::O_DIRECT) == 0);
         }
         let read_only = options.read_only || flags & libc::O_ACCMODE == libc::O_RDONLY;
         Ok(Self {
@@ -160,11 +165,14 @@ impl FileDevice {
     fn reopen_direct(&self) -> io::Result<File> {
         let keep = libc::O_SYNC | libc::O_DSYNC;
         let flags = status_flags(&self.buffered)? & keep | libc::O_DIRECT;
-        OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(!self.options.read_only)
             .custom_flags(flags)
-            .open(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()))
+            .open(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()))?;
+        let (ours, theirs) = (self.buffered.metadata()?, file.metadata()?);
+        debug_assert_eq!((ours.dev(), ours.ino()), (theirs.dev(), theirs.ino()));
+        Ok(file)
     }
 
     /// The descriptor for a request of `len` bytes at `offset`, and whether it is direct.
@@ -193,6 +201,7 @@ impl FileDevice {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if direct && e.raw_os_error() == Some(libc::EINVAL) => {
                     self.direct_refused.store(true, Ordering::Relaxed);
+                    debug_assert!(!self.is_direct(), "the next attempt is another one");
                 }
                 result => return result,
             }
@@ -265,6 +274,7 @@ impl FileDevice {
 
     /// Writes zeros where the file system cannot deallocate.
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        debug_assert!(!self.options.read_only && len > 0);
         let end = offset.saturating_add(len).min(self.len()?);
         let zeros = AlignedBuf::new(TRANSFER_MAX.min(usize::try_from(len).unwrap_or(usize::MAX)));
         let mut at = offset;
@@ -272,9 +282,11 @@ impl FileDevice {
             let part = zeros
                 .len()
                 .min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            debug_assert!(part > 0, "every write brings the end nearer");
             self.write_at(&zeros[..part], at)?;
             at += part as u64;
         }
+        debug_assert!(at == end.max(offset), "nothing past the end");
         Ok(())
     }
 }
@@ -291,6 +303,7 @@ impl Device for FileDevice {
             }
             done += n;
         }
+        debug_assert!(done <= buf.len());
         Ok(done)
     }
 
@@ -306,6 +319,7 @@ impl Device for FileDevice {
             }
             done += n;
         }
+        debug_assert_eq!(done, buf.len(), "never short on success");
         Ok(())
     }
 
@@ -365,11 +379,13 @@ thread_local! {
 fn with_bounce<R>(len: usize, body: impl FnOnce(&mut [u8]) -> R) -> R {
     let len = len.min(TRANSFER_MAX);
     assert!(len.is_multiple_of(ALIGNMENT), "only direct I/O bounces");
+    debug_assert!(len > 0, "a request without bytes makes no system call");
     let kept = BOUNCE.try_with(Cell::take).ok().flatten();
     let mut buf = match kept {
         Some(buf) if buf.len() >= len => buf,
         _ => AlignedBuf::new(len.next_power_of_two()),
     };
+    assert!(buf.len() >= len && is_aligned(buf.as_ptr().addr() as u64));
     let result = body(&mut buf[..len]);
     // A thread that is ending has no slot any more; the buffer is simply dropped then.
     let _ = BOUNCE.try_with(|slot| slot.set(Some(buf)));
@@ -406,6 +422,7 @@ fn block_len(file: &File) -> io::Result<u64> {
     if result < 0 {
         Err(io::Error::last_os_error())
     } else {
+        debug_assert!(len.is_multiple_of(512), "whole sectors");
         Ok(len)
     }
 }
@@ -415,6 +432,7 @@ fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
         return Ok(()); // Past the end of any file.
     };
     let len = i64::try_from(len).unwrap_or(i64::MAX).min(i64::MAX - from);
+    debug_assert!(from >= 0 && len >= 0 && from.checked_add(len).is_some());
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: the descriptor is open; the other arguments are plain numbers.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, from, len) };

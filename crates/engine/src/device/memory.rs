@@ -77,10 +77,12 @@ impl Device for MemoryDevice {
             return Ok(());
         }
         let mut bytes = self.bytes_mut();
-        if bytes.len() < to {
+        let before = bytes.len();
+        if before < to {
             bytes.resize(to, 0);
         }
         bytes[from..to].copy_from_slice(buf);
+        debug_assert_eq!(bytes.len(), before.max(to), "no write cuts");
         Ok(())
     }
 

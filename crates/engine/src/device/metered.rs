@@ -26,6 +26,7 @@ struct Meter {
 impl Meter {
     fn read(&self) -> OperationMeter {
         let latency = self.latency.latency();
+        debug_assert!(latency.p50_us <= latency.p95_us && latency.p95_us <= latency.p99_us);
         let ns = |us: f64| (us * 1000.0) as u64;
         OperationMeter {
             requests: latency.count,
@@ -89,7 +90,8 @@ impl DeviceMeter {
 /// Time with at least one request under way.
 ///
 /// One word holds how many are under way (low 16 bits) and since when (the rest, in units of
-/// 64 ns from the origin), so that both change together.
+/// 64 ns from the origin), so that both change together. The time wraps around after 208 days;
+/// differences stay right as long as the device is idle once in half of that.
 #[derive(Debug, Default)]
 struct Busy {
     word: AtomicU64,
@@ -100,11 +102,25 @@ impl Busy {
     const DEPTH_BITS: u32 = 16;
     const DEPTH: u64 = (1 << Self::DEPTH_BITS) - 1;
     const UNIT: u32 = 6;
+    /// The largest time the word holds, in units.
+    const SINCE_MAX: u64 = u64::MAX >> Self::DEPTH_BITS;
+
+    /// Nanoseconds from the time in `word` to `now`; 0 when another thread read the clock later
+    /// but came first.
+    fn since(word: u64, now: u64) -> u64 {
+        let begun = word >> Self::DEPTH_BITS;
+        let units = (now >> Self::UNIT).wrapping_sub(begun) & Self::SINCE_MAX;
+        let ahead = units > Self::SINCE_MAX / 2;
+        let ns = if ahead { 0 } else { units << Self::UNIT };
+        debug_assert!(ns <= now, "nothing began before the origin");
+        ns
+    }
 
     /// A request begins at `now` (nanoseconds from the origin).
     fn begin(&self, now: u64) {
         let change = |word: u64| {
-            let fresh = (now >> Self::UNIT) << Self::DEPTH_BITS;
+            let fresh = (now >> Self::UNIT & Self::SINCE_MAX) << Self::DEPTH_BITS;
+            debug_assert_eq!(fresh & Self::DEPTH, 0, "the count has its own bits");
             Some(if word & Self::DEPTH == 0 {
                 fresh | 1
             } else {
@@ -122,18 +138,16 @@ impl Busy {
         let before = self.word.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before & Self::DEPTH > 0, "what ends has begun");
         if before & Self::DEPTH == 1 {
-            let since = before >> Self::DEPTH_BITS << Self::UNIT;
             self.total_ns
-                .fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+                .fetch_add(Self::since(before, now), Ordering::Relaxed);
         }
     }
 
     /// The total so far, the present busy period included.
     fn total(&self, now: u64) -> u64 {
         let word = self.word.load(Ordering::Acquire);
-        let since = word >> Self::DEPTH_BITS << Self::UNIT;
         let open = if word & Self::DEPTH > 0 {
-            now.saturating_sub(since)
+            Self::since(word, now)
         } else {
             0
         };
@@ -190,6 +204,7 @@ impl Meters {
         let result = call();
         let end = clock::now() - self.origin;
         self.busy.end(end);
+        debug_assert!(end >= begin, "the clock never goes back");
         let took = end.saturating_sub(begin);
         match &result {
             Ok(value) => meter
@@ -236,7 +251,10 @@ impl<D: Device> Metered<D> {
 impl<D: Device> Device for Metered<D> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let meters = &*self.meters;
-        meters.measure(&meters.read, |n| *n, || self.device.read_at(buf, offset))
+        let wanted = buf.len();
+        let n = meters.measure(&meters.read, |n| *n, || self.device.read_at(buf, offset))?;
+        debug_assert!(n <= wanted, "a device fills no more than the buffer");
+        Ok(n)
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
@@ -287,6 +305,21 @@ mod tests {
         busy.begin(64_000);
         busy.end(70_400);
         assert_eq!(busy.total(99_999), 19_200);
+    }
+
+    #[test]
+    fn busy_time_is_right_after_the_time_has_wrapped_around() {
+        let wrap = (Busy::SINCE_MAX + 1) << Busy::UNIT;
+        let busy = Busy::default();
+        busy.begin(wrap - 640);
+        assert_eq!(busy.total(wrap + 640), 1280, "begun before, read after");
+        busy.end(wrap + 6400);
+        busy.begin(2 * wrap + 64);
+        busy.end(2 * wrap + 128);
+        assert_eq!(busy.total(3 * wrap), 7040 + 64);
+        busy.begin(3 * wrap);
+        busy.end(3 * wrap - 64);
+        assert_eq!(busy.total(3 * wrap), 7040 + 64, "clocks read out of order");
     }
 
     #[test]

@@ -49,6 +49,8 @@ const PASSED_MAX: u32 = 64;
 /// The most real nanoseconds of one late wake-up that are made good.
 const LATENESS_MAX: u64 = 1_000_000;
 
+const _: () = assert!(QUEUE_DEPTH > 1 && PASSED_MAX > 0);
+
 thread_local! {
     /// Real nanoseconds by which this thread's last request came back late.
     static LATE: Cell<u64> = const { Cell::new(0) };
@@ -56,6 +58,7 @@ thread_local! {
 
 /// The time of a device that was made at real time `origin`, at real time `now`.
 fn device_time(now: u64, origin: u64, scale: f64) -> u64 {
+    debug_assert!(scale > 0.0, "time moves forward");
     (now.saturating_sub(origin) as f64 / scale) as u64
 }
 
@@ -180,6 +183,7 @@ impl ShapedDisk {
             model,
         };
         let seeks = matches!(state.model, Model::Disk(_));
+        assert!(!seeks || channels == 1, "a disk has one head");
         Arc::new(Self {
             state: Mutex::new(state),
             pace,
@@ -259,6 +263,7 @@ impl ShapedDisk {
             Pace::Virtual => state.busy_until,
         };
         let extents = state.placement.extents(object, offset, len);
+        debug_assert!(len > 0 && op != IoOp::Sync, "a request that moves bytes");
         let job = Job {
             op,
             extents,
@@ -319,11 +324,14 @@ impl ShapedDisk {
             end: None,
             wake: Arc::clone(&wake),
         };
-        state.queue.insert(ticket, waiting);
+        let other = state.queue.insert(ticket, waiting);
+        debug_assert!(other.is_none(), "tickets are given once");
         loop {
             state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
             if let Some(end) = state.queue.get(&ticket).and_then(|waiting| waiting.end) {
                 state.queue.remove(&ticket);
+                assert!(state.held, "who has an end has the head");
+                debug_assert_eq!(end, state.free_at[0], "and is the last who was started");
                 return (state, end);
             }
         }
@@ -334,12 +342,14 @@ impl State {
     /// Starts `job` on a disk that is free from `from` on; returns its end.
     fn start_on_head(&mut self, job: &Job, from: u64) -> u64 {
         assert!(!self.held, "one head, one request");
+        debug_assert_eq!(self.free_at.len(), 1, "a disk has no channels");
         self.held = true;
         self.start(job, 0, from)
     }
 
     /// Starts `job` on the channel that is free first; returns its end.
     fn start_on_channel(&mut self, job: &Job) -> u64 {
+        debug_assert!(!self.held && self.queue.is_empty(), "channels have no head");
         let channel = (0..self.free_at.len())
             .min_by_key(|&c| self.free_at[c])
             .unwrap_or(0);
@@ -347,6 +357,7 @@ impl State {
     }
 
     fn start(&mut self, job: &Job, channel: usize, from: u64) -> u64 {
+        debug_assert!(!job.extents.is_empty() && from >= job.arrival);
         let start = from.max(self.free_at[channel]).max(self.last_start);
         let mut end = start;
         for extent in &job.extents {
@@ -380,17 +391,21 @@ impl State {
         usage.busy_ns += end.saturating_sub(start.max(self.busy_until));
         self.busy_until = self.busy_until.max(end);
         debug_assert!(usage.busy_ns <= usage.service_ns);
+        debug_assert!(usage.busy_ns <= self.busy_until, "busy within its time");
     }
 
     /// The job that ended at `end` leaves the head; the next one starts at that time.
     fn hand_over(&mut self, end: u64) {
         assert!(self.held, "somebody had the head");
+        debug_assert_eq!(end, self.free_at[0], "whose job was started last");
+        debug_assert!(self.queue.values().all(|waiting| waiting.end.is_none()));
         self.held = false;
         let Some(ticket) = self.choose(end) else {
             return;
         };
         for (_, waiting) in self.queue.range_mut(..ticket) {
             waiting.passed += u32::from(waiting.end.is_none());
+            debug_assert!(waiting.passed <= PASSED_MAX, "nobody waits for ever");
         }
         // Taken out for the time of the call, so that the job can be borrowed.
         if let Some(mut waiting) = self.queue.remove(&ticket) {
@@ -419,6 +434,7 @@ impl State {
                     .positioning(Nanos(now), waiting.job.extents[0].position)
             })
             .map(|(&ticket, _)| ticket)
+            .inspect(|&ticket| debug_assert!(ticket >= oldest))
     }
 }
 
@@ -448,6 +464,7 @@ impl<D: Device> Device for Shaped<D> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let arrival = self.disk.arrival();
         let n = self.device.read_at(buf, offset)?;
+        debug_assert!(n <= buf.len(), "a device fills no more than the buffer");
         if n > 0 {
             self.disk
                 .serve(IoOp::Read, self.object_key, offset, n as u64, arrival);

@@ -182,6 +182,8 @@ impl FlashStore {
     }
 
     fn of(device: Arc<dyn Device>, name: &str, superblock: Superblock) -> Self {
+        debug_assert!(superblock.slots > 0 && superblock.page_size.is_power_of_two());
+        debug_assert!(superblock.generation > 0, "generations count from 1");
         Self {
             device,
             name: name.into(),
@@ -276,6 +278,10 @@ impl FlashStore {
     /// # Errors
     /// Those of the device.
     pub fn mark_open(&self) -> Result<(), Error> {
+        debug_assert!(
+            self.saved.is_none(),
+            "the map is taken before it is declared void"
+        );
         let mut superblock = self.superblock();
         superblock.clean = false;
         superblock.map_length = 0;
@@ -293,6 +299,8 @@ impl FlashStore {
             !superblock.clean,
             "a store is saved once after it was opened"
         );
+        debug_assert!(self.map_offset() < self.length, "there is room for a map");
+        debug_assert!(map.entries.iter().all(|e| e.slot.0 < self.slots));
         let room = self.length - self.map_offset();
         let bytes = fit(map, room).encode();
         let written = self.device.sync(true);
@@ -302,6 +310,7 @@ impl FlashStore {
             path: self.name.clone(),
             source,
         })?;
+        debug_assert!(bytes.len() as u64 <= room, "the map fits into its area");
         superblock.clean = true;
         superblock.map_length = bytes.len() as u64;
         superblock.map_checksum = xxh3_64(&bytes);
@@ -460,6 +469,7 @@ fn fit(mut map: SavedMap, room: u64) -> SavedMap {
     }
     map.objects
         .sort_by_key(|o| std::cmp::Reverse(pages.get(&o.id).copied().unwrap_or(0)));
+    let whole = map.entries.len();
     let mut left = room.saturating_sub(8);
     let mut kept = std::collections::BTreeSet::new();
     map.objects.retain(|o| {
@@ -473,6 +483,8 @@ fn fit(mut map: SavedMap, room: u64) -> SavedMap {
         fits
     });
     map.entries.retain(|e| kept.contains(&e.page.object));
+    debug_assert!(map.entries.len() <= whole && left <= room);
+    debug_assert_eq!(map.objects.len(), kept.len(), "ids are distinct");
     map
 }
 

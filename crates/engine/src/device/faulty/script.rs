@@ -52,8 +52,19 @@ pub(super) struct Rule {
 }
 
 impl Rule {
+    /// What the parser promises of every rule.
+    pub(super) fn is_valid(&self) -> bool {
+        let moves_bytes = !matches!(self.action, Action::Corrupt | Action::Short(_))
+            || self.kind != Some(Kind::Sync);
+        let loses =
+            self.action != Action::Lose || matches!(self.kind, Some(Kind::Write | Kind::Sync));
+        let range = self.offset.as_ref().is_none_or(|o| o.start < o.end);
+        self.every > 0 && range && moves_bytes && loses
+    }
+
     /// Counts the request if it matches; says whether the rule fires.
     pub(super) fn fires(&mut self, kind: Kind, range: &Range<u64>) -> bool {
+        debug_assert!(self.every > 0 && range.start <= range.end);
         let kind_fits = self.kind.is_none_or(|k| k == kind);
         let offset_fits = self
             .offset
@@ -67,7 +78,7 @@ impl Rule {
             self.matched > self.after && (self.matched - self.after).is_multiple_of(self.every);
         let fires = turn && self.fired < self.times;
         self.fired += u64::from(fires);
-        assert!(self.fired <= self.matched);
+        assert!(self.fired <= self.matched && self.fired <= self.times);
         fires
     }
 }
@@ -96,6 +107,7 @@ pub(super) fn parse(script: &str) -> Result<Vec<Statement>, ScriptError> {
                 }
                 Some(_) => statements.push(Statement::Rule(words.rule()?)),
             }
+            debug_assert!(words.rest.next().is_none(), "read to the end");
         }
     }
     Ok(statements)
@@ -151,7 +163,7 @@ impl<'a> Words<'a> {
                 _ => {
                     let action = self.action(word, kind, expected)?;
                     self.end()?;
-                    return Ok(Rule {
+                    let rule = Rule {
                         kind,
                         every,
                         after,
@@ -160,7 +172,9 @@ impl<'a> Words<'a> {
                         action,
                         matched: 0,
                         fired: 0,
-                    });
+                    };
+                    debug_assert!(rule.is_valid());
+                    return Ok(rule);
                 }
             }
         }
@@ -223,6 +237,7 @@ impl<'a> Words<'a> {
             _ => return Err(self.error(word, expected)),
         };
         let digits = &word[..word.len() - unit.len()];
+        debug_assert!(digits.bytes().all(|b| b.is_ascii_digit()));
         u64::from_str(digits)
             .map(make)
             .map_err(|_| self.error(word, expected))
@@ -232,6 +247,7 @@ impl<'a> Words<'a> {
         let expected = "expected an error name, as in EIO";
         let word = self.next(expected)?;
         let known = ERRORS.iter().find(|(name, _)| *name == word);
+        debug_assert!(known.is_none_or(|&(_, code)| code > 0));
         known
             .map(|&(_, code)| code)
             .ok_or_else(|| self.error(word, expected))

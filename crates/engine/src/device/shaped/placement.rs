@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 /// Bytes that stay together on the drive. Each takes one map entry (about 40 bytes of memory).
 const CHUNK: u64 = 256 << 10;
 
+const _: () = assert!(CHUNK.is_power_of_two());
+
 /// A consecutive range on the emulated drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
@@ -22,10 +24,13 @@ pub(super) struct Placement {
 
 impl Placement {
     fn chunk(&mut self, object: u64, index: u64) -> u64 {
-        *self.chunks.entry((object, index)).or_insert_with(|| {
+        let slot = *self.chunks.entry((object, index)).or_insert_with(|| {
             self.next += 1;
             self.next - 1
-        })
+        });
+        debug_assert!(slot < self.next && self.next <= u64::MAX / CHUNK);
+        debug_assert_eq!(self.chunks.len() as u64, self.next, "each place given once");
+        slot
     }
 
     /// Places the first `len` bytes of an object, in one piece if none of them has a place yet.
@@ -41,6 +46,7 @@ impl Placement {
         let (mut at, end) = (offset, offset.saturating_add(len));
         loop {
             let part = (CHUNK - at % CHUNK).min(end - at);
+            debug_assert!(part > 0 || len == 0, "every step brings the end nearer");
             let slot = self.chunk(object, at / CHUNK);
             let position = slot.wrapping_mul(CHUNK).wrapping_add(at % CHUNK);
             match extents.last_mut() {
@@ -52,6 +58,7 @@ impl Placement {
             }
             at += part;
             if at >= end {
+                debug_assert_eq!(extents.iter().map(|e| e.len).sum::<u64>(), end - offset);
                 return extents;
             }
         }

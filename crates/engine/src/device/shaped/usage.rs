@@ -46,6 +46,8 @@ impl DeviceUsage {
     /// What was done since `earlier`, a previous reading of the same device.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
+        debug_assert!(self.requests() >= earlier.requests(), "counters only grow");
+        debug_assert!(self.elapsed_ns >= earlier.elapsed_ns && self.busy_ns >= earlier.busy_ns);
         Self {
             label: self.label.clone(),
             elapsed_ns: self.elapsed_ns.saturating_sub(earlier.elapsed_ns),
