@@ -125,7 +125,9 @@ fn ended(process: &OwnedFd) -> Result<bool, Failure> {
 
 /// Whether `mountpoint` is a mount whose process is gone.
 fn is_abandoned(mountpoint: &Path) -> bool {
-    fs::metadata(mountpoint).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+    // Attributes may still be in the kernel's cache; to open a file, the process is asked.
+    let file = mountpoint.join(control::DIRECTORY).join("stats.json");
+    fs::File::open(file).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
 }
 
 /// The path without symbolic links or `..`, without touching a mount whose process is gone.

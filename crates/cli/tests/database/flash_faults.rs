@@ -1,0 +1,85 @@
+//! A flash device that fails, lies or hangs under PostgreSQL: no request fails, nothing wrong is
+//! returned (data checksums are on), the tier goes off and says why, and can be put back.
+
+use crate::ground::Ground;
+use crate::mounted::Mounted;
+use crate::process::wait_for;
+use crate::server::{PROGRAMS, Postgres, initdb, verify_checksums};
+
+/// Scale of pgbench: about 60 MB, several times the server's buffers.
+const SCALE: u32 = 4;
+/// Reads and writes during which the faults strike.
+const READS: [&str; 4] = ["--select-only", "--client=4", "--jobs=2", "--time=3"];
+const MIXED: [&str; 3] = ["--client=4", "--jobs=2", "--time=3"];
+
+/// The scripts, and the kind of fault for which the tier goes off.
+const CASES: [(&str, &str, &str); 5] = [
+    ("reads fail", "read fail EIO", "read-error"),
+    ("writes fail", "write fail EIO", "write-error"),
+    ("everything fails", "any fail EIO", "read-error"),
+    ("wrong bytes", "read corrupt", "corrupt"),
+    ("hangs", "read hang 600s", "timed-out"),
+];
+
+#[test]
+fn a_sick_flash_device_costs_speed_and_nothing_else() {
+    let Some(ground) = Ground::prepare("flash_faults", "postgres", &PROGRAMS) else {
+        return;
+    };
+    let mount = Mounted::start(&ground, &["--size", "64M", "--faults"], "");
+    let data = mount.path("data");
+    initdb(ground.user, &data);
+    let server = Postgres::start(&ground, &data, &[]);
+    server.fill(SCALE);
+    for (name, script, fault) in CASES {
+        println!("-- {name}");
+        serve_well(&mount, &server);
+        let pointer = format!("/stats/tier/faults/{fault}");
+        let before = mount.count(&pointer);
+        mount.faults(script);
+        server.pgbench(&READS);
+        server.pgbench(&MIXED);
+        let said = wait_for("the tier to go off", || mount.off());
+        assert!(said.contains(fault), "{name}: off because \"{said}\"");
+        assert!(mount.count(&pointer) > before, "{name}: no {fault} more");
+        println!("{said}");
+        let shown = mount.status_text();
+        assert!(shown.contains(&said), "{name}: {shown}");
+        server.pgbench(&READS);
+        mount.faults("clear");
+        mount.tier("on");
+        assert_eq!(mount.off(), None);
+    }
+    occasional_faults(&mount, &server);
+    server.amcheck();
+    let sum = server.dump_sum("bench");
+    server.stop();
+    verify_checksums(ground.user, &data);
+    mount.unmount();
+    let plain = ground.path("base/data");
+    verify_checksums(ground.user, &plain);
+    let server = Postgres::start(&ground, &plain, &[]);
+    assert_eq!(server.dump_sum("bench"), sum);
+    server.stop();
+}
+
+/// The tier is on and pages come from it.
+fn serve_well(mount: &Mounted, server: &Postgres) {
+    let before = mount.hits();
+    server.pgbench(&READS);
+    assert_eq!(mount.off(), None);
+    assert!(mount.hits() > before, "no hits: {:#}", mount.status());
+}
+
+/// A bad page now and then is read from base and does not switch the tier off.
+fn occasional_faults(mount: &Mounted, server: &Postgres) {
+    println!("-- occasional faults");
+    serve_well(mount, server);
+    mount.faults("read every 500 corrupt; read every 700 fail EIO; write every 400 fail EIO");
+    let faults = mount.count("/stats/tier/faults/corrupt");
+    server.pgbench(&READS);
+    server.pgbench(&MIXED);
+    mount.faults("clear");
+    assert!(mount.count("/stats/tier/faults/corrupt") > faults);
+    assert_eq!(mount.off(), None);
+}
