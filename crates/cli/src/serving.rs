@@ -186,11 +186,16 @@ fn base_devices(plan: &Plan) -> (DeviceFactory, Counted) {
         label,
         meters: Arc::clone(&meters),
     };
-    let factory: DeviceFactory = Arc::new(move |file, name, key| {
-        let file = FileDevice::from_file(file, name, FileOptions::default())?;
+    let factory: DeviceFactory = Arc::new(move |file, known| {
+        // What the tier leaves alone belongs into the page cache, as without a mount.
+        let options = FileOptions {
+            direct: known.class.cached,
+            ..FileOptions::default()
+        };
+        let file = FileDevice::from_file(file, known.name, options)?;
         let device: Arc<dyn Device> = match &disk {
             Some(disk) => Arc::new(Metered::sharing(
-                disk.attach(file, key),
+                disk.attach(file, known.key),
                 Arc::clone(&meters),
             )),
             None => Arc::new(Metered::sharing(file, Arc::clone(&meters))),

@@ -20,4 +20,4 @@ pub use error::Error;
 pub use fs::{Caller, Entry, Fs, Listed, Opened, SetAttr, Time};
 pub use inode::ROOT;
 pub use mount::{Mount, MountConfig, MountHandle, file_devices};
-pub use object::DeviceFactory;
+pub use object::{BaseFile, DeviceFactory};

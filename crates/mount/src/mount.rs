@@ -59,11 +59,15 @@ impl MountConfig {
     }
 }
 
-/// Base files as they are: direct I/O where alignment allows, no emulation, no deadline.
+/// Base files as they are: past the page cache if the tier caches them, through it if not.
 #[must_use]
 pub fn file_devices() -> DeviceFactory {
-    Arc::new(|file, name, _key| {
-        let device = FileDevice::from_file(file, name, FileOptions::default())?;
+    Arc::new(|file, known| {
+        let options = FileOptions {
+            direct: known.class.cached,
+            ..FileOptions::default()
+        };
+        let device = FileDevice::from_file(file, known.name, options)?;
         Ok(Arc::new(device))
     })
 }

@@ -7,8 +7,8 @@
 //! result is never awaited, and a thread's first requests simply have no role.
 //!
 //! States of an entry: *unknown* (queued for its first resolution), *known*, *stale* (older
-//! than its refresh interval and asked for again: queued). A thread that has exited is removed
-//! by the helper when it next looks.
+//! than its refresh interval and asked for again: queued). A thread that has exited is noticed
+//! when it is next asked for; the sweep of a full table removes the others.
 //!
 //! Invariants
 //! 1. The request path takes one read lock, reads the coarse clock, and at most puts a number
@@ -149,12 +149,18 @@ fn resolve_all(wanted: &Receiver<u32>, table: &Table) {
             Some(Resolved::Refreshed) => {}
             Some(Resolved::New(entry)) => {
                 if table.len() >= THREADS_MAX {
-                    table.retain(|_, entry| entry.comm.as_ref().is_none_or(is_alive));
+                    table.retain(|_, entry| entry.comm.as_ref().is_some_and(is_alive));
                 }
                 table.insert(tid, Arc::new(entry));
             }
             None => {
-                table.remove(&tid);
+                // Gone, or not to be seen from here: not asked for again at once.
+                let entry = blank(None);
+                entry
+                    .stale_at
+                    .store(now_ms() + REFRESH_NAME_MS, Ordering::Relaxed);
+                entry.queued.store(false, Ordering::Relaxed);
+                table.insert(tid, Arc::new(entry));
             }
         }
     }

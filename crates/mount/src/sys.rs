@@ -80,11 +80,10 @@ pub(crate) fn open_node(parent: RawFd, name: &OsStr) -> io::Result<OwnedFd> {
     check_fd(unsafe { libc::openat(parent, name.as_ptr(), flags) })
 }
 
-/// Creates (or, without `O_EXCL` in `flags`, opens) the regular file `name`.
-pub(crate) fn create(parent: RawFd, name: &OsStr, flags: i32, mode: u32) -> io::Result<OwnedFd> {
+/// Creates the regular file `name`, which must not exist.
+pub(crate) fn create(parent: RawFd, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
     let name = name_of(name)?;
-    let flags = (flags & libc::O_EXCL) | libc::O_CREAT | libc::O_RDWR;
-    let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: `name` is NUL-terminated and lives through the call.
     check_fd(unsafe { libc::openat(parent, name.as_ptr(), flags, mode) })
 }
@@ -114,18 +113,45 @@ pub(crate) fn stat(fd: RawFd) -> io::Result<Stat> {
 
 /// The inode's generation: what tells a reused inode number from the first use of it.
 ///
-/// File systems without the generation ioctl are asked for the birth time instead; 0 when
-/// neither is there.
+/// A number made of the file handle a network file server would give out, which names the inode
+/// and its generation and is to be had without opening the file. File systems without such
+/// handles are asked for the birth time instead; 0 when neither is there.
 pub(crate) fn generation(fd: RawFd) -> u64 {
-    const FS_IOC_GETVERSION: libc::c_ulong = 0x8008_7601;
-    let mut version: libc::c_long = 0;
-    // SAFETY: the ioctl writes at most one long to `version`.
-    let result = unsafe { libc::ioctl(fd, FS_IOC_GETVERSION as _, &raw mut version) };
-    if result == 0 {
-        u64::from(version as u32)
-    } else {
-        birth(fd).unwrap_or(0)
+    file_handle(fd).or_else(|| birth(fd)).unwrap_or(0)
+}
+
+fn file_handle(fd: RawFd) -> Option<u64> {
+    /// `struct file_handle` with room for the longest handle (`MAX_HANDLE_SZ`).
+    #[repr(C)]
+    struct Handle {
+        len: u32,
+        kind: i32,
+        bytes: [u8; 128],
     }
+    let mut handle = Handle {
+        len: 128,
+        kind: 0,
+        bytes: [0; 128],
+    };
+    let mut mount_id = 0_i32;
+    // SAFETY: `handle` has the layout of `struct file_handle` with the room it says, `mount_id`
+    // is an int, and the empty path is a static NUL-terminated string.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            fd,
+            EMPTY.as_ptr(),
+            &raw mut handle,
+            &raw mut mount_id,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    if result != 0 {
+        return None;
+    }
+    let bytes = handle.bytes.get(..handle.len as usize)?;
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    Some(bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)) // FNV-1a
 }
 
 fn birth(fd: RawFd) -> Option<u64> {

@@ -42,11 +42,16 @@ fn fsx() -> Option<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/fsx.sh");
     let output = Command::new("bash").arg(script).output().expect("bash");
     if output.status.success() {
-        return Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
+        return Some(PathBuf::from(
+            String::from_utf8_lossy(&output.stdout).trim(),
+        ));
     }
     let reason = String::from_utf8_lossy(&output.stderr).into_owned();
     let required = std::env::var_os("THERMOCLINE_REQUIRE_ALL").is_some();
-    assert!(!required, "required, but fsx could not be installed: {reason}");
+    assert!(
+        !required,
+        "required, but fsx could not be installed: {reason}"
+    );
     eprintln!("skipped: fsx could not be installed: {reason}");
     None
 }
@@ -65,7 +70,10 @@ fn exercise(fsx: &Path, mount: &TestMount, seed: u64) {
         .expect("fsx");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "seed {seed}:\n{said}\n{complained}");
+    assert!(
+        output.status.success(),
+        "seed {seed}:\n{said}\n{complained}"
+    );
     assert!(said.contains("A-OK"), "seed {seed}:\n{said}\n{complained}");
 }
 

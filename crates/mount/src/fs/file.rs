@@ -43,10 +43,11 @@ impl Fs {
         self.open_node(node, flags)
     }
 
-    /// Makes (or, without `O_EXCL`, finds) a regular file and opens it.
+    /// Makes a regular file and opens it.
     ///
     /// # Errors
-    /// `EEXIST` with `O_EXCL`, and whatever the base reports.
+    /// `EEXIST` with `O_EXCL`; `ESTALE` without, when somebody made the file on the base since
+    /// the kernel looked, which makes it look again and open what is there, with its checks.
     pub fn create(
         &self,
         caller: Caller,
@@ -56,16 +57,11 @@ impl Fs {
         flags: i32,
     ) -> io::Result<(Entry, Opened)> {
         let parent = self.parent_for_new(parent, name)?;
-        let exclusive = sys::create(parent.fd(), name, flags | libc::O_EXCL, mode);
-        let entry = match exclusive {
-            Ok(_fd) => self.adopt(caller, &parent, name, Some(mode))?,
-            Err(error)
-                if error.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 =>
-            {
-                self.find(&parent, name)?
-            }
-            Err(error) => return Err(error),
-        };
+        sys::create(parent.fd(), name, mode).map_err(|error| match error.raw_os_error() {
+            Some(libc::EEXIST) if flags & libc::O_EXCL == 0 => sys::errno(libc::ESTALE),
+            _ => error,
+        })?;
+        let entry = self.adopt(caller, &parent, name, Some(mode))?;
         let opened = self
             .nodes
             .get(entry.id)

@@ -103,10 +103,12 @@ impl Fs {
     /// `ENOENT`, and whatever the base reports.
     pub fn unlink(&self, parent: u64, name: &OsStr) -> io::Result<()> {
         let parent = self.dir(parent)?;
-        let victim = self.victim(&parent, name);
-        let result = sys::unlink(parent.fd(), name, false);
-        self.give_up(victim);
-        result
+        let victim = sys::open_node(parent.fd(), name);
+        sys::unlink(parent.fd(), name, false)?;
+        if let Ok(victim) = victim {
+            self.objects.lost_name(&victim);
+        }
+        Ok(())
     }
 
     /// Removes an empty directory.
@@ -125,14 +127,11 @@ impl Fs {
     pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), flags: u32) -> io::Result<()> {
         let (old_parent, new_parent) = (self.dir(from.0)?, self.parent_for_new(to.0, to.1)?);
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
-        let victim = if exchange {
-            None
-        } else {
-            self.victim(&new_parent, to.1)
-        };
-        let result = sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags);
-        self.give_up(victim);
-        result?;
+        let victim = sys::open_node(new_parent.fd(), to.1);
+        sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags)?;
+        if let Ok(victim) = victim {
+            self.objects.lost_name(&victim);
+        }
         self.note_name(new_parent.fd(), to.1);
         if exchange {
             self.note_name(old_parent.fd(), from.1);
@@ -186,30 +185,6 @@ impl Fs {
             id: node.id(),
             stat,
         })
-    }
-
-    /// The regular file that is about to lose a name, held open so that it is trimmed if that
-    /// was its last. Best effort: a file that cannot be opened has no pages in the tier that
-    /// anybody could be served.
-    fn victim(&self, parent: &Node, name: &OsStr) -> Option<Arc<Node>> {
-        let fd = sys::open_node(parent.fd(), name).ok()?;
-        let stat = sys::stat(fd.as_raw_fd()).ok()?;
-        if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_nlink != 1 {
-            return None;
-        }
-        let node = self.nodes.lookup(fd, &stat);
-        if self.objects.acquire(&node).is_err() {
-            self.nodes.forget(node.id(), 1);
-            return None;
-        }
-        Some(node)
-    }
-
-    fn give_up(&self, victim: Option<Arc<Node>>) {
-        if let Some(node) = victim {
-            self.objects.release(&node);
-            self.nodes.forget(node.id(), 1);
-        }
     }
 
     /// Tells the tier what an open file is called now.
