@@ -9,63 +9,98 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use thermocline::device::{Device, ShapedDisk};
+use thermocline::device::{Device, Shaped, ShapedDisk};
 
-/// Requests to a device and the real time they took.
+/// What requests to a device took.
 #[derive(Default)]
 pub(crate) struct Meter {
-    nanoseconds: AtomicU64,
+    /// Real nanoseconds, all requests.
+    real: AtomicU64,
+    /// Nanoseconds on the run's clock: reads.
+    reads: AtomicU64,
+    /// The same: writes and syncs.
+    writes: AtomicU64,
 }
 
 impl Meter {
-    /// Time so far, added up over requests.
+    /// Time of the reads so far, added up over requests.
+    pub(crate) fn reads(&self) -> Duration {
+        Duration::from_nanos(self.reads.load(Ordering::Relaxed))
+    }
+
+    /// Time of the writes and syncs.
+    pub(crate) fn writes(&self) -> Duration {
+        Duration::from_nanos(self.writes.load(Ordering::Relaxed))
+    }
+
+    /// Time of all of them.
     pub(crate) fn time(&self) -> Duration {
-        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
+        self.reads() + self.writes()
     }
 }
 
-/// A device whose requests are timed.
+/// A device whose requests are metered.
 pub(crate) struct Metered<D> {
     inner: D,
+    /// The emulated disk below, whose time counts instead of the real one.
+    disk: Option<Arc<ShapedDisk>>,
     meter: Arc<Meter>,
 }
 
 impl<D: Device> Metered<D> {
-    /// Times `inner`'s requests on `meter`.
-    pub(crate) fn new(inner: D, meter: &Arc<Meter>) -> Self {
+    /// A real device.
+    pub(crate) fn real(inner: D, meter: &Arc<Meter>) -> Self {
         Self {
             inner,
+            disk: None,
             meter: Arc::clone(meter),
         }
     }
 
-    fn timed<T>(&self, request: impl FnOnce(&D) -> io::Result<T>) -> io::Result<T> {
-        let start = Instant::now();
+    fn timed<T>(&self, on: &AtomicU64, request: impl FnOnce(&D) -> io::Result<T>) -> io::Result<T> {
+        let disk_time = || self.disk.as_ref().map(|disk| disk.usage().service_ns);
+        let (start, before) = (Instant::now(), disk_time());
         let result = request(&self.inner);
-        let took = start.elapsed().as_nanos() as u64;
-        self.meter.nanoseconds.fetch_add(took, Ordering::Relaxed);
+        let real = start.elapsed().as_nanos() as u64;
+        let took = before
+            .zip(disk_time())
+            .map_or(real, |(before, after)| after - before);
+        self.meter.real.fetch_add(real, Ordering::Relaxed);
+        on.fetch_add(took, Ordering::Relaxed);
         result
+    }
+}
+
+impl<D: Device> Metered<Shaped<D>> {
+    /// A file on an emulated disk. Requests come one at a time.
+    pub(crate) fn emulated(file: D, disk: &Arc<ShapedDisk>, meter: &Arc<Meter>) -> Self {
+        let inner = disk.attach(file, 0);
+        Self {
+            inner,
+            disk: Some(Arc::clone(disk)),
+            meter: Arc::clone(meter),
+        }
     }
 }
 
 impl<D: Device> Device for Metered<D> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.timed(|inner| inner.read_at(buf, offset))
+        self.timed(&self.meter.reads, |inner| inner.read_at(buf, offset))
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.timed(|inner| inner.write_at(buf, offset))
+        self.timed(&self.meter.writes, |inner| inner.write_at(buf, offset))
     }
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.timed(|inner| inner.sync(data_only))
+        self.timed(&self.meter.writes, |inner| inner.sync(data_only))
     }
     fn len(&self) -> io::Result<u64> {
         self.inner.len()
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.timed(|inner| inner.set_len(len))
+        self.timed(&self.meter.writes, |inner| inner.set_len(len))
     }
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.timed(|inner| inner.punch(offset, len))
+        self.timed(&self.meter.writes, |inner| inner.punch(offset, len))
     }
     fn label(&self) -> String {
         self.inner.label()
@@ -86,17 +121,20 @@ pub(crate) enum Base {
 /// The clock of one run.
 pub(crate) struct Clock {
     start: Instant,
-    base: Base,
-    meter: Arc<Meter>,
+    /// Base's time is added up instead of waited for.
+    accounted: bool,
+    /// Requests to base.
+    base: Arc<Meter>,
 }
 
 impl Clock {
-    /// Starts now. `meter` times the requests to base.
-    pub(crate) fn start(base: Base, meter: Arc<Meter>) -> Self {
+    /// Starts now. `meter` meters the requests to `base`.
+    pub(crate) fn start(base: &Base, meter: Arc<Meter>) -> Self {
+        let accounted = matches!(base, Base::Accounted(_));
         Self {
             start: Instant::now(),
-            base,
-            meter,
+            accounted,
+            base: meter,
         }
     }
 
@@ -105,35 +143,31 @@ impl Clock {
         self.start.elapsed()
     }
 
-    /// Whether the disk is waited for.
+    /// Whether base's time really passes.
     pub(crate) fn waits(&self) -> bool {
-        !matches!(self.base, Base::Accounted(_))
+        !self.accounted
     }
 
     /// Leaves out real time in which the run stood still.
     pub(crate) fn leave_out(&self, real: Duration) {
-        debug_assert!(!self.waits());
-        self.meter
-            .nanoseconds
+        debug_assert!(self.accounted);
+        self.base
+            .real
             .fetch_add(real.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// The run's time since the start.
     pub(crate) fn now(&self) -> Duration {
-        match &self.base {
-            Base::Real | Base::RealTime(_) => self.wall(),
-            Base::Accounted(_) => self.wall().saturating_sub(self.meter.time()) + self.base_time(),
+        if self.waits() {
+            return self.wall();
         }
+        let real = Duration::from_nanos(self.base.real.load(Ordering::Relaxed));
+        self.wall().saturating_sub(real) + self.base.time()
     }
 
-    /// Time the base device was busy on this clock.
-    pub(crate) fn base_time(&self) -> Duration {
-        match &self.base {
-            Base::Real => self.meter.time(),
-            Base::Accounted(disk) | Base::RealTime(disk) => {
-                Duration::from_nanos(disk.usage().service_ns)
-            }
-        }
+    /// What base did.
+    pub(crate) fn base(&self) -> &Meter {
+        &self.base
     }
 }
 
@@ -149,20 +183,19 @@ mod tests {
         let model = Model::preset("hdd").expect("preset");
         let disk = ShapedDisk::accounting(model.clone(), model.capacity());
         let meter = Arc::new(Meter::default());
-        let file = disk.attach(MemoryDevice::with_len(LENGTH), 1);
-        let file = Metered::new(file, &meter);
-        let clock = Clock::start(Base::Accounted(disk), Arc::clone(&meter));
+        let file = Metered::emulated(MemoryDevice::with_len(LENGTH), &disk, &meter);
+        let clock = Clock::start(&Base::Accounted(disk), Arc::clone(&meter));
         let mut page = [0; 4096];
         for step in 0..100_u64 {
             let at = step * 7_654_321 % LENGTH as u64 / 4096 * 4096;
             file.read_at(&mut page, at).expect("reads");
         }
-        let read = clock.base_time() / 100;
+        let read = clock.base().time() / 100;
         assert!(
             read > Duration::from_millis(2) && read < Duration::from_millis(13),
             "{read:?}"
         );
-        assert!(clock.now() >= clock.base_time());
+        assert!(clock.now() >= clock.base().time());
         assert!(file.label().contains("emulated"), "{}", file.label());
     }
 }

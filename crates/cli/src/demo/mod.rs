@@ -62,7 +62,7 @@ pub(crate) struct DemoArgs {
           value_parser = clap::builder::PossibleValuesParser::new(["tac", "lru", "fifo", "clock"]))]
     policies: Vec<String>,
     /// Transactions measured in each run
-    #[arg(long, value_name = "COUNT", default_value_t = 4_000,
+    #[arg(long, value_name = "COUNT", default_value_t = 3_000,
           value_parser = clap::value_parser!(u64).range(1..))]
     transactions: u64,
     /// Transactions before, while the tier fills [default: as many as are measured]

@@ -91,8 +91,10 @@ pub(crate) struct Outcome {
     pub(crate) reads: Reads,
     /// Share of the reads below the DRAM pool that flash served, 0 to 1.
     pub(crate) flash_hit_ratio: f64,
-    /// Milliseconds of base device time per transaction.
-    pub(crate) base_ms_per_transaction: f64,
+    /// Milliseconds of base reads per transaction.
+    pub(crate) base_read_ms_per_transaction: f64,
+    /// Milliseconds of base writes per transaction.
+    pub(crate) base_write_ms_per_transaction: f64,
     /// Milliseconds of flash device time per transaction, background writes included.
     pub(crate) flash_ms_per_transaction: f64,
     /// Throughput over that of the hard disk alone; absent when that was not run.

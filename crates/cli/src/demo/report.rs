@@ -7,14 +7,15 @@ use crate::units::{show_bytes, show_count};
 use anyhow::Result;
 
 /// Column names of the table.
-pub(crate) const COLUMNS: [&str; 8] = [
+pub(crate) const COLUMNS: [&str; 9] = [
     "configuration",
     "tx/s",
     "DRAM",
     "flash",
     "base",
-    "base ms/tx",
-    "flash ms/tx",
+    "base reads",
+    "base writes",
+    "flash",
     "speed-up",
 ];
 
@@ -32,6 +33,7 @@ pub(crate) fn cells(run: &Outcome) -> [String; COLUMNS.len()] {
     let total = run.reads.total();
     let percent = |part: u64| format!("{:.1} %", 100.0 * share(part, total));
     let tiered = !run.flash.is_empty();
+    let ms = |value: f64| format!("{value:.1} ms");
     let if_tiered = |text: String| if tiered { text } else { "-".to_owned() };
     [
         run.configuration.clone(),
@@ -39,8 +41,9 @@ pub(crate) fn cells(run: &Outcome) -> [String; COLUMNS.len()] {
         percent(run.reads.pool),
         if_tiered(percent(run.reads.flash)),
         percent(run.reads.base),
-        format!("{:.1}", run.base_ms_per_transaction),
-        if_tiered(format!("{:.1}", run.flash_ms_per_transaction)),
+        ms(run.base_read_ms_per_transaction),
+        ms(run.base_write_ms_per_transaction),
+        if_tiered(ms(run.flash_ms_per_transaction)),
         run.speed_up
             .map_or_else(|| "-".to_owned(), |times| format!("{times:.1}×")),
     ]
@@ -97,15 +100,23 @@ pub(crate) fn summary(plan: &Plan) -> Result<Vec<String>> {
 pub(crate) fn notes(outcomes: &[Outcome]) -> Vec<String> {
     let mut notes = vec![
         "tx/s is by the emulated disk's time plus the measured time of everything else.".to_owned(),
-        "DRAM, flash, base: where the page reads were served that SQLite's own cache did not."
+        "%: where the page reads were served that SQLite's own cache did not; ms: device time a \
+         transaction."
             .to_owned(),
+        "The tier is write-through: it saves reads of the disk, not writes.".to_owned(),
     ];
     for run in outcomes.iter().filter(|run| run.cut_short) {
         let done = show_count(run.transactions);
-        notes.push(format!(
-            "{}: cut short after {done} measured transactions",
-            run.configuration
-        ));
+        notes.push(match run.warm_up_transactions {
+            0 => format!(
+                "{}: cut short in its warm-up, which is what is shown",
+                run.configuration
+            ),
+            _ => format!(
+                "{}: cut short after {done} measured transactions",
+                run.configuration
+            ),
+        });
     }
     notes
 }

@@ -126,7 +126,7 @@ impl Session {
         let base_label = base_device(&base, &path, &base_meter)?.label();
         let flash_label = store.as_ref().map_or_else(String::new, FlashStore::label);
         let engine = Engine::start(config(plan, setup), store)?;
-        let clock = Clock::start(base.clone(), Arc::clone(&base_meter));
+        let clock = Clock::start(&base, Arc::clone(&base_meter));
         let trace = plan.directory.join("demo.trace");
         let options = RecorderOptions {
             page_size: plan.page_size,
@@ -160,22 +160,23 @@ impl Session {
         let every = (total / SAMPLES).max(1);
         let mut course = Course::new(self.mark(0));
         for done in 1..=total {
-            let before = self.clock.base_time();
+            let before = self.clock.base().time();
             client.transact().context("a transaction failed")?;
-            self.let_writers_work(self.clock.base_time() - before);
+            self.let_writers_work(self.clock.base().time() - before);
             course.times.push((
                 self.clock.wall().as_secs_f64(),
                 self.clock.now().as_secs_f64(),
             ));
             let late = done.is_multiple_of(LOOK_EVERY) && self.clock.wall() > plan.limit;
-            if done.is_multiple_of(every) || done == total || done == plan.warm_up || late {
-                let mark = self.mark(done);
-                course.samples.push(mark.sample);
-                course.end = mark;
+            if done.is_multiple_of(every) {
+                course.samples.push(self.mark(done).sample);
                 bar.set_position(done);
             }
             if done == plan.warm_up {
-                course.begin = course.end;
+                course.begin = self.mark(done);
+            }
+            if done == total || late {
+                course.end = self.mark(done);
             }
             if late {
                 course.cut_short = done < total;
@@ -216,7 +217,8 @@ impl Session {
                 seconds: self.clock.now().as_secs_f64(),
                 reads,
             },
-            base_time: self.clock.base_time(),
+            base_reads: self.clock.base().reads(),
+            base_writes: self.clock.base().writes(),
             flash_time: self.flash.time(),
         }
     }
@@ -242,7 +244,8 @@ impl Session {
 #[derive(Clone, Copy)]
 struct Mark {
     sample: Sample,
-    base_time: Duration,
+    base_reads: Duration,
+    base_writes: Duration,
     flash_time: Duration,
 }
 
@@ -300,7 +303,8 @@ impl Course {
             transactions_per_second: transactions as f64 / seconds.max(1e-9),
             reads,
             flash_hit_ratio: reads.flash_hit_ratio(),
-            base_ms_per_transaction: each(end.base_time - begin.base_time),
+            base_read_ms_per_transaction: each(end.base_reads - begin.base_reads),
+            base_write_ms_per_transaction: each(end.base_writes - begin.base_writes),
             flash_ms_per_transaction: each(end.flash_time - begin.flash_time),
             speed_up: None,
             cut_short: self.cut_short,
@@ -347,7 +351,7 @@ fn flash_store(plan: &Plan, meter: &Arc<Meter>) -> Result<FlashStore> {
         deadline: None,
     };
     let store = FlashStore::open(&plan.directory.join("flash"), &options)?;
-    Ok(store.wrapped(|device| Arc::new(Metered::new(device, meter))))
+    Ok(store.wrapped(|device| Arc::new(Metered::real(device, meter))))
 }
 
 /// The database is on base; log and temporary files are on the fast device in every run.
@@ -374,9 +378,9 @@ fn base_device(base: &Base, path: &Path, meter: &Arc<Meter>) -> io::Result<Arc<d
         },
     )?;
     Ok(match base {
-        Base::Real => Arc::new(Metered::new(file, meter)),
+        Base::Real => Arc::new(Metered::real(file, meter)),
         Base::Accounted(disk) | Base::RealTime(disk) => {
-            Arc::new(Metered::new(disk.attach(file, 0), meter))
+            Arc::new(Metered::emulated(file, disk, meter))
         }
     })
 }
