@@ -8,8 +8,6 @@ use thermocline_core::policy::{PolicyOptions, TacConfig, TacLabels};
 /// Frames at most: their numbers are 32 bits long, and the largest means none.
 const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
 
-const _: () = assert!(FRAMES_MAX < u32::MAX as u64);
-
 /// All settings of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -82,7 +80,7 @@ pub enum LabelSource {
 impl Default for TacSettings {
     fn default() -> Self {
         let core = TacConfig::default();
-        Self {
+        let settings = Self {
             region_pages: core.region_pages,
             window: core.window,
             sequential_above: core.sequential_above,
@@ -91,7 +89,9 @@ impl Default for TacSettings {
             margin: core.margin,
             refreshes: core.refreshes,
             labels: LabelSource::Hint,
-        }
+        };
+        debug_assert_eq!(settings.to_core(), core, "nothing is left out");
+        settings
     }
 }
 
@@ -134,19 +134,25 @@ pub struct CostSettings {
 impl Default for CostSettings {
     fn default() -> Self {
         let core = Costs::default();
-        Self {
+        let settings = Self {
             base_random_read_us: core.base_random_read / 1000.0,
             base_sequential_read_us: core.base_sequential_read / 1000.0,
             base_random_write_us: core.base_random_write / 1000.0,
             flash_read_us: core.flash_read / 1000.0,
             flash_write_us: core.flash_write / 1000.0,
-        }
+        };
+        let back = settings.to_core();
+        debug_assert!(
+            (back.flash_write - core.flash_write).abs() < 1.0,
+            "same unit"
+        );
+        debug_assert!((back.base_random_read - core.base_random_read).abs() < 1.0);
+        settings
     }
 }
 
 impl CostSettings {
     fn to_core(self) -> Costs {
-        debug_assert!(self.all().iter().all(|us| *us >= 0.0), "time costs time");
         Costs {
             base_random_read: self.base_random_read_us * 1000.0,
             base_sequential_read: self.base_sequential_read_us * 1000.0,

@@ -434,7 +434,6 @@ impl State {
                     .positioning(Nanos(now), waiting.job.extents[0].position)
             })
             .map(|(&ticket, _)| ticket)
-            .inspect(|&ticket| debug_assert!(ticket >= oldest))
     }
 }
 
