@@ -31,16 +31,19 @@ pub(crate) fn file(mountpoint: &Path, name: &str) -> Result<PathBuf, Failure> {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Err(Failure::io("look into", &directory, &error))
         }
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Err(Failure::new(
-            Code::NotMounted,
-            format!("the process serving {} is gone", mountpoint.display()),
-        )
-        .advise(format!(
-            "thermocline umount {}, then mount again",
-            mountpoint.display()
-        ))),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Err(gone(mountpoint)),
         _ => Err(not_mounted(mountpoint)),
     }
+}
+
+/// The failure for a mount that was killed.
+fn gone(mountpoint: &Path) -> Failure {
+    let shown = mountpoint.display();
+    Failure::new(
+        Code::NotMounted,
+        format!("the process serving {shown} is gone"),
+    )
+    .advise(format!("thermocline umount {shown}, then mount again"))
 }
 
 /// The failure for a directory that is no mount.
@@ -55,7 +58,10 @@ pub(crate) fn not_mounted(mountpoint: &Path) -> Failure {
 /// The text of control file `name`.
 pub(crate) fn read(mountpoint: &Path, name: &str) -> Result<String, Failure> {
     let path = file(mountpoint, name)?;
-    fs::read_to_string(&path).map_err(|e| Failure::io("read", &path, &e))
+    fs::read_to_string(&path).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOTCONN) => gone(mountpoint),
+        _ => Failure::io("read", &path, &error),
+    })
 }
 
 fn write(mountpoint: &Path, name: &str, word: &str) -> Outcome {
@@ -69,9 +75,8 @@ fn write(mountpoint: &Path, name: &str, word: &str) -> Outcome {
             ),
         )
         .advise(format!("thermocline status {}", mountpoint.display())),
-        Some(_) | None if error.kind() == io::ErrorKind::PermissionDenied => {
-            Failure::io("write", &path, &error)
-        }
+        Some(libc::ENOTCONN) => gone(mountpoint),
+        _ if error.kind() == io::ErrorKind::PermissionDenied => Failure::io("write", &path, &error),
         _ => Failure::new(
             Code::Failure,
             format!("{name} \"{word}\" failed: {}", reason(&error)),

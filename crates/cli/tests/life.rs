@@ -1,0 +1,362 @@
+//! The life of a mount, by its commands alone: started, watched, switched, ended, warm again.
+//!
+//! Needs root and a FUSE device: prints "skipped" without them, and fails under
+//! `THERMOCLINE_REQUIRE_ALL=1`.
+
+use serde_json::Value;
+use std::env;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Pages of the file every test reads.
+const PAGES: usize = 64;
+const PAGE: usize = 8192;
+
+/// A base with one PostgreSQL relation, a mountpoint and a place for a cache.
+struct Ground {
+    directory: TempDir,
+}
+
+impl Ground {
+    /// `None`, with a word on it, where no mount is possible.
+    fn prepare(case: &str) -> Option<Self> {
+        // SAFETY: no arguments, cannot fail.
+        let root = unsafe { libc::geteuid() } == 0;
+        let device = File::options().read(true).write(true).open("/dev/fuse");
+        let required = env::var_os("THERMOCLINE_REQUIRE_ALL").is_some_and(|value| value == "1");
+        if !root || device.is_err() {
+            assert!(!required, "{case} needs root and a FUSE device");
+            println!("skipped: {case} needs root and a FUSE device");
+            return None;
+        }
+        let directory = tempfile::tempdir().expect("directory");
+        let ground = Self { directory };
+        fs::create_dir_all(ground.path("base/base/5")).expect("base");
+        fs::create_dir(ground.mountpoint()).expect("mountpoint");
+        fs::write(ground.path("base/base/5/16384"), content()).expect("relation");
+        Some(ground)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn mountpoint(&self) -> PathBuf {
+        self.path("mnt")
+    }
+
+    fn mount(&self, options: &str) -> Command {
+        let mut command = thermocline("mount");
+        command.arg(self.path("base")).arg(self.mountpoint());
+        command.arg("--cache").arg(self.path("tier"));
+        command.args(options.split_whitespace());
+        command
+    }
+
+    /// A mount in the background.
+    fn mounted(&self, options: &str) {
+        success(&mut self.mount(options));
+    }
+
+    /// A mount in the foreground, once it serves.
+    fn served(&self, options: &str) -> Child {
+        let mut command = self.mount(options);
+        let mut child = command
+            .arg("--foreground")
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starts");
+        let policy = self.control("policy");
+        eventually("the mount to serve", || {
+            assert_eq!(child.try_wait().expect("child"), None, "it ended");
+            policy.exists()
+        });
+        child
+    }
+
+    fn control(&self, name: &str) -> PathBuf {
+        self.mountpoint().join(".thermocline").join(name)
+    }
+
+    fn said(&self, name: &str) -> String {
+        fs::read_to_string(self.control(name)).expect("control file")
+    }
+
+    /// Reads the relation through the mount and checks it.
+    fn read(&self) {
+        let read = fs::read(self.mountpoint().join("base/5/16384")).expect("read");
+        assert!(read == content(), "other bytes than those of base");
+    }
+
+    /// What `status --json` says at `pointer`.
+    fn status(&self, pointer: &str) -> Value {
+        let text = success(thermocline("status").arg("--json").arg(self.mountpoint()));
+        let report: Value = serde_json::from_str(&text).expect("JSON");
+        report
+            .pointer(pointer)
+            .unwrap_or_else(|| panic!("no {pointer} in {text}"))
+            .clone()
+    }
+
+    fn umount(&self) {
+        success(thermocline("umount").arg(self.mountpoint()));
+        assert!(!self.control("policy").exists());
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // A test that failed must not leave a mount in a directory about to be removed.
+        let _output = Command::new("umount")
+            .arg("-lq")
+            .arg(self.mountpoint())
+            .output();
+    }
+}
+
+fn content() -> Vec<u8> {
+    (0..PAGES * PAGE)
+        .map(|at| (at / PAGE * 7 + at % 251) as u8)
+        .collect()
+}
+
+fn thermocline(command: &str) -> Command {
+    let mut thermocline = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+    thermocline.arg(command);
+    thermocline
+}
+
+fn success(command: &mut Command) -> String {
+    let output = command.output().expect("runs");
+    assert!(output.status.success(), "{command:?}: {}", message(&output));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn message(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Waits until `holds`; the limit only ends a test that would hang.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "waited in vain for {what}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process runs: it is there, and not merely waiting for its parent to notice its end.
+fn runs(pid: u64) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[test]
+fn returns_once_it_serves_and_is_warm_after_umount() {
+    let Some(ground) = Ground::prepare("warm") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    ground.read();
+    eventually("admissions to be written", || {
+        ground.status("/stats/tier/staged") == 0
+    });
+    let resident = ground
+        .status("/stats/tier/resident")
+        .as_u64()
+        .expect("count");
+    assert!(resident > 0);
+    let pid = ground.status("/mount/pid").as_u64().expect("pid");
+    assert!(runs(pid));
+    ground.umount();
+    assert!(!runs(pid), "umount returns when the process has ended");
+    let log = fs::read_to_string(ground.path("tier.log")).expect("log");
+    assert!(log.contains("map saved"), "{log}");
+    ground.mounted("");
+    assert_eq!(ground.status("/stats/tier/restored"), resident);
+    ground.read();
+    assert!(ground.status("/stats/page_reads/flash").as_u64() >= Some(resident));
+    ground.umount();
+}
+
+#[test]
+fn policy_and_tier_switch_while_mounted() {
+    let Some(ground) = Ground::prepare("switch") else {
+        return;
+    };
+    ground.mounted("--size 4M --policy clock");
+    assert_eq!(ground.said("policy"), "clock\n");
+    success(thermocline("policy").arg(ground.mountpoint()).arg("lru"));
+    assert_eq!(ground.said("policy"), "lru\n");
+    assert!(ground.said("config").contains("policy = \"lru\""));
+    assert!(
+        fs::write(ground.control("policy"), "magic\n").is_err(),
+        "no such policy"
+    );
+    assert_eq!(ground.said("policy"), "lru\n");
+    success(thermocline("tier").arg(ground.mountpoint()).arg("off"));
+    ground.read();
+    assert_eq!(ground.status("/stats/tier/off"), "switched off by command");
+    let shown = success(thermocline("status").arg("--once").arg(ground.mountpoint()));
+    assert!(shown.contains("OFF: switched off by command"), "{shown}");
+    success(thermocline("tier").arg(ground.mountpoint()).arg("on"));
+    assert_eq!(ground.said("tier"), "on\n");
+    assert!(fs::write(ground.control("tier"), "maybe\n").is_err());
+    assert!(!ground.control("faults").exists(), "only on request");
+    ground.umount();
+}
+
+#[test]
+fn a_mount_describes_itself() {
+    let Some(ground) = Ground::prepare("describe") else {
+        return;
+    };
+    ground.mounted("--size 4M --pool 1M --emulate-base ssd");
+    ground.read();
+    let text = ground.said("stats");
+    let shown = success(thermocline("status").arg("--once").arg(ground.mountpoint()));
+    for part in [
+        "hit ratio",
+        "served by",
+        "base/5/16384",
+        "emulated SATA SSD",
+        "frames used",
+    ] {
+        assert!(
+            text.contains(part) && shown.contains(part),
+            "no \"{part}\" in {text}"
+        );
+    }
+    let metrics = success(
+        thermocline("status")
+            .arg("--metrics")
+            .arg(ground.mountpoint()),
+    );
+    assert!(
+        metrics.contains("# TYPE thermocline_page_reads_total counter"),
+        "{metrics}"
+    );
+    assert!(
+        ground
+            .said("metrics")
+            .contains("label=\"emulated SATA SSD over")
+    );
+    let settings = ground.path("settings.toml");
+    fs::write(&settings, ground.said("config")).expect("write");
+    success(thermocline("config").arg("--check").arg(&settings));
+    assert!(
+        fs::read_dir(ground.mountpoint()).expect("list").count() == 1,
+        "it is not listed"
+    );
+    ground.umount();
+}
+
+#[test]
+fn a_mount_without_a_tier_serves_from_base() {
+    let Some(ground) = Ground::prepare("none") else {
+        return;
+    };
+    ground.mounted(&format!(
+        "--policy none --log {}",
+        ground.path("log").display()
+    ));
+    ground.read();
+    assert_eq!(ground.status("/stats/tier"), Value::Null);
+    assert!(!ground.path("tier").exists());
+    ground.umount();
+}
+
+#[test]
+fn a_recording_is_complete_after_umount() {
+    let Some(ground) = Ground::prepare("record") else {
+        return;
+    };
+    let trace = ground.path("t.parquet");
+    ground.mounted(&format!("--size 4M --record {}", trace.display()));
+    ground.read();
+    ground.umount();
+    let text = success(thermocline("trace").args(["info", "--json"]).arg(&trace));
+    let info: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(info["dropped"], 0);
+    assert_eq!(info["distinct_pages"], PAGES as u64);
+    assert_eq!(info["objects"][0]["name"], "base/5/16384");
+    let table = success(thermocline("trace").arg("info").arg(&trace));
+    assert!(table.contains("base/5/16384"), "{table}");
+    let again = ground
+        .mount(&format!("--record {}", trace.display()))
+        .output()
+        .expect("runs");
+    assert_eq!(
+        again.status.code(),
+        Some(2),
+        "a trace is not overwritten: {}",
+        message(&again)
+    );
+}
+
+#[test]
+fn a_signal_ends_it_cleanly_and_not_while_it_is_used() {
+    let Some(ground) = Ground::prepare("signal") else {
+        return;
+    };
+    let mut child = ground.served("--size 4M");
+    let signal = |child: &Child| {
+        // SAFETY: no pointers; the process is this test's own child.
+        assert_eq!(
+            unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) },
+            0
+        );
+    };
+    let open = File::open(ground.mountpoint().join("base/5/16384")).expect("open");
+    ground.read();
+    signal(&child);
+    ground.read();
+    assert_eq!(child.try_wait().expect("child"), None, "a file is open");
+    drop(open);
+    signal(&child);
+    let status = child.wait().expect("ends");
+    assert!(status.success(), "{status}");
+    ground.mounted("");
+    assert!(
+        ground.status("/stats/tier/restored").as_u64() > Some(0),
+        "the map was saved"
+    );
+    ground.umount();
+}
+
+#[test]
+fn a_killed_mount_is_named_and_cleared_away() {
+    let Some(ground) = Ground::prepare("kill") else {
+        return;
+    };
+    let mut child = ground.served("--size 4M");
+    child.kill().expect("kill");
+    assert_eq!(child.wait().expect("ends").signal(), Some(libc::SIGKILL));
+    let dead = thermocline("status")
+        .arg("--once")
+        .arg(ground.mountpoint())
+        .output()
+        .expect("runs");
+    assert_eq!(dead.status.code(), Some(5), "{}", message(&dead));
+    assert!(message(&dead).contains("is gone"), "{}", message(&dead));
+    let again = ground.mount("").output().expect("runs");
+    assert_eq!(again.status.code(), Some(2), "{}", message(&again));
+    assert!(message(&again).contains("umount"), "{}", message(&again));
+    success(thermocline("umount").arg(ground.mountpoint()));
+    ground.mounted("");
+    assert_eq!(
+        ground.status("/stats/tier/restored"),
+        0,
+        "cold, but it starts"
+    );
+    ground.read();
+    ground.umount();
+}
