@@ -209,13 +209,20 @@ impl DiskModel {
         wait
     }
 
+    /// Whether the head is on the track of `position` and has just written there: it need not
+    /// settle again, so writes in order of position cost the rotation between them.
+    fn settled_at(&self, position: u64) -> bool {
+        let wrote = self.stream.is_some_and(|(op, _)| op == IoOp::Write);
+        wrote && self.arm == position / self.track_bytes
+    }
+
     /// See [`super::Model::service`].
     pub fn service(&mut self, now: Nanos, op: IoOp, position: u64, len: u64) -> u64 {
         if op == IoOp::Sync || len == 0 {
             return 0;
         }
         let position = position % self.parameters.capacity;
-        let settle = if op == IoOp::Write {
+        let settle = if op == IoOp::Write && !self.settled_at(position) {
             self.parameters.write_settle
         } else {
             0
@@ -302,6 +309,17 @@ mod tests {
         assert!(back > DiskParameters::RPM_7200.seek_average, "{back}");
         let other_kind = disk.service(Nanos(now + back), IoOp::Write, 24576, 8192);
         assert!(other_kind > transfer + DiskParameters::RPM_7200.write_settle);
+    }
+
+    #[test]
+    fn writes_in_order_on_one_track_share_a_turn() {
+        let mut disk = DiskModel::new(DiskParameters::RPM_7200);
+        let mut now = disk.service(Nanos(0), IoOp::Write, 0, 4096);
+        let first = now;
+        for step in 1..10 {
+            now += disk.service(Nanos(now), IoOp::Write, step * disk.track_bytes / 10, 4096);
+        }
+        assert!(now - first < DiskParameters::RPM_7200.rotation(), "{now}");
     }
 
     #[test]

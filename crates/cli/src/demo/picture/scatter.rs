@@ -106,7 +106,8 @@ fn heat(svg: &mut String, chart: &Chart, reads: &[PageRead], region: u64) {
         let _ = write!(
             svg,
             "<rect x='{x:.1}' y='{top:.2}' width='26' height='{:.2}' fill='#b3261e' \
-             fill-opacity='{warmth:.2}'><title>pages {first} to {last}: {count} reads</title></rect>",
+             fill-opacity='{warmth:.2}'>\
+             <title>pages {first} to {last}: {count} reads</title></rect>",
             bottom - top + 0.15
         );
     }

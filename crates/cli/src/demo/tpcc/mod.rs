@@ -96,6 +96,7 @@ mod tests {
             warehouses: 2,
             items: 200,
             customers: 30,
+            skew: 1.0,
         };
         load(&db, scale, 7, &mut |_| {}).expect("loads");
         (db, scale)
