@@ -302,7 +302,8 @@ mod tests {
     proptest! {
         #[test]
         fn every_size_survives_printing(bytes: u64, pages: u64, shift in 0_u32..50) {
-            for size in [Size::Bytes(bytes), Size::Bytes(bytes >> shift << shift), Size::Pages(pages)] {
+            let round = bytes >> shift << shift;
+            for size in [Size::Bytes(bytes), Size::Bytes(round), Size::Pages(pages)] {
                 prop_assert_eq!(size.to_string().parse::<Size>(), Ok(size));
             }
         }

@@ -152,7 +152,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_a_sorted_list(ops in proptest::collection::vec((0u8..3, 0u32..12, 0u8..6), 1..300)) {
+        fn equals_a_sorted_list(
+            ops in proptest::collection::vec((0u8..3, 0u32..12, 0u8..6), 1..300),
+        ) {
             let mut heap = IndexedHeap::new(12);
             let mut model: Vec<(f64, u32)> = Vec::new();
             for (op, id, key) in ops {

@@ -124,7 +124,8 @@ fn step() -> impl Strategy<Value = Step> {
     let length = prop::sample::select(vec![1usize, 100, 512, 1024, 4096, 5000]);
     prop_oneof![
         8 => (offset(), length.clone(), 0u32..4).prop_map(|(o, l, h)| Step::Read(o, l, h)),
-        5 => (offset(), length, any::<u8>(), 0u32..7).prop_map(|(o, l, b, h)| Step::Write(o, l, b, h)),
+        5 => (offset(), length, any::<u8>(), 0u32..7)
+            .prop_map(|(o, l, b, h)| Step::Write(o, l, b, h)),
         1 => offset().prop_map(Step::Truncate),
         1 => (offset(), 1u64..3000).prop_map(|(o, l)| Step::Punch(o, l)),
         1 => Just(Step::Reopen),

@@ -321,7 +321,8 @@ mod tests {
             "thermocline_refusals_total{reason=\"cold\"} 4321",
             "thermocline_tier_on{policy=\"tac\"} 1",
             "thermocline_tier_slots_used 250000",
-            "thermocline_device_busy_seconds_total{device=\"base\",label=\"emulated 7200-rpm disk\"} 1200.5",
+            "thermocline_device_busy_seconds_total{device=\"base\",\
+             label=\"emulated 7200-rpm disk\"} 1200.5",
             "thermocline_object_flash_pages{object=\"base/5/16384\",kind=\"relation\"} 250",
         ] {
             assert!(

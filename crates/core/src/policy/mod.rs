@@ -5,11 +5,12 @@
 //! likes *about* slots and pages. The tier tells it of every change of residency, whoever
 //! caused it.
 //!
-//! | later policy | how it fits |
-//! |---|---|
-//! | CLIC, DP-CLIC | [`Access::hints`] is the hint set H; [`Access::number`] is the sequence number s; `on_request` feeds hint table and outqueue; `decide` is figure 3.7 |
-//! | priority groups (hStorage-DB) | `on_request` re-allocates between groups; `decide` is selective allocation, its victim selective eviction; `on_trim` is priority N |
-//! | CAC, CC | `decide` with [`Opportunity::PoolEviction`]; `on_pool_hits` brings logical reads |
+//! How later policies fit:
+//! - CLIC, DP-CLIC: [`Access::hints`] is the hint set H; [`Access::number`] is the sequence
+//!   number s; `on_request` feeds hint table and outqueue; `decide` is figure 3.7;
+//! - priority groups (hStorage-DB): `on_request` re-allocates between groups; `decide` is
+//!   selective allocation, its victim selective eviction; `on_trim` is priority N;
+//! - CAC, CC: `decide` with [`Opportunity::PoolEviction`]; `on_pool_hits` brings logical reads.
 
 mod clock;
 mod fifo;

@@ -64,14 +64,16 @@ fn within(path: &[u8], at: usize) -> bool {
 /// Where to try again after `**`: behind the next slash for `**/`, else at the next byte.
 fn next_start(pattern: &[u8], after: usize, path: &[u8], from: usize) -> usize {
     debug_assert!(from < path.len() && after <= pattern.len());
-    if pattern[..after].ends_with(b"/") {
+    let next = if pattern[..after].ends_with(b"/") {
         path[from..]
             .iter()
             .position(|&b| b == b'/')
             .map_or(path.len(), |n| from + n + 1)
     } else {
         from + 1
-    }
+    };
+    debug_assert!(from < next && next <= path.len(), "the search ends");
+    next
 }
 
 #[cfg(test)]

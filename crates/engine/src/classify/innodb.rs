@@ -12,6 +12,8 @@ const LEVEL_OFFSET: usize = 64;
 /// `FIL_PAGE_DATA` plus the index page header.
 const HEADER_LEN: usize = 66;
 
+const _: () = assert!(TYPE_OFFSET + 2 <= LEVEL_OFFSET && LEVEL_OFFSET + 2 <= HEADER_LEN);
+
 /// The type of one page; the kind of file is not needed.
 #[must_use]
 pub fn page_type(page: &[u8], _kind: FileKind) -> PageType {

@@ -90,9 +90,10 @@ impl Rules {
                 Ok((rule, kind))
             }
         });
-        Ok(Self {
-            user: user.collect::<Result<_, _>>()?,
-        })
+        let user: Vec<(Rule, Option<FileKind>)> = user.collect::<Result<_, _>>()?;
+        let known = |(rule, kind): &(Rule, Option<_>)| rule.kind.is_some() == kind.is_some();
+        debug_assert!(user.iter().all(known), "every name of a kind is known");
+        Ok(Self { user })
     }
 
     /// What the file at `path` is. `head` is called at most once, for files no rule knows by
@@ -237,6 +238,7 @@ fn innodb(dirs: &[&str], name: &str) -> Option<FileClass> {
 
 /// MyISAM and Aria: pages without a type, but tables and indexes all the same.
 fn other_engine(name: &str, extension: &str) -> Option<FileClass> {
+    debug_assert!(name.ends_with(extension) && extension.len() == 3);
     let kind = if extension.ends_with('I') {
         FileKind::Index
     } else {
@@ -284,7 +286,7 @@ pub fn object_group(path: &str, dialect: Dialect) -> &str {
         .iter()
         .find_map(|fork| stem.strip_suffix(fork));
     let end = dir_len + group.unwrap_or(stem).len();
-    debug_assert!(end <= path.len());
+    debug_assert!(dir_len <= end && end <= path.len());
     &path[..end]
 }
 

@@ -18,6 +18,9 @@ const SEQUENCE_MAGIC: u32 = 0x1717;
 const BTP_LEAF: u16 = 1;
 const BTP_META: u16 = 8;
 
+// The page ids of the other index methods begin at 0xff80 (hash).
+const _: () = assert!(BTREE_CYCLE_MAX < 0xff80);
+
 /// The type of one page. `kind` tells maps, which look like heap pages, from tables.
 #[must_use]
 pub fn page_type(page: &[u8], kind: FileKind) -> PageType {

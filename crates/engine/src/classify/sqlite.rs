@@ -14,6 +14,8 @@ const FILE_HEADER_LEN: usize = 100;
 /// More fragmented free bytes than this never stay on a page.
 const FRAGMENTED_MAX: u8 = 60;
 
+const _: () = assert!(MAGIC.len() < FILE_HEADER_LEN && MAGIC[MAGIC.len() - 1] == 0);
+
 /// The type of one page. A buffer longer than the database's page is typed by its first page.
 #[must_use]
 pub fn page_type(page: &[u8], _kind: FileKind) -> PageType {

@@ -52,6 +52,9 @@ struct Run {
     touched: u64,
 }
 
+// What the module says a file costs.
+const _: () = assert!(size_of::<Run>() == 24 && size_of::<Streams>() == SLOTS * 24 + 8);
+
 /// The runs of one file.
 #[derive(Debug, Default)]
 pub struct Streams {
@@ -83,6 +86,8 @@ impl Streams {
                 false
             }
         };
+        let newest = self.runs.iter().filter(|run| run.touched == now);
+        debug_assert_eq!(newest.count(), 1, "a request is part of one run");
         if access || len >= REQUEST_MIN {
             Access::Sequential
         } else {
@@ -118,7 +123,11 @@ impl Streams {
                 oldest = slot;
             }
         }
-        debug_assert!(oldest < SLOTS);
+        let all_live = || self.runs.iter().all(|run| rank(run).0);
+        debug_assert!(
+            !rank(&self.runs[oldest]).0 || all_live(),
+            "candidates go first"
+        );
         &mut self.runs[oldest]
     }
 }
