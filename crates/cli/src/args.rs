@@ -90,6 +90,10 @@ pub(crate) struct MountArgs {
     /// Slow the base down to an emulated device, to try things out
     #[arg(long, value_name = "DEVICE", value_parser = PossibleValuesParser::new(Model::PRESETS))]
     pub(crate) emulate_base: Option<String>,
+    /// Bytes that fill the emulated disk: its arm moves over all of it for that many. By default
+    /// as many as the real device has, so that a small database sees short seeks
+    #[arg(long, value_name = "SIZE", requires = "emulate_base")]
+    pub(crate) emulate_capacity: Option<Size>,
     /// Let .thermocline/faults script faults of the flash device, to see what a sick SSD does
     #[arg(long)]
     pub(crate) faults: bool,

@@ -15,7 +15,6 @@ use thermocline::device::{
     Device, FaultScript, Faulty, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
 };
 use thermocline::{BaseIdentity, Engine, FlashOptions, FlashStore};
-use thermocline_core::model::Model;
 use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle};
 use thermocline_trace::{Recorder, RecorderOptions};
 
@@ -171,11 +170,8 @@ fn base_identity(base: &Path) -> Result<BaseIdentity, Failure> {
 /// Makes the devices of base files, all counted as one device.
 fn base_devices(plan: &Plan) -> (DeviceFactory, Counted) {
     let meters = Arc::new(Meters::default());
-    let model = plan.emulated.as_deref().and_then(Model::preset);
-    let disk = model.map(|model| {
-        let capacity = model.capacity();
-        ShapedDisk::new(model, capacity)
-    });
+    let emulated = plan.emulated.clone();
+    let disk = emulated.map(|(model, capacity)| ShapedDisk::new(model, capacity));
     let directory = format!("directory {}", plan.places.base.display());
     let label = match &disk {
         Some(disk) => format!("{} over {directory}", disk.name()),

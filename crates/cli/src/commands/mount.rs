@@ -22,8 +22,8 @@ pub(crate) struct Plan {
     pub(crate) config: Config,
     /// Directories and cache file, absolute.
     pub(crate) places: Places,
-    /// Name of the device the base is slowed down to.
-    pub(crate) emulated: Option<String>,
+    /// The device the base is slowed down to, and the bytes that fill it.
+    pub(crate) emulated: Option<(Model, u64)>,
     /// Trace file, absolute.
     pub(crate) record: Option<PathBuf>,
     /// Whether to make the cache anew.
@@ -81,7 +81,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     config.mount.log = log.clone().unwrap_or_default();
     Ok(Plan {
         places,
-        emulated: args.emulate_base.clone(),
+        emulated: emulated(args, &config)?,
         record,
         format: args.format,
         faults: args.faults,
@@ -112,6 +112,25 @@ fn overlay<T: Clone>(setting: &mut T, option: Option<&T>) {
     if let Some(value) = option {
         setting.clone_from(value);
     }
+}
+
+/// The device to slow the base down to.
+fn emulated(args: &MountArgs, config: &Config) -> Result<Option<(Model, u64)>, Failure> {
+    let Some(model) = args.emulate_base.as_deref().and_then(Model::preset) else {
+        return Ok(None);
+    };
+    let capacity = match args.emulate_capacity {
+        None => model.capacity(),
+        Some(size) => size
+            .bytes(config.page_size()?)
+            .filter(|bytes| *bytes > 0)
+            .ok_or_else(|| {
+                Failure::usage(format!(
+                    "--emulate-capacity {size} is not accepted: above 0"
+                ))
+            })?,
+    };
+    Ok(Some((model, capacity)))
 }
 
 /// Where the background process writes: the setting, or beside the cache file.
