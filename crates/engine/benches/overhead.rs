@@ -6,9 +6,10 @@
 //! same offsets of the same file: bare, and followed by looking at the bytes once, which every user
 //! of a page does and which a checksum cannot avoid; without a deadline for flash I/O and with one.
 //! *pool*: hits in the DRAM pool against `quick_cache`. *space*: bytes written to flash per stored
-//! page, usable share of the cache file. *idle*: CPU time while nothing is asked. Rounds of the rivals alternate and medians of ratios are printed, so that a
-//! machine whose speed drifts does not decide. The cache file is made under `THERMOCLINE_BENCH_DIR`
-//! (default: the temporary directory); it should be on the device that is to be measured.
+//! page, usable share of the cache file. *idle*: CPU time while nothing is asked. Rounds of the
+//! rivals alternate and medians of ratios are printed, so that a machine whose speed drifts does
+//! not decide. The cache file is made under `THERMOCLINE_BENCH_DIR` (default: the temporary
+//! directory); it should be on the device that is to be measured.
 
 use quick_cache::sync::Cache;
 use std::fs::{File, OpenOptions};
