@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -16,9 +17,14 @@ use tempfile::TempDir;
 const PAGES: usize = 64;
 const PAGE: usize = 8192;
 
+/// One test at a time: a process being started holds, until it runs its program, what the others
+/// have open, and a mount with open files stays.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// A base with one PostgreSQL relation, a mountpoint and a place for a cache.
 struct Ground {
     directory: TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Ground {
@@ -33,8 +39,12 @@ impl Ground {
             println!("skipped: {case} needs root and a FUSE device");
             return None;
         }
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().expect("directory");
-        let ground = Self { directory };
+        let ground = Self {
+            directory,
+            _turn: turn,
+        };
         fs::create_dir_all(ground.path("base/base/5")).expect("base");
         fs::create_dir(ground.mountpoint()).expect("mountpoint");
         fs::write(ground.path("base/base/5/16384"), content()).expect("relation");
