@@ -116,7 +116,7 @@ impl Session {
         std::fs::copy(&plan.template, &path).context("cannot copy the database")?;
         let base = match setup {
             Setup::AllSsd => Base::Real,
-            _ => emulated(plan.real_time),
+            _ => emulated(plan.real_time)?,
         };
         let (base_meter, flash) = (Arc::new(Meter::default()), Arc::new(Meter::default()));
         let store = match setup {
@@ -316,13 +316,13 @@ impl Course {
 }
 
 /// A disk of the TAC paper's kind (§4.1), otherwise empty: seeks are as short as they can be.
-fn emulated(real_time: bool) -> Base {
-    let model = Model::preset("hdd").unwrap_or_else(|| unreachable!("a preset of the core"));
+fn emulated(real_time: bool) -> Result<Base> {
+    let model = Model::preset("hdd").context("no disk model")?;
     let capacity = model.capacity();
-    match real_time {
+    Ok(match real_time {
         true => Base::RealTime(ShapedDisk::new(model, capacity)),
         false => Base::Accounted(ShapedDisk::accounting(model, capacity)),
-    }
+    })
 }
 
 fn config(plan: &Plan, setup: &Setup) -> EngineConfig {

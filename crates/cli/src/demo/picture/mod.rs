@@ -61,8 +61,9 @@ pub(crate) fn html(
             "<h2>Pages read over time, {}</h2>\
              <p>One dot is one page read that DRAM did not serve: <span class='key k-flash'>from \
              flash</span> or <span class='key k-base'>from the disk</span>. Horizontal bands are \
-             regions of the file that are hot or cold; the strip on the right adds them up. The \
-             gaps are checkpoints, when the disk only writes.</p>",
+             regions of the file that are hot or cold; the strip on the right adds them up. A \
+             short upright stroke is a Stock-Level transaction, which looks through the stock of \
+             one warehouse.</p>",
             escape(&run.configuration)
         );
         page += &scatter::svg(run, bands, region, 1040.0, 620.0);
