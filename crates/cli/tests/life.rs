@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::env;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -320,10 +320,8 @@ fn a_signal_ends_it_cleanly_and_not_while_it_is_used() {
     let mut child = ground.served("--size 4M");
     let signal = |child: &Child| {
         // SAFETY: no pointers; the process is this test's own child.
-        assert_eq!(
-            unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) },
-            0
-        );
+        let sent = unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+        assert_eq!(sent, 0);
     };
     let open = File::open(ground.mountpoint().join("base/5/16384")).expect("open");
     ground.read();
