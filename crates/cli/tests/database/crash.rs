@@ -41,12 +41,14 @@ fn acknowledged_commits_survive_kills_of_the_mount() {
     let mut server = Postgres::start(&ground, &data, &[]);
     server.query("postgres", SCHEMA);
     let mut ledger = Ledger::new(ground.path("acknowledged"));
+    let mut hits = 0;
     for round in 0..number("THERMOCLINE_TEST_ROUNDS", ROUNDS) {
         let writers = Writers::start(&server, &ledger, round);
         wait_for("commits", || {
             (ledger.acknowledged().len() >= ledger.known + COMMITS).then_some(())
         });
         std::thread::sleep(Duration::from_millis(u64::from(round) * 37 % 500));
+        hits += mount.hits();
         mount.kill();
         writers.end();
         server.perish();
@@ -61,6 +63,7 @@ fn acknowledged_commits_survive_kills_of_the_mount() {
     mount.unmount();
     verify_checksums(ground.user, &ground.path("base/data"));
     println!("{} commits were acknowledged", ledger.known);
+    assert!(hits > 0, "the tier served nothing, so it proved nothing");
 }
 
 /// What the database promised, kept outside of it and of the mount.
@@ -104,7 +107,7 @@ impl Ledger {
         );
         assert!(promised.len() > self.known, "round {round} did nothing");
         println!(
-            "round {round}: {} acknowledged, {} more kept",
+            "round {round}: {} acknowledged; {} in all were kept without that",
             promised.len() - self.known,
             kept.len() - promised.len()
         );
