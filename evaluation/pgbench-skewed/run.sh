@@ -150,7 +150,7 @@ tell() { # workload, configuration, pgbench's report
 "$work/after.json" stats.tier.admissions) | $(grown stats.tier.admissions) | $(value \
 "$work/after.json" stats.tier.flash_writes) |")
     echo "${summary[-1]}"
-    details+=("### $workload, $2" '' '```text' "$(grep -v '^  data/' "$work/status.txt")" '```' '')
+    details+=("### $workload, $2" '' '```text' "$(grep -v '^  data/' "$work/status.txt" | sed "s|$work|WORK|g")" '```' '')
 }
 
 for workload in $WORKLOADS; do
@@ -163,7 +163,7 @@ WARM_SHORT=$WARM_SHORT SECONDS_MEASURED=$SECONDS_MEASURED SKEW=$SKEW"
     cat << END
 # pgbench over a mount: skewed point reads, emulated 7200-rpm base
 
-$(date -u +%Y-%m-%d). $("$thermocline" --version), PostgreSQL $version, Linux $(uname -r), $(nproc)
+$(date -u +%Y-%m-%d). $("$thermocline" --version), PostgreSQL $version, Linux $(uname -r | cut -d- -f1), $(nproc)
 cores. The base is a file system slowed down to an **emulated** hard disk; flash and the all-SSD
 row are the machine's own disk, read directly.
 
