@@ -50,6 +50,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Trace(TraceCommand),
     /// Show the tier at work on an emulated disk: no mount, no database server needed
+    #[command(after_help = demo::EXPLANATION)]
     Demo(demo::DemoArgs),
     /// Print the configuration in effect, the documented defaults, or check a file
     Config(ConfigArgs),

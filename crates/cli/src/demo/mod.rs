@@ -26,11 +26,8 @@ use std::time::Duration;
 /// Most SQLite takes per page.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 512..=65_536;
 
-/// `thermocline demo`.
-#[derive(clap::Args, Debug)]
-#[command(long_about = "\
-Show the tier at work on an emulated disk: no mount, no database server, no FUSE needed.
-
+/// What `demo --help` ends with.
+pub(crate) const EXPLANATION: &str = "\
 Loads a TPC-C-shaped database into an embedded SQLite, then runs the same transactions with its
 pages on an emulated hard disk alone, with a flash tier above the disk under each policy, and on
 the fast device alone. Prints a table and writes a picture of the hit ratio and of the pages read
@@ -38,7 +35,10 @@ over time.
 
 Only the hard disk is emulated: a model of a 7200-rpm drive (seek, rotation, transfer) says how
 long each request takes, and that time is added to the run's clock instead of being waited for
-(--real-time waits). Flash and all-SSD are a real file in --dir, as fast as that is.")]
+(--real-time waits). Flash and all-SSD are a real file in --dir, as fast as that is.";
+
+/// `thermocline demo`.
+#[derive(clap::Args, Debug)]
 pub(crate) struct DemoArgs {
     /// Size of the database; rounded down to warehouses of about 7 MB, a tenth of TPC-C's
     #[arg(long, value_name = "SIZE", default_value = "84MB")]
