@@ -13,12 +13,13 @@ const READS: [&str; 4] = ["--select-only", "--client=4", "--jobs=2", "--time=2"]
 const MIXED: [&str; 3] = ["--client=4", "--jobs=2", "--time=2"];
 
 /// The scripts, and the kind of fault for which the tier goes off.
-const CASES: [(&str, &str, &str); 5] = [
+const CASES: [(&str, &str, &str); 6] = [
     ("reads fail", "read fail EIO", "read-error"),
     ("writes fail", "write fail EIO", "write-error"),
     ("everything fails", "any fail EIO", "read-error"),
     ("wrong bytes", "read corrupt", "corrupt"),
-    ("hangs", "read hang 600s", "timed-out"),
+    ("reads hang", "read hang 600s", "timed-out"),
+    ("everything hangs", "any hang 600s", "timed-out"),
 ];
 
 #[test]

@@ -60,6 +60,14 @@ fn mariadb_answers_the_same_with_and_without_the_mount() {
     server.stop();
     mount.unmount();
 
+    let mount = Mounted::start(&ground, &options, "");
+    assert!(mount.count("/stats/tier/restored") > 0, "a cold start");
+    let server = Maria::start(&ground, &data);
+    assert_eq!(server.run("shop", QUESTION), answer, "with a restored tier");
+    assert!(mount.hits() > 0);
+    server.stop();
+    mount.unmount();
+
     let server = Maria::start(&ground, &ground.path("base/data"));
     assert_eq!(
         server.run("shop", QUESTION),

@@ -5,6 +5,7 @@
 //! everyday size is smaller because filling alone takes minutes at that scale.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -34,6 +35,7 @@ fn postgres_keeps_its_data_on_a_mount() {
     let server = Postgres::start(&ground, &data, &[]);
     server.fill(scale);
     work(&server);
+    every_policy(&mount, &server);
     server.amcheck();
     check_status(&mount);
     let sum = server.dump_sum("bench");
@@ -76,6 +78,22 @@ fn work(server: &Postgres) {
     server.query("bench", "VACUUM");
     server.query("bench", "CHECKPOINT");
     server.pgbench(&[&common[..], &["--select-only"]].concat());
+}
+
+/// The policy can be switched under load; what is in the tier stays there.
+fn every_policy(mount: &Mounted, server: &Postgres) {
+    for policy in ["lru", "clock", "fifo", "tac"] {
+        let mut command = thermocline();
+        let switch = command.arg("policy").arg(&mount.mountpoint).arg(policy);
+        let before = mount.hits();
+        std::thread::scope(|scope| {
+            scope.spawn(|| server.pgbench(&["--client=8", "--jobs=2", "--time=2"]));
+            std::thread::sleep(Duration::from_millis(500));
+            succeed(switch);
+        });
+        assert_eq!(mount.status()["stats"]["tier"]["policy"], policy);
+        assert!(mount.hits() > before, "{policy}: no hits");
+    }
 }
 
 /// The mount's own account of the work.
