@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use std::{env, ptr};
 use tempfile::TempDir;
 use thermocline::{BaseIdentity, FlashOptions, FlashStore};
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 const USAGE: i32 = 2;
 const CACHE: i32 = 3;
@@ -334,7 +334,7 @@ fn cache_of_another_version() {
             let mut block = [0; 4096];
             file.read_exact_at(&mut block, copy).expect("read");
             block[8..12].copy_from_slice(&77_u32.to_le_bytes());
-            let checksum = xxh3_64(&block[..4088]);
+            let checksum = XxHash3_64::oneshot(&block[..4088]);
             block[4088..].copy_from_slice(&checksum.to_le_bytes());
             file.write_all_at(&block, copy).expect("write");
         }

@@ -1,6 +1,6 @@
 //! What the path itself costs, as ratios inside one run.
 //!
-//! `cargo bench -p thermocline --bench overhead [-- flash|pool|space|idle]`
+//! `cargo bench -p thermocline --bench overhead [-- flash|pool|space|idle|profile]`
 //!
 //! *flash*: random page reads that hit flash, through [`Engine::read`], against direct reads of the
 //! same offsets of the same file: bare, and followed by looking at the bytes once, which every user
@@ -58,6 +58,9 @@ fn main() {
                 flash_hits(directory.path(), page_size, deadline);
             }
         }
+    }
+    if wanted.iter().any(|w| w == "profile") {
+        profile(directory.path());
     }
     if run("pool") {
         pool_hits();
@@ -314,6 +317,17 @@ fn flash_hits(directory: &Path, page_size: u32, deadline: Option<Duration>) {
         before.page_reads["base"], after.page_reads["base"],
         "every read hit flash"
     );
+}
+
+/// Nothing but flash hits for ten seconds, for `perf record` to look at.
+fn profile(directory: &Path) {
+    let rig = rig(directory, 8192, None, FLASH_BYTES, 0);
+    let (mut random, mut buf) = (Random(1), AlignedBuf::new(8192));
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(10) {
+        let offset = random.next() % rig.pages * 8192;
+        read(&rig.engine, rig.object, offset, &mut buf);
+    }
 }
 
 fn raw_read(file: &File, offset: u64, buf: &mut [u8]) {

@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thermocline_core::hierarchy::{Action, Hierarchy, HierarchyOptions};
 use thermocline_core::writers::WriterPace;
-use thermocline_core::{HintSet, ObjectId, PageId, hint_type};
+use thermocline_core::{Fault, HintSet, ObjectId, PageId, hint_type};
 use thermocline_trace::{Op, Recorder, Served, TraceRecord};
 
 /// A request of a frontend.
@@ -59,6 +59,8 @@ pub(crate) struct Inner {
     pub(crate) stopping: bool,
     /// Why the tier is off, when it is.
     pub(crate) off_reason: String,
+    /// Faults by kind when the tier was last switched on: they are forgiven.
+    pub(crate) forgiven: [u64; Fault::ALL.len()],
 }
 
 /// A running tier over open base files. See the module text.
@@ -139,6 +141,7 @@ impl Engine {
             writers_at_work: 0,
             stopping: false,
             off_reason: String::new(),
+            forgiven: [0; Fault::ALL.len()],
         };
         Ok(Self {
             frames: Frames::new(config.page_size as usize, config.frames()),
@@ -249,7 +252,7 @@ impl Engine {
         debug_assert!(inner.actions.is_empty() && actions.is_empty());
         inner.actions = actions;
         if inner.hierarchy.is_off() && inner.off_reason.is_empty() {
-            inner.off_reason = describe_faults(&inner.hierarchy);
+            inner.off_reason = describe_faults(&inner.hierarchy, &inner.forgiven);
         }
     }
 
@@ -456,6 +459,7 @@ impl Engine {
         if inner.hierarchy.is_off() {
             inner.hierarchy.switch_on();
             inner.off_reason.clear();
+            inner.forgiven = inner.hierarchy.counters().faults;
         }
         Ok(())
     }
@@ -705,13 +709,12 @@ impl Inner {
 }
 
 /// A sentence about why the tier went off by itself.
-fn describe_faults(hierarchy: &Hierarchy) -> String {
-    let faults = thermocline_core::Fault::ALL
-        .iter()
-        .map(|fault| (hierarchy.counters().faults[*fault as usize], fault.name()));
-    let parts: Vec<String> = faults
-        .filter(|(n, _)| *n > 0)
-        .map(|(n, name)| format!("{n} {name}"))
+fn describe_faults(hierarchy: &Hierarchy, forgiven: &[u64]) -> String {
+    let counts = hierarchy.counters().faults.into_iter().zip(forgiven);
+    let fresh = counts.map(|(all, before)| all - before);
+    let parts: Vec<String> = (Fault::ALL.iter().zip(fresh))
+        .filter(|(_, n)| *n > 0)
+        .map(|(fault, n)| format!("{n} {}", fault.name()))
         .collect();
     format!("too many flash faults: {}", parts.join(", "))
 }

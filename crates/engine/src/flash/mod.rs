@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use superblock::{FORMAT_VERSION, Invalid, SUPERBLOCK_BYTES, Superblock};
 use thermocline_core::{Fault, PageId, SlotId, hash};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use twox_hash::XxHash3_64;
 
 pub use map::{SavedEntry, SavedMap, SavedObject};
 pub use superblock::BaseIdentity;
@@ -48,7 +48,7 @@ const MAP_BYTES_MIN: u64 = 64 << 10;
 /// wrong page are wrong bytes.
 #[must_use]
 pub fn checksum(page: PageId, bytes: &[u8]) -> u64 {
-    xxh3_64_with_seed(bytes, hash::of_page(page))
+    XxHash3_64::oneshot_with_seed(hash::of_page(page), bytes)
 }
 
 /// How to open a cache file.
@@ -234,7 +234,7 @@ impl FlashStore {
         }
         let mut bytes = vec![0u8; usize::try_from(superblock.map_length).ok()?];
         let read = self.device.read_at(&mut bytes, self.map_offset()).ok()?;
-        let whole = read == bytes.len() && xxh3_64(&bytes) == superblock.map_checksum;
+        let whole = read == bytes.len() && XxHash3_64::oneshot(&bytes) == superblock.map_checksum;
         whole.then(|| SavedMap::decode(&bytes)).flatten()
     }
 
@@ -313,7 +313,7 @@ impl FlashStore {
         debug_assert!(bytes.len() as u64 <= room, "the map fits into its area");
         superblock.clean = true;
         superblock.map_length = bytes.len() as u64;
-        superblock.map_checksum = xxh3_64(&bytes);
+        superblock.map_checksum = XxHash3_64::oneshot(&bytes);
         self.write_superblock(&mut superblock)
     }
 

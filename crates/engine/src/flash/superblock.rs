@@ -19,7 +19,7 @@
 //! | 72..74 | length of the base path, then the path (at most 3,900 bytes, for people) |
 //! | 4088..4096 | xxh3-64 of bytes 0..4088 |
 
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 /// Bytes of one copy.
 pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
@@ -107,7 +107,7 @@ impl Superblock {
         let path = &path[..path.len().min(PATH_MAX)];
         put(72, &(path.len() as u16).to_le_bytes());
         put(PATH_AT, path);
-        let checksum = xxh3_64(&block[..CHECKSUM_AT]);
+        let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         debug_assert_eq!(Self::decode(&block).as_ref(), Ok(&self.as_stored()));
         block
@@ -118,7 +118,7 @@ impl Superblock {
         if block[..8] != MAGIC {
             return Err(Invalid::Magic);
         }
-        if u64_at(block, CHECKSUM_AT) != xxh3_64(&block[..CHECKSUM_AT]) {
+        if u64_at(block, CHECKSUM_AT) != XxHash3_64::oneshot(&block[..CHECKSUM_AT]) {
             return Err(Invalid::Checksum);
         }
         let version = u32_at(block, 8);
@@ -226,7 +226,7 @@ mod tests {
     fn another_version_is_named() {
         let mut block = sample().encode();
         block[8] = 9;
-        let checksum = xxh3_64(&block[..CHECKSUM_AT]);
+        let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         assert_eq!(Superblock::decode(&block), Err(Invalid::Version(9)));
     }
