@@ -1,10 +1,11 @@
 //! `umount`: detach, then wait until the serving process has saved its map and ended.
 
 use crate::args::UmountArgs;
-use crate::commands::{control, status};
+use crate::commands::control;
 use crate::failure::{Code, Failure, Outcome, reason};
-use crate::report::Report;
+use crate::report::MountFacts;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 /// Unmounts and waits.
 pub(crate) fn run(args: &UmountArgs) -> Outcome {
     let mountpoint = absolute(&args.mountpoint)?;
-    let serving = match status::fetch(&mountpoint) {
-        Ok(report) => Some(Serving::find(&report)),
+    let serving = match facts(&mountpoint) {
+        Ok(facts) => Some(Serving::find(&facts)),
         Err(_) if is_abandoned(&mountpoint) => None,
         Err(failure) => return Err(failure),
     };
@@ -33,6 +34,27 @@ pub(crate) fn run(args: &UmountArgs) -> Outcome {
     Ok(())
 }
 
+/// What is needed of a mount's report: a mount of any version can be ended.
+#[derive(Deserialize)]
+struct Ending {
+    mount: MountFacts,
+}
+
+fn facts(mountpoint: &Path) -> Result<MountFacts, Failure> {
+    let text = control::read(mountpoint, "stats.json")?;
+    let ending: Ending = serde_json::from_str(&text).map_err(|error| {
+        let shown = mountpoint.display();
+        Failure::new(
+            Code::Failure,
+            format!("cannot tell which process serves {shown}: {error}"),
+        )
+        .advise(format!(
+            "umount {shown}: the process saves its map all the same"
+        ))
+    })?;
+    Ok(ending.mount)
+}
+
 /// The process behind a mount.
 struct Serving {
     /// `None` when it ended before it could be watched.
@@ -44,8 +66,8 @@ struct Serving {
 
 impl Serving {
     /// Watches the process named in `report`; a pidfd stays right even when the pid is reused.
-    fn find(report: &Report) -> Self {
-        let pid = report.mount.pid;
+    fn find(facts: &MountFacts) -> Self {
+        let pid = facts.pid;
         // SAFETY: no pointers. A negative return is an error and not wrapped.
         let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         // SAFETY: the descriptor was just opened and belongs to nobody else.
@@ -53,7 +75,7 @@ impl Serving {
             .ok()
             .filter(|fd| *fd >= 0)
             .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-        let log = report.mount.log.clone();
+        let log = facts.log.clone();
         let log_length = fs::metadata(&log).map_or(0, |found| found.len());
         Self {
             process,

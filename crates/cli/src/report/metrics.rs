@@ -271,7 +271,7 @@ fn objects(out: &mut Exposition, report: &Report) {
         ];
         family.sample(&labels, f64::from(object.resident));
     }
-    let help = "Pages of these objects; 0 while closed.";
+    let help = "Pages of these objects.";
     let mut family = out.family("thermocline_object_pages", Kind::Gauge, help);
     for object in top {
         let labels = [

@@ -21,6 +21,7 @@ pub(crate) struct Report {
 
 /// What is mounted where, by which process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct MountFacts {
     /// Process that serves.
     pub(crate) pid: u32,
