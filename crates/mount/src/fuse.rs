@@ -31,9 +31,12 @@ const BACKGROUND_MAX: u16 = 64;
 /// Node ids are never reused for another inode while the kernel knows them.
 const GENERATION: Generation = Generation(0);
 
+/// Bytes of a thread's read buffer before its first larger request.
+const BUFFER_LEN: usize = 128 << 10;
+
 thread_local! {
-    /// Where reads are assembled: one buffer a thread, pages of it touched on first use.
-    static BUFFER: RefCell<AlignedBuf> = RefCell::new(AlignedBuf::new(REQUEST_MAX as usize));
+    /// Where reads are assembled: one buffer a thread, so that a request allocates nothing.
+    static BUFFER: RefCell<AlignedBuf> = RefCell::new(AlignedBuf::new(BUFFER_LEN));
 }
 
 /// An [`Fs`] as the kernel sees it.
@@ -370,6 +373,9 @@ impl fuser::Filesystem for Frontend {
     ) {
         let size = size.min(REQUEST_MAX) as usize;
         BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < size {
+                *buffer = AlignedBuf::new(REQUEST_MAX as usize);
+            }
             let buf = &mut buffer[..size];
             match self.fs.read(caller(request), handle.0, offset, buf) {
                 Ok(len) => reply.data(&buf[..len]),

@@ -82,7 +82,7 @@ fn exercise(path: &Path, number: usize) {
         .expect("open");
     let mut page = [0; 4096];
     for round in 0..ROUNDS {
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             map_and_touch(&file, round + number);
         } else {
             let offset = ((round * 7 + number) * 4096 % LEN) as u64;
