@@ -285,7 +285,7 @@ impl Engine {
         }
         let length = spec.base.len()?;
         let stamp = (spec.stamp)();
-        let (id, changed) = registry.open(&spec.identity, stamp, spec.cached);
+        let (id, changed, counts) = registry.open(&spec.identity, stamp, spec.cached);
         if changed {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
             self.trim_pages(id, 0, u64::MAX);
@@ -296,7 +296,7 @@ impl Engine {
             objects.resize_with(at + 1, || None);
         }
         debug_assert!(objects[at].is_none(), "an id is open once");
-        let object = Arc::new(Object::new(id, spec, length));
+        let object = Arc::new(Object::new(id, spec, length, counts));
         if let Some(recorder) = self.recorder() {
             name_in_trace(&recorder, &object);
         }
@@ -326,7 +326,8 @@ impl Engine {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        registry.close(&object, (object.stamp)(), name, resident > 0);
+        let reuse_id = !self.is_recording();
+        registry.close(&object, (object.stamp)(), name, resident > 0, reuse_id);
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         objects[id.0 as usize] = None;
     }
@@ -527,7 +528,7 @@ impl Engine {
         hints
     }
 
-    /// The request as it is recorded: with the type of its first whole page, `data` being its bytes.
+    /// The request as it is recorded: with the type of its first whole page (`data` is its bytes).
     pub(crate) fn typed(&self, request: &Request, object: &Object, data: &[u8]) -> Request {
         let size = self.page_size();
         let skip = (request.offset.next_multiple_of(size as u64) - request.offset) as usize;

@@ -83,9 +83,9 @@ impl Engine {
         }
         self.latency[served as usize].add(started.elapsed());
         self.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
-        object.reads.fetch_add(1, Ordering::Relaxed);
+        object.counts.reads.fetch_add(1, Ordering::Relaxed);
         if matches!(served, Served::Pool | Served::Buffer | Served::Flash) {
-            object.hits.fetch_add(1, Ordering::Relaxed);
+            object.counts.hits.fetch_add(1, Ordering::Relaxed);
         }
         if self.is_recording() {
             let typed = self.typed(request, &object, &buf[..length]);
@@ -154,7 +154,7 @@ impl Engine {
         self.write_latency.add(started.elapsed());
         self.write_bytes
             .fetch_add(data.len() as u64, Ordering::Relaxed);
-        object.writes.fetch_add(1, Ordering::Relaxed);
+        object.counts.writes.fetch_add(1, Ordering::Relaxed);
         if self.is_recording() {
             let served = if paged { Served::Base } else { Served::Bypass };
             let typed = self.typed(request, &object, data);

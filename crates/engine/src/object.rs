@@ -69,6 +69,12 @@ pub(crate) struct Object {
     /// Length of the file as the engine's own requests made it.
     pub(crate) length: AtomicU64,
     pub(crate) opens: AtomicU32,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// Requests of one object; they outlive its closing.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
     pub(crate) reads: AtomicU64,
     pub(crate) hits: AtomicU64,
     pub(crate) writes: AtomicU64,
@@ -82,7 +88,7 @@ fn group_hint(group: &str) -> u32 {
 }
 
 impl Object {
-    pub(crate) fn new(id: ObjectId, spec: ObjectSpec, length: u64) -> Self {
+    pub(crate) fn new(id: ObjectId, spec: ObjectSpec, length: u64, counts: Arc<Counts>) -> Self {
         debug_assert!(!spec.name.is_empty(), "an object has a name to show");
         Self {
             id,
@@ -97,9 +103,7 @@ impl Object {
             stamp: spec.stamp,
             length: AtomicU64::new(length),
             opens: AtomicU32::new(1),
-            reads: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
+            counts,
         }
     }
 

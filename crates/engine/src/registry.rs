@@ -7,18 +7,29 @@
 //!
 //! # Invariants
 //! 1. An id belongs to at most one identity.
-//! 2. A closed or restored identity was cached; ids of others are given out again.
+//! 2. A closed or restored identity was cached; ids of others may be given out again.
 
 use crate::flash::SavedObject;
-use crate::object::{Identity, Object, Stamp};
+use crate::object::{Counts, Identity, Object, Stamp};
 use std::collections::HashMap;
-use thermocline_core::ObjectId;
+use std::sync::Arc;
+use thermocline_core::{FileKind, ObjectId};
 
 #[derive(Clone, Debug)]
 enum State {
     Open,
-    Closed { stamp: Option<Stamp>, name: String },
-    Restored { stamp: Stamp, name: String },
+    Closed { stamp: Option<Stamp>, last: Closed },
+    Restored { stamp: Stamp, last: Closed },
+}
+
+/// What is remembered of a file that is not open.
+#[derive(Clone, Debug)]
+pub(crate) struct Closed {
+    pub(crate) id: ObjectId,
+    pub(crate) name: String,
+    pub(crate) kind: FileKind,
+    pub(crate) length: u64,
+    pub(crate) counts: Arc<Counts>,
 }
 
 /// See the module text.
@@ -35,9 +46,16 @@ impl Registry {
         debug_assert!(self.known.is_empty(), "restored before anything is opened");
         for object in objects {
             self.next = self.next.max(object.id.0.saturating_add(1));
+            let last = Closed {
+                id: object.id,
+                name: object.name.clone(),
+                kind: FileKind::Unknown,
+                length: object.stamp.length,
+                counts: Arc::default(),
+            };
             let state = State::Restored {
                 stamp: object.stamp,
-                name: object.name.clone(),
+                last,
             };
             self.known.insert(object.identity, (object.id, state));
         }
@@ -51,17 +69,21 @@ impl Registry {
         }
     }
 
-    /// Opens a file that is not open. True when it has pages that are no longer to be believed.
+    /// Opens a file that is not open: its id, whether it has pages that are no longer to be
+    /// believed, and its counts so far.
     pub(crate) fn open(
         &mut self,
         identity: &Identity,
         now: Option<Stamp>,
         cached: bool,
-    ) -> (ObjectId, bool) {
+    ) -> (ObjectId, bool, Arc<Counts>) {
         if let Some((id, state)) = self.known.get_mut(identity) {
             let changed = has_changed(state, now) || !cached;
-            *state = State::Open;
-            return (*id, changed);
+            let counts = match std::mem::replace(state, State::Open) {
+                State::Closed { last, .. } | State::Restored { last, .. } => last.counts,
+                State::Open => Arc::default(),
+            };
+            return (*id, changed, counts);
         }
         let id = self.free.pop().unwrap_or_else(|| {
             self.next += 1;
@@ -73,27 +95,36 @@ impl Registry {
             "invariant 1"
         );
         self.known.insert(*identity, (id, State::Open));
-        (id, false)
+        (id, false, Arc::default())
     }
 
-    /// The last use of `object` ended.
+    /// The last use of `object` ended. A trace tells objects apart by their ids, so ids are not
+    /// given out again while one is recorded.
     pub(crate) fn close(
         &mut self,
         object: &Object,
         stamp: Option<Stamp>,
         name: String,
         has_pages: bool,
+        reuse_id: bool,
     ) {
         let known = self.known.get(&object.identity);
         debug_assert!(matches!(known, Some((id, State::Open)) if *id == object.id));
         debug_assert!(object.cached || !has_pages, "invariant 2");
         if object.cached && has_pages {
-            let state = State::Closed { stamp, name };
+            let last = Closed {
+                id: object.id,
+                name,
+                kind: object.kind,
+                length: object.length(),
+                counts: Arc::clone(&object.counts),
+            };
+            let state = State::Closed { stamp, last };
             self.known.insert(object.identity, (object.id, state));
             return;
         }
         self.known.remove(&object.identity);
-        if !object.cached {
+        if !object.cached && reuse_id {
             self.free.push(object.id);
         }
     }
@@ -110,13 +141,13 @@ impl Registry {
         }
     }
 
-    /// Name of a closed object, by id.
-    pub(crate) fn closed_names(&self) -> HashMap<ObjectId, String> {
-        let names = self.known.values().filter_map(|(id, state)| match state {
+    /// Files that are not open.
+    pub(crate) fn closed(&self) -> Vec<Closed> {
+        let closed = self.known.values().filter_map(|(_, state)| match state {
             State::Open => None,
-            State::Closed { name, .. } | State::Restored { name, .. } => Some((*id, name.clone())),
+            State::Closed { last, .. } | State::Restored { last, .. } => Some(last.clone()),
         });
-        names.collect()
+        closed.collect()
     }
 
     /// The newest time in any stamp.
@@ -136,8 +167,8 @@ impl Registry {
         let closed = self.known.iter().filter_map(|(identity, (id, state))| {
             let (stamp, name) = match state {
                 State::Open => return None,
-                State::Closed { stamp, name } => ((*stamp)?, name),
-                State::Restored { stamp, name } => (*stamp, name),
+                State::Closed { stamp, last } => ((*stamp)?, &last.name),
+                State::Restored { stamp, last } => (*stamp, &last.name),
             };
             Some(SavedObject {
                 id: *id,
@@ -195,12 +226,14 @@ mod tests {
         registry
     }
 
+    fn open(mut registry: Registry, identity: &Identity, stamp: Option<Stamp>) -> (u32, bool) {
+        let (id, changed, _) = registry.open(identity, stamp, true);
+        (id.0, changed)
+    }
+
     #[test]
     fn a_restored_file_is_believed_only_when_nothing_changed() {
-        assert_eq!(
-            restored().open(&FILE, Some(STAMP), true),
-            (ObjectId(5), false)
-        );
+        assert_eq!(open(restored(), &FILE, Some(STAMP)), (5, false));
         for changed in [
             Stamp { length: 1, ..STAMP },
             Stamp {
@@ -212,29 +245,23 @@ mod tests {
                 ..STAMP
             },
         ] {
-            assert_eq!(
-                restored().open(&FILE, Some(changed), true),
-                (ObjectId(5), true)
-            );
+            assert_eq!(open(restored(), &FILE, Some(changed)), (5, true));
         }
         assert!(
-            restored().open(&FILE, None, true).1,
+            open(restored(), &FILE, None).1,
             "a file that cannot be asked is not believed"
         );
         let reused = Identity {
             generation: 4,
             ..FILE
         };
-        assert_eq!(
-            restored().open(&reused, Some(STAMP), true),
-            (ObjectId(6), false)
-        );
+        assert_eq!(open(restored(), &reused, Some(STAMP)), (6, false));
     }
 
     #[test]
     fn open_twice_is_one_id() {
         let mut registry = Registry::default();
-        let (id, _) = registry.open(&FILE, Some(STAMP), true);
+        let (id, _, _) = registry.open(&FILE, Some(STAMP), true);
         assert_eq!(registry.open_again(&FILE), Some(id));
         assert_eq!(
             registry.forget(&FILE),

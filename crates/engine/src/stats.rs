@@ -100,7 +100,7 @@ pub struct ObjectStats {
     pub name: String,
     /// Kind of file.
     pub kind: String,
-    /// Pages it has; 0 while it is closed.
+    /// Pages it has, or had when it was closed.
     pub pages: u64,
     /// Pages on flash.
     pub resident: u32,
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     fn object_stats(&self) -> Vec<ObjectStats> {
-        let closed = self.registry().closed_names();
+        let closed = self.registry().closed();
         let inner = self.inner();
         let resident = |id: ObjectId| inner.hierarchy.resident_of(id);
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
@@ -207,14 +207,18 @@ impl Engine {
             kind: object.kind.name().into(),
             pages: object.length().div_ceil(u64::from(self.config.page_size)),
             resident: resident(object.id),
-            reads: object.reads.load(Ordering::Relaxed),
-            hits: object.hits.load(Ordering::Relaxed),
-            writes: object.writes.load(Ordering::Relaxed),
+            reads: object.counts.reads.load(Ordering::Relaxed),
+            hits: object.counts.hits.load(Ordering::Relaxed),
+            writes: object.counts.writes.load(Ordering::Relaxed),
         });
-        let closed = closed.into_iter().map(|(id, name)| ObjectStats {
-            name,
-            resident: resident(id),
-            ..ObjectStats::default()
+        let closed = closed.into_iter().map(|object| ObjectStats {
+            name: object.name,
+            kind: object.kind.name().into(),
+            pages: object.length.div_ceil(u64::from(self.config.page_size)),
+            resident: resident(object.id),
+            reads: object.counts.reads.load(Ordering::Relaxed),
+            hits: object.counts.hits.load(Ordering::Relaxed),
+            writes: object.counts.writes.load(Ordering::Relaxed),
         });
         let mut all: Vec<ObjectStats> = open.chain(closed).collect();
         all.sort_by(|a, b| (b.resident, b.reads, &a.name).cmp(&(a.resident, a.reads, &b.name)));
