@@ -186,8 +186,10 @@ impl Engine {
         }
         drop(inner);
         let written = object.base.write_at(data, request.offset);
-        if written.is_ok() {
-            object.grow(request.offset + data.len() as u64);
+        match written {
+            Ok(()) => object.grow(request.offset + data.len() as u64),
+            // A part may have been written, and have made the file longer.
+            Err(_) => object.grow(object.base.len().unwrap_or(0)),
         }
         let mut inner = self.inner();
         for index in first..=last {
