@@ -28,7 +28,7 @@ PRAGMA integrity_check;
 ";
 
 /// Transactions of each of the two processes that write at once.
-const TRANSACTIONS: usize = 150;
+const TRANSACTIONS: usize = 50;
 
 #[test]
 fn sqlite_with_a_rollback_journal() {
