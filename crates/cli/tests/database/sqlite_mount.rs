@@ -6,11 +6,11 @@ use crate::ground::{Ground, User};
 use crate::mounted::Mounted;
 use crate::process::{command, feed, succeed};
 
-/// About 12 MB; three times the tier.
+/// About 6 MB; three times the tier.
 const LOAD: &str = "
 CREATE TABLE account (id INTEGER PRIMARY KEY, name TEXT, balance INTEGER);
 CREATE INDEX by_name ON account (name);
-WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000)
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
 INSERT INTO account SELECT i, hex(i * 2654435761 % 4294967296) || printf('%0100d', i), 100 FROM n;
 UPDATE account SET balance = balance + id % 7 WHERE id % 3 = 0;
 DELETE FROM account WHERE id % 101 = 0;
@@ -45,7 +45,7 @@ fn compare(test: &str, journal: &str) {
     let Some(ground) = Ground::prepare(test, "root", &["sqlite3"]) else {
         return;
     };
-    let options = ["--size", "4M", "--page-size", "4KiB"];
+    let options = ["--size", "2M", "--page-size", "4KiB"];
     let mount = Mounted::start(&ground, &options, "");
     let plain = ground.make("plain").join("test.db");
     let tiered = mount.path("test.db");
