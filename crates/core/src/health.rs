@@ -1,6 +1,6 @@
 //! Whether the flash device can be trusted.
 //!
-//! A score rises with every fault and falls with every success. Sixteen faults in a row, two
+//! A score for reads and one for writes rise with every fault and fall with every success. Sixteen faults in a row, two
 //! time-outs, or faults in more than about one I/O in nine switch the tier off; an occasional
 //! bad page does not. Off is a state that only a person (or a restart) ends.
 
@@ -49,10 +49,21 @@ impl Fault {
 /// Score at which the tier goes off.
 const LIMIT: u32 = 128;
 
+/// Which way an I/O went. Each way has its own score: a device that reads well and cannot write is
+/// as sick as one that can do neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Way {
+    /// From flash.
+    Read,
+    /// To flash.
+    Write,
+}
+
 /// Trust in the flash device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
-    score: u32,
+    scores: [u32; 2],
     off: bool,
 }
 
@@ -64,15 +75,17 @@ impl Health {
     }
 
     /// An I/O did its work.
-    pub fn success(&mut self) {
-        self.score = self.score.saturating_sub(1);
+    pub fn success(&mut self, way: Way) {
+        let score = &mut self.scores[way as usize];
+        *score = score.saturating_sub(1);
     }
 
     /// An I/O did not. True when this one switched the tier off.
-    pub fn fault(&mut self, fault: Fault) -> bool {
-        self.score = self.score.saturating_add(fault.weight()).min(LIMIT);
+    pub fn fault(&mut self, way: Way, fault: Fault) -> bool {
+        let score = &mut self.scores[way as usize];
+        *score = score.saturating_add(fault.weight()).min(LIMIT);
         let was_off = self.off;
-        self.off |= self.score >= LIMIT;
+        self.off |= *score >= LIMIT;
         self.off && !was_off
     }
 
@@ -94,18 +107,28 @@ mod tests {
     #[test]
     fn a_run_of_faults_switches_off_and_rare_faults_do_not() {
         let mut run = Health::default();
-        let needed = (1..).find(|_| run.fault(Fault::ReadError));
+        let needed = (1..).find(|_| run.fault(Way::Read, Fault::ReadError));
         assert_eq!(needed, Some(16));
         let mut rare = Health::default();
         for _ in 0..10_000 {
-            assert!(!rare.fault(Fault::Corrupt));
-            (0..20).for_each(|_| rare.success());
+            assert!(!rare.fault(Way::Read, Fault::Corrupt));
+            (0..20).for_each(|_| rare.success(Way::Read));
         }
         let mut hung = Health::default();
-        assert!(!hung.fault(Fault::TimedOut));
-        assert!(hung.fault(Fault::TimedOut));
-        assert!(!hung.fault(Fault::TimedOut), "it goes off once");
+        assert!(!hung.fault(Way::Read, Fault::TimedOut));
+        assert!(hung.fault(Way::Read, Fault::TimedOut));
+        assert!(!hung.fault(Way::Read, Fault::TimedOut), "it goes off once");
         hung.switch_on();
         assert!(!hung.is_off());
+    }
+
+    #[test]
+    fn good_reads_do_not_excuse_failing_writes() {
+        let mut health = Health::default();
+        let needed = (1..100).find(|_| {
+            (0..50).for_each(|_| health.success(Way::Read));
+            health.fault(Way::Write, Fault::WriteError)
+        });
+        assert_eq!(needed, Some(16));
     }
 }

@@ -23,7 +23,7 @@
 //! 4. Pinned slots belong to pages that are being read.
 
 use crate::counters::{Counters, Source};
-use crate::health::{Fault, Health};
+use crate::health::{Fault, Health, Way};
 use crate::hint::HintSet;
 use crate::inflight::InFlight;
 use crate::page::{FrameId, ObjectId, PageId, SlotId};
@@ -282,7 +282,7 @@ impl Hierarchy {
         if self.slots.pins(slot) == 0 && self.slots.page(slot).is_some() {
             self.remove(slot, Removal::Failed, out);
         }
-        self.count_fault(fault, out);
+        self.count_fault(Way::Read, fault, out);
     }
 
     /// The bytes of `page` are at hand, read as `how` said ([`ReadStart::Base`] after
@@ -302,7 +302,7 @@ impl Hierarchy {
         let access = self.next_access(page, Op::Read, hints);
         let ended = self.inflight.end(page);
         if let ReadStart::Slot(slot) = how {
-            self.health.success();
+            self.health.success(Way::Read);
             self.slots.unpin(slot);
             self.leave_if_pending(slot, ended.doomed, out);
         }
@@ -425,9 +425,9 @@ impl Hierarchy {
         match result {
             Ok(()) => {
                 self.counters.flash_writes += 1;
-                self.health.success();
+                self.health.success(Way::Write);
             }
-            Err(fault) => self.count_fault(fault, out),
+            Err(fault) => self.count_fault(Way::Write, fault, out),
         }
     }
 
@@ -521,9 +521,9 @@ impl Hierarchy {
         }
     }
 
-    fn count_fault(&mut self, fault: Fault, out: &mut Vec<Action>) {
+    fn count_fault(&mut self, way: Way, fault: Fault, out: &mut Vec<Action>) {
         self.counters.faults[fault as usize] += 1;
-        if self.health.fault(fault) {
+        if self.health.fault(way, fault) {
             self.switch_off(out);
         }
     }
