@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p thermocline-mount` (needs FUSE and the right to mount). Random page reads of a
 //! file whose pages are all on flash, through the mount, in turn with `O_DIRECT` reads of the cache
-//! file. The cache file is made under `THERMOCLINE_BENCH_DIR` (default: the temporary directory).
+//! file. `THERMOCLINE_BENCH_THREADS` sets the threads that serve the mount. The cache file is made under `THERMOCLINE_BENCH_DIR` (default: the temporary directory).
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -68,7 +68,13 @@ fn measure(directory: &Path, page_size: u32) {
         ..EngineConfig::default()
     };
     let engine = Engine::start(config, Some(store)).expect("an engine");
-    let config = MountConfig::new(&base, directory.join("mount"));
+    let mut config = MountConfig::new(&base, directory.join("mount"));
+    if let Some(threads) = std::env::var_os("THERMOCLINE_BENCH_THREADS") {
+        config.threads = threads
+            .to_string_lossy()
+            .parse()
+            .expect("a number of threads");
+    }
     let mount = Mount::start(config, engine.clone()).expect("a mount");
 
     let raw = direct(&cache);
