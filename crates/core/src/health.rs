@@ -1,8 +1,9 @@
 //! Whether the flash device can be trusted.
 //!
-//! A score for reads and one for writes rise with every fault and fall with every success. Sixteen faults in a row, two
-//! time-outs, or faults in more than about one I/O in nine switch the tier off; an occasional
-//! bad page does not. Off is a state that only a person (or a restart) ends.
+//! A score for reads and one for writes rise with every fault and fall with every success.
+//! Sixteen faults in a row, two time-outs, or faults in more than about one I/O in nine switch the
+//! tier off; an occasional bad page does not. Off is a state that only a person (or a restart)
+//! ends.
 
 /// A flash I/O that did not do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p thermocline-mount` (needs FUSE and the right to mount). Random page reads of a
 //! file whose pages are all on flash, through the mount, in turn with `O_DIRECT` reads of the cache
-//! file. `THERMOCLINE_BENCH_THREADS` sets the threads that serve the mount. The cache file is made under `THERMOCLINE_BENCH_DIR` (default: the temporary directory).
+//! file. `THERMOCLINE_BENCH_THREADS` sets the threads that serve the mount. The cache file is made
+//! under `THERMOCLINE_BENCH_DIR` (default: the temporary directory).
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
