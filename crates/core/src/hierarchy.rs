@@ -251,10 +251,9 @@ impl Hierarchy {
         if let Some(frame) = self.pool.find(page) {
             return ReadStart::Frame(frame);
         }
-        let slot = match self.health.is_off() {
-            true => None,
-            false => self.slots.find(page),
-        };
+        // A trimmed page's slot may still be there, pinned by a read from before the trim.
+        let usable = !self.health.is_off() && !self.inflight.is_doomed(page);
+        let slot = if usable { self.slots.find(page) } else { None };
         if !self.inflight.start_read(page) {
             return ReadStart::Busy;
         }

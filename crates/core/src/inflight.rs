@@ -121,6 +121,13 @@ impl InFlight {
         }
     }
 
+    /// Whether `page` was trimmed while reads of it that go on began before.
+    #[must_use]
+    pub fn is_doomed(&self, page: PageId) -> bool {
+        let found = self.entries.find(hash::of_page(page), |e| e.page == page);
+        found.is_some_and(|e| e.doomed)
+    }
+
     /// Whether `page` has I/O under way.
     #[must_use]
     pub fn is_busy(&self, page: PageId) -> bool {

@@ -276,6 +276,38 @@ fn a_read_overtaken_by_a_trim_is_not_kept() {
     assert_eq!(world.hierarchy.pool().filled(), 0);
 }
 
+/// A slot that a read pins when its page is trimmed stays until that read ends, and is not served
+/// to anyone else meanwhile.
+#[test]
+fn a_trimmed_slot_is_not_served_while_an_older_read_pins_it() {
+    let mut world = World::new("tac", 3, 0, 4);
+    for step in [
+        Step::StartWrite(22),
+        Step::EndWrite(0, false, true),
+        Step::StartRead(22),
+        Step::EndRead(0, false),
+        Step::StartFlush,
+        Step::EndFlush(0, false),
+        Step::StartRead(22),
+    ] {
+        world.run(step);
+    }
+    assert!(
+        matches!(world.reads[0].1, ReadStart::Slot(_)),
+        "the older read pins the slot"
+    );
+    world.run(Step::Trim(14));
+    world.run(Step::StartRead(22));
+    assert_eq!(world.reads[1].1, ReadStart::Base);
+    world.run(Step::EndRead(0, false));
+    world.run(Step::EndRead(0, false));
+    assert_eq!(
+        world.hierarchy.slots().resident(),
+        0,
+        "it left with its last reader"
+    );
+}
+
 /// Admits what leaves the DRAM pool and nothing else (thesis figure 6.2), into free slots only.
 struct Exclusive;
 
