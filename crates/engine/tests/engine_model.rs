@@ -415,7 +415,8 @@ fn many_threads_see_whole_and_growing_versions() {
 fn read_versions(engine: &Engine, id: ObjectId, pages: u64, seed: u64, stop: &AtomicBool) -> u64 {
     let mut newest = vec![0u8; pages as usize];
     let (mut state, mut reads) = (seed, 0);
-    while !stop.load(Ordering::Relaxed) {
+    // At least some reads, however late this thread was started.
+    while !stop.load(Ordering::Relaxed) || reads < 200 {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1442);
