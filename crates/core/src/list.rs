@@ -71,13 +71,6 @@ impl List {
         (self.tail != NONE).then_some(self.tail)
     }
 
-    /// The neighbour of `id` towards the front.
-    #[must_use]
-    pub fn before(&self, links: &Links, id: u32) -> Option<u32> {
-        let previous = links.links[id as usize].0;
-        (previous != NONE).then_some(previous)
-    }
-
     /// Puts `id`, which is in no list, at the front.
     pub fn push_front(&mut self, links: &mut Links, id: u32) {
         debug_assert!(self.head != id, "id is already at the front");

@@ -44,7 +44,7 @@ struct Shard {
 }
 
 /// See the module text.
-pub struct Frames {
+pub(crate) struct Frames {
     shards: Box<[Shard]>,
     page_size: usize,
     /// Fills so far, wrapping.
@@ -56,7 +56,7 @@ pub struct Frames {
 
 /// A hit was served; perhaps a batch of hits is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hit {
+pub(crate) enum Hit {
     /// Nothing else to do.
     Served,
     /// The shard with this number has a full batch.
@@ -66,7 +66,7 @@ pub enum Hit {
 impl Frames {
     /// Room for `capacity` frames, none filled; memory is taken as frames fill.
     #[must_use]
-    pub fn new(page_size: usize, capacity: u32) -> Self {
+    pub(crate) fn new(page_size: usize, capacity: u32) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             page_size,
@@ -78,7 +78,7 @@ impl Frames {
 
     /// Hits so far.
     #[must_use]
-    pub fn hits(&self) -> u64 {
+    pub(crate) fn hits(&self) -> u64 {
         self.shards
             .iter()
             .map(|shard| shard.hits.load(Ordering::Relaxed))
@@ -91,7 +91,7 @@ impl Frames {
     }
 
     /// Lends the bytes of `page` to `use_bytes`, if the page is in a frame.
-    pub fn read(&self, page: PageId, use_bytes: impl FnOnce(&[u8])) -> Option<Hit> {
+    pub(crate) fn read(&self, page: PageId, use_bytes: impl FnOnce(&[u8])) -> Option<Hit> {
         let hash = hash::of_page(page);
         let number = Self::shard_of(hash);
         let shard = &self.shards[number];
@@ -120,7 +120,7 @@ impl Frames {
     }
 
     /// Takes the batch of one shard: frame, page and hits of every pending page.
-    pub fn take_batch(&self, number: usize, out: &mut Vec<(FrameId, PageId, u32)>) {
+    pub(crate) fn take_batch(&self, number: usize, out: &mut Vec<(FrameId, PageId, u32)>) {
         let shard = &self.shards[number];
         debug_assert!(number < SHARDS);
         let pages = std::mem::take(&mut *lock(&shard.pending));
@@ -134,7 +134,7 @@ impl Frames {
     }
 
     /// Puts `bytes` (one page) into `frame` as `page`, over the page's old bytes if it is there.
-    pub fn fill(&self, frame: FrameId, page: PageId, bytes: &[u8]) {
+    pub(crate) fn fill(&self, frame: FrameId, page: PageId, bytes: &[u8]) {
         debug_assert_eq!(bytes.len(), self.page_size);
         let hash = hash::of_page(page);
         let shard = &self.shards[Self::shard_of(hash)];
@@ -162,7 +162,7 @@ impl Frames {
     }
 
     /// Takes `page` out of `frame`.
-    pub fn evict(&self, frame: FrameId, page: PageId) {
+    pub(crate) fn evict(&self, frame: FrameId, page: PageId) {
         let hash = hash::of_page(page);
         let shard = &self.shards[Self::shard_of(hash)];
         let mut map = shard.map.write().unwrap_or_else(PoisonError::into_inner);
@@ -173,12 +173,6 @@ impl Frames {
             drop(map);
             lock(&self.spare).push(entry.bytes);
         }
-    }
-
-    /// Number of shards, for draining all batches.
-    #[must_use]
-    pub const fn shards() -> usize {
-        SHARDS
     }
 }
 
@@ -197,7 +191,7 @@ mod tests {
 
     fn all_batches(frames: &Frames) -> Vec<(FrameId, PageId, u32)> {
         let mut batch = Vec::new();
-        (0..Frames::shards()).for_each(|n| frames.take_batch(n, &mut batch));
+        (0..SHARDS).for_each(|n| frames.take_batch(n, &mut batch));
         batch
     }
 

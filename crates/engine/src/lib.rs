@@ -23,7 +23,6 @@ pub use config::EngineConfig;
 pub use engine::{Engine, Request};
 pub use error::Error;
 pub use flash::{BaseIdentity, FlashOptions, FlashStore};
-pub use frames::{Frames, Hit};
 pub use histogram::{Histogram, Latency};
 pub use object::{Identity, ObjectSpec, Stamp, StampFn};
 pub use stats::{ObjectStats, PoolStats, Stats, TierStats};
