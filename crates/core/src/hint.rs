@@ -26,16 +26,20 @@ pub mod hint_type {
     pub const FIRST_CUSTOM: usize = 5;
 }
 
-/// One value per hint type; 48 bytes, compared and hashed as a whole by CLIC.
+/// One value per hint type and the client that gave them; 52 bytes, compared and hashed as a
+/// whole by CLIC. Equal values from two clients are two hint sets (thesis §3.1): nothing says
+/// that they mean the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HintSet {
     values: [u32; HINT_TYPES_MAX],
+    client: u32,
 }
 
 impl HintSet {
     /// A hint set in which nothing is known.
     pub const UNKNOWN: Self = Self {
         values: [0; HINT_TYPES_MAX],
+        client: 0,
     };
 
     /// The value of hint type `position`; 0 is unknown.
@@ -53,6 +57,20 @@ impl HintSet {
     #[must_use]
     pub fn with(mut self, position: usize, value: u32) -> Self {
         self.values[position] = value;
+        self
+    }
+
+    /// The database (or other source of hints) whose values these are; 0 where there is but one.
+    /// Not a session: all sessions of one database share its hint types.
+    #[must_use]
+    pub fn client(&self) -> u32 {
+        self.client
+    }
+
+    /// The same values given by another client.
+    #[must_use]
+    pub fn from_client(mut self, client: u32) -> Self {
+        self.client = client;
         self
     }
 

@@ -7,6 +7,7 @@
 
 pub mod cost;
 pub mod counters;
+pub mod ghost;
 pub mod hash;
 pub mod health;
 pub mod heap;

@@ -4,7 +4,10 @@
 //! nearest the back. *Cost*: O(1) a request (O(pinned) to find a victim). *Memory*: 8 bytes a
 //! slot. The yardstick of every paper (TAC §4, thesis §3.4, hStorage-DB §6).
 
-use super::{Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always};
+use super::{
+    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always,
+    evictable_from_back,
+};
 use crate::list::{Links, List};
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
@@ -42,8 +45,7 @@ impl TierPolicy for Lru {
 
     fn decide(&mut self, _access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
         admit_always(slots, why, self.admit_on_write, || {
-            let mut from_back = self.recency.iter_from_back(&self.links).map(SlotId);
-            from_back.find(|slot| slots.evictable(*slot))
+            evictable_from_back(&self.recency, &self.links, slots)
         })
     }
 

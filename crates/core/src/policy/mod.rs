@@ -17,13 +17,17 @@ mod fifo;
 mod lru;
 mod tac;
 
+mod learned;
+
 pub use clock::Clock;
 pub use fifo::Fifo;
+pub use learned::{Learned, LearnedHintSet, LearnedHintType};
 pub use lru::Lru;
 pub use tac::{Labels as TacLabels, Tac, TacConfig};
 
 use crate::cost::Costs;
 use crate::hint::HintSet;
+use crate::list::{Links, List};
 use crate::page::{ObjectId, PageId, SlotId};
 use crate::tier::SlotTable;
 
@@ -189,6 +193,11 @@ pub trait TierPolicy: Send {
         0.0
     }
 
+    /// What was learned about hints, most valuable first; `None` where nothing is learned.
+    fn learned(&self) -> Option<Learned> {
+        None
+    }
+
     /// Bytes of memory held.
     fn bytes(&self) -> usize;
 
@@ -205,6 +214,8 @@ pub struct PolicyOptions {
     pub costs: Costs,
     /// Whether the recency policies admit a page on its write.
     pub admit_on_write: bool,
+    /// Seed of the policies that draw lots (hint sampling, sketches): same seed, same decisions.
+    pub seed: u64,
     /// Parameters of TAC.
     pub tac: TacConfig,
 }
@@ -217,6 +228,7 @@ impl PolicyOptions {
             capacity,
             costs: Costs::default(),
             admit_on_write: true,
+            seed: 1,
             tac: TacConfig::default(),
         }
     }
@@ -238,6 +250,9 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
 }
 
 /// The answer of the policies that admit whatever comes by: room first, then a victim.
+///
+/// A free slot is taken even when a policy's own order would evict (slots become free by trims
+/// and failures, and at the start), so `victim` is asked only when every slot is taken.
 fn admit_always(
     slots: &SlotTable,
     why: Opportunity,
@@ -253,4 +268,10 @@ fn admit_always(
         return Decision::Admit;
     }
     victim().map_or(Decision::Refuse(Refusal::Pinned), Decision::Replace)
+}
+
+/// The evictable slot nearest the back of `list`: O(slots in use by a read or a write).
+fn evictable_from_back(list: &List, links: &Links, slots: &SlotTable) -> Option<SlotId> {
+    let mut from_back = list.iter_from_back(links).map(SlotId);
+    from_back.find(|slot| slots.evictable(*slot))
 }

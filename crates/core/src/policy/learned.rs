@@ -1,0 +1,46 @@
+//! What a policy has learned about hints, in a form to be printed.
+
+use crate::hint::HintSet;
+
+/// The learned state of a policy: `thermocline status` and `thermocline simulate` print it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Learned {
+    /// Windows of requests closed so far (thesis §3.2.3).
+    pub windows: u64,
+    /// Requests in one window.
+    pub window: u64,
+    /// Hint sets with their priority, highest priority first.
+    pub hint_sets: Vec<LearnedHintSet>,
+    /// Hint types with their impurity (thesis §5.2), purest first; empty where the policy does
+    /// not choose among hint types.
+    pub hint_types: Vec<LearnedHintType>,
+}
+
+/// One hint set H (thesis §3.2.1). Counts are those of the last closed window, smoothed where the
+/// policy smooths them (§3.2.3).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LearnedHintSet {
+    /// H. Of a policy that keeps only some hint types, the others are 0 (unknown).
+    pub hints: HintSet,
+    /// N(H): requests with H.
+    pub requests: f64,
+    /// Nr(H): those whose page was read next.
+    pub rereads: f64,
+    /// D(H): their mean re-reference distance, in requests; 0 where there was none.
+    pub distance: f64,
+    /// Pr(H), in hits per page and request; for DP-CLIC the peak of its curve.
+    pub priority: f64,
+    /// Pages on flash whose last request carried H.
+    pub resident: u32,
+}
+
+/// One hint type as HYB1 sees it (thesis §5.2).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LearnedHintType {
+    /// Its position in the hint set.
+    pub position: usize,
+    /// Weighted impurity of the partition by this type; lower separates priorities better.
+    pub impurity: f64,
+    /// Whether hint sets are told apart by it now.
+    pub used: bool,
+}
