@@ -18,6 +18,8 @@ pub(crate) mod key {
     pub(crate) const VERSION: &str = "thermocline.trace_version";
     /// Bytes per page.
     pub(crate) const PAGE_SIZE: &str = "thermocline.page_size";
+    /// What offsets count: `bytes` (also when missing) or `pages`.
+    pub(crate) const ADDRESSING: &str = "thermocline.addressing";
     /// Start of the trace, nanoseconds since 1970-01-01 UTC.
     pub(crate) const START: &str = "thermocline.start_unix_ns";
     /// Which program wrote it.

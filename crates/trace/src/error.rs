@@ -143,6 +143,48 @@ pub enum ReadError {
         /// What is wrong.
         reason: String,
     },
+    /// A line of a text trace makes no sense.
+    #[error("{}: line {line}: {reason}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A record of a binary trace makes no sense.
+    #[error("{}: record {record} (byte {byte}): {reason}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// The record, counted from 0.
+        record: u64,
+        /// Where it begins, in bytes after decompression.
+        byte: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// There is no request in the file.
+    #[error("{}: no request in it", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Neither the name nor the first bytes of the file tell its format.
+    #[error("{}: cannot tell the format of this trace", path.display())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An option of the reader is out of range.
+    #[error("{option} must be {expected}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// Its range.
+        expected: &'static str,
+    },
     /// More hint columns than a hint set can hold.
     #[error("{}: {found} hint types, at most {max} are possible; first one too many: {column:?}",
         path.display())]

@@ -12,9 +12,11 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 use thermocline_core::{ObjectId, PageId};
 
+use crate::catalog::Catalog;
 use crate::error::ReadError;
-use crate::reader::{Catalog, TraceMeta, TraceReader};
+use crate::reader::{Addressing, TraceMeta};
 use crate::record::{Op, Served, TraceRecord};
+use crate::source::Source;
 use histogram::Histogram;
 
 /// The page size assumed when neither the caller nor the trace says one.
@@ -23,8 +25,14 @@ const PAGE_SIZE_DEFAULT: u32 = 8192;
 /// Summary of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TraceInfo {
+    /// Name of the file format.
+    pub format: &'static str,
     /// Rows.
     pub rows: u64,
+    /// Requests of the file that are not for data and were left out.
+    pub skipped: u64,
+    /// What offsets and lengths count: `bytes`, or `pages` of unknown size.
+    pub addressed_in: &'static str,
     /// Records the recorder had to drop.
     pub dropped: u64,
     /// Files.
@@ -37,7 +45,7 @@ pub struct TraceInfo {
     pub start_unix_ns: Option<u64>,
     /// The program that wrote the trace.
     pub product: Option<String>,
-    /// Bytes per page used for page counts.
+    /// Bytes per page used for page counts; 1 when the trace counts in pages.
     pub page_size: u32,
     /// Different clients.
     pub clients: u64,
@@ -114,20 +122,30 @@ pub struct HintCounts {
 /// # Errors
 /// Those of the reader.
 pub fn summarise(
-    mut reader: TraceReader,
+    reader: impl Into<Source>,
     top: usize,
     page_size: Option<u32>,
 ) -> Result<TraceInfo, ReadError> {
-    let page_size = page_size
-        .or(reader.meta().page_size)
-        .unwrap_or(PAGE_SIZE_DEFAULT);
+    let mut reader = reader.into();
+    let page_size = match reader.meta().addressing {
+        Addressing::Pages => 1,
+        Addressing::Bytes => page_size
+            .or(reader.meta().page_size)
+            .unwrap_or(PAGE_SIZE_DEFAULT),
+    };
     assert!(page_size > 0, "a page has bytes");
     let mut sums = Sums::new(page_size, reader.schema().names().len());
     for record in &mut reader {
         sums.add(&record?);
     }
     let meta = reader.meta().clone();
-    Ok(sums.into_info(meta, &reader.into_catalog(), top))
+    let (format, skipped) = (reader.format(), reader.skipped());
+    let info = sums.into_info(meta, &reader.into_catalog(), top);
+    Ok(TraceInfo {
+        format: format.name(),
+        skipped,
+        ..info
+    })
 }
 
 #[derive(Default)]
@@ -241,7 +259,13 @@ impl Sums {
             })
         });
         TraceInfo {
+            format: "",
             rows: self.rows,
+            skipped: 0,
+            addressed_in: match meta.addressing {
+                Addressing::Bytes => "bytes",
+                Addressing::Pages => "pages",
+            },
             dropped: meta.dropped,
             parts: meta.parts,
             file_bytes: meta.bytes,

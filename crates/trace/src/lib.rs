@@ -6,21 +6,30 @@
 //! describes the columns for users of other tools.
 //!
 //! - [`Recorder`] writes a trace from a running engine without ever making a request wait.
+//! - [`open`] streams the requests of a trace in this or any other [`Format`].
 //! - [`TraceReader`] streams the rows back, whoever wrote the file.
 //! - [`summarise`] answers "what is in this trace?".
 #![forbid(unsafe_code)]
 
+mod catalog;
 mod column;
 mod error;
+mod format;
+mod import;
 mod info;
 mod parts;
 mod reader;
 mod record;
 mod recorder;
+mod source;
 
+pub use catalog::Catalog;
 pub use error::{ReadError, RecordError};
+pub use format::Format;
+pub use import::CsvColumns;
 pub use info::{HintCounts, LatencySummary, ObjectSummary, OpSummary, TraceInfo, summarise};
 pub use parts::{part_path, partial_path, parts_of};
-pub use reader::{Catalog, TraceMeta, TraceReader};
+pub use reader::{Addressing, TraceMeta, TraceReader};
 pub use record::{Op, Served, TraceRecord};
 pub use recorder::{Recorder, RecorderOptions, RecorderSummary};
+pub use source::{ImportOptions, Source, open, open_files, open_reader};

@@ -7,7 +7,6 @@
 //! Any Parquet file with the fixed columns is a trace, whoever wrote it: columns may come in any
 //! order, numbers may be 32 or 64 bits wide, and columns not known here are hint types.
 
-mod catalog;
 mod column;
 mod part;
 
@@ -16,20 +15,34 @@ use std::path::{Path, PathBuf};
 
 use thermocline_core::HintSchema;
 
-pub use catalog::Catalog;
+use crate::catalog::Catalog;
 use part::{Footer, OpenPart};
 
 use crate::error::ReadError;
 use crate::parts::parts_of;
 use crate::record::TraceRecord;
 
-/// What the files say about the trace as a whole.
+/// What [`TraceRecord::offset`] and [`TraceRecord::length`] count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Addressing {
+    /// Bytes of an object.
+    #[default]
+    Bytes,
+    /// Pages of unknown size: the offset is the page's number, all 64 bits of it, and the length
+    /// a number of pages. [`TraceMeta::page_size`] is 1, so that splitting into pages of that
+    /// size is right for both.
+    Pages,
+}
+
+/// What is known about a trace as a whole before it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceMeta {
-    /// Rows in all files.
-    pub rows: u64,
+    /// Rows in all files; `None` when they have not been counted.
+    pub rows: Option<u64>,
     /// Bytes per page; `None` when the file does not say.
     pub page_size: Option<u32>,
+    /// What offsets and lengths count.
+    pub addressing: Addressing,
     /// Start of the earliest file, nanoseconds since 1970-01-01 UTC; `None` when not known.
     pub start_unix_ns: Option<u64>,
     /// The program that wrote the first file.
@@ -50,6 +63,7 @@ pub struct TraceReader {
     waiting: VecDeque<(PathBuf, u64)>,
     open: Option<OpenPart>,
     batch: std::vec::IntoIter<TraceRecord>,
+    rows_read: u64,
 }
 
 impl TraceReader {
@@ -90,6 +104,7 @@ impl TraceReader {
             waiting,
             open: None,
             batch: Vec::new().into_iter(),
+            rows_read: 0,
         })
     }
 
@@ -117,6 +132,14 @@ impl TraceReader {
         self.catalog
     }
 
+    /// Bytes of the files behind the rows read so far, as a share of all rows: for progress.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        let rows = self.meta.rows.unwrap_or(0).max(1);
+        let read = self.rows_read.min(rows);
+        let bytes = u128::from(self.meta.bytes) * u128::from(read) / u128::from(rows);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
     fn next_batch(&mut self) -> Result<bool, ReadError> {
         loop {
             if self.open.is_none() {
@@ -128,6 +151,7 @@ impl TraceReader {
             let Some(part) = &mut self.open else { continue };
             let rows = part.next_batch(&mut self.catalog)?;
             if !rows.is_empty() {
+                self.rows_read += rows.len() as u64;
                 self.batch = rows.into_iter();
                 return Ok(true);
             }
@@ -157,8 +181,10 @@ impl Iterator for TraceReader {
 
 /// Joins what the files say; refuses files of different page sizes.
 fn join(paths: &[PathBuf], footers: &[Footer]) -> Result<TraceMeta, ReadError> {
+    let mut rows = 0u64;
     let mut meta = TraceMeta {
         page_size: footers[0].page_size,
+        addressing: footers[0].addressing,
         product: footers[0].product.clone(),
         parts: paths.len(),
         ..TraceMeta::default()
@@ -174,7 +200,20 @@ fn join(paths: &[PathBuf], footers: &[Footer]) -> Result<TraceMeta, ReadError> {
                 expected: text(meta.page_size),
             });
         }
-        meta.rows = meta.rows.saturating_add(footer.rows);
+        if footer.addressing != meta.addressing {
+            let text = |addressing| match addressing {
+                Addressing::Bytes => "bytes".to_string(),
+                Addressing::Pages => "pages".to_string(),
+            };
+            return Err(ReadError::Mismatch {
+                path: path.clone(),
+                first: paths[0].clone(),
+                what: "unit of offsets",
+                found: text(footer.addressing),
+                expected: text(meta.addressing),
+            });
+        }
+        rows = rows.saturating_add(footer.rows);
         meta.bytes += footer.bytes;
         meta.dropped = footer.dropped.unwrap_or(meta.dropped);
         meta.start_unix_ns = match (meta.start_unix_ns, footer.start_unix_ns) {
@@ -182,5 +221,6 @@ fn join(paths: &[PathBuf], footers: &[Footer]) -> Result<TraceMeta, ReadError> {
             (a, b) => a.or(b),
         };
     }
+    meta.rows = Some(rows);
     Ok(meta)
 }

@@ -3,7 +3,7 @@
 use crate::args::TraceInfoArgs;
 use crate::commands::status;
 use crate::failure::{Code, Failure, Outcome};
-use thermocline_trace::{ReadError, TraceInfo, TraceReader, summarise};
+use thermocline_trace::{ImportOptions, ReadError, TraceInfo, summarise};
 
 /// Prints the summary of one trace: a file with its later parts, or exactly the files named.
 pub(crate) fn info(args: &TraceInfoArgs) -> Outcome {
@@ -11,11 +11,8 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Outcome {
         .page_size
         .map(|size| crate::config::page_size("--page-size", size));
     let page_size = page_size.transpose()?;
-    let reader = match args.files.as_slice() {
-        [file] => TraceReader::open(file),
-        files => TraceReader::open_files(files),
-    };
-    let summary = reader.and_then(|reader| summarise(reader, args.top, page_size));
+    let source = thermocline_trace::open_files(&args.files, &ImportOptions::default());
+    let summary = source.and_then(|source| summarise(source, args.top, page_size));
     let summary = summary.map_err(|error| explain(&error))?;
     let text = if args.json {
         json(&summary)?

@@ -30,28 +30,39 @@ impl TraceInfo {
         };
         writeln!(
             out,
-            "rows      {} in {} part(s), {}",
+            "rows      {} in {} part(s), {}, {}",
             self.rows,
             self.parts,
+            self.format,
             size(self.file_bytes)
         )?;
         writeln!(out, "dropped   {}", self.dropped)?;
+        if self.skipped > 0 {
+            writeln!(out, "left out  {} (not for data)", self.skipped)?;
+        }
         writeln!(out, "duration  {seconds:.3} s, {rate:.0} requests/s")?;
         writeln!(out, "clients   {}", self.clients)?;
-        let touched = self
-            .distinct_pages
-            .saturating_mul(u64::from(self.page_size));
-        writeln!(
-            out,
-            "pages     {} different ones of {} B: {}",
-            self.distinct_pages,
-            self.page_size,
-            size(touched)
-        )?;
+        self.write_pages(out)?;
         if let Some(product) = &self.product {
             writeln!(out, "by        {product}")?;
         }
         Ok(())
+    }
+
+    fn write_pages(&self, out: &mut String) -> std::fmt::Result {
+        let pages = self.distinct_pages;
+        if self.addressed_in == "pages" {
+            return writeln!(
+                out,
+                "pages     {pages} different ones, of unknown size: bytes below are pages"
+            );
+        }
+        let page_size = self.page_size;
+        let touched = size(pages.saturating_mul(u64::from(page_size)));
+        writeln!(
+            out,
+            "pages     {pages} different ones of {page_size} B: {touched}"
+        )
     }
 }
 

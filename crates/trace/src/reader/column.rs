@@ -5,8 +5,8 @@ use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::schema::types::ColumnDescriptor;
 
-use super::catalog::Catalog;
 use super::part::guarded;
+use crate::catalog::Catalog;
 use crate::column::Fixed;
 use crate::record::{Op, Served, TraceRecord};
 

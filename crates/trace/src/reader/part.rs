@@ -11,8 +11,9 @@ use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::SerializedFileReader;
 use thermocline_core::{HintSet, ObjectId};
 
-use super::catalog::Catalog;
+use super::Addressing;
 use super::column::{Column, Target};
+use crate::catalog::Catalog;
 use crate::column::{FORMAT_VERSION, Fixed, is_ignored, key};
 use crate::error::ReadError;
 use crate::record::{Op, Served, TraceRecord};
@@ -25,6 +26,7 @@ pub(super) struct Footer {
     pub(super) rows: u64,
     pub(super) bytes: u64,
     pub(super) page_size: Option<u32>,
+    pub(super) addressing: Addressing,
     pub(super) start_unix_ns: Option<u64>,
     pub(super) product: Option<String>,
     pub(super) dropped: Option<u64>,
@@ -44,6 +46,7 @@ impl Footer {
             rows: rows.fold(0, u64::saturating_add),
             bytes: bytes.map_err(|source| file_error(path, source))?,
             page_size: texts.page_size()?,
+            addressing: texts.addressing()?,
             start_unix_ns: texts.number(key::START)?.filter(|&at| at > 0),
             product: texts.get(key::PRODUCT).map(str::to_string),
             dropped: texts.number(key::DROPPED)?,
@@ -80,6 +83,14 @@ impl Texts<'_> {
         match u32::try_from(size) {
             Ok(size) if size > 0 => Ok(Some(size)),
             _ => Err(self.refuse(key::PAGE_SIZE, &size.to_string(), "1 to 4294967295 bytes")),
+        }
+    }
+
+    fn addressing(&self) -> Result<Addressing, ReadError> {
+        match self.get(key::ADDRESSING) {
+            None | Some("bytes") => Ok(Addressing::Bytes),
+            Some("pages") => Ok(Addressing::Pages),
+            Some(other) => Err(self.refuse(key::ADDRESSING, other, "bytes or pages")),
         }
     }
 

@@ -21,7 +21,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let schema = HintSchema::default();
         let values = (0..schema.names().len())
             .map(Interner::for_hint_type)
@@ -63,12 +63,12 @@ impl Catalog {
         self.values.get(position).map_or(0, Interner::len)
     }
 
-    pub(super) fn position(&self, column: &str) -> Option<usize> {
+    pub(crate) fn position(&self, column: &str) -> Option<usize> {
         self.schema.names().iter().position(|name| name == column)
     }
 
     /// Gives every column not known yet the next free position.
-    pub(super) fn add_hint_columns(
+    pub(crate) fn add_hint_columns(
         &mut self,
         path: &Path,
         columns: &[String],
@@ -98,12 +98,12 @@ impl Catalog {
     }
 
     /// The id of the object called `name`; `None` when ids are used up.
-    pub(super) fn object(&mut self, name: &str) -> Option<ObjectId> {
+    pub(crate) fn object(&mut self, name: &str) -> Option<ObjectId> {
         self.objects.intern(name).map(ObjectId)
     }
 
     /// The number of a hint value; `None` when numbers are used up.
-    pub(super) fn value(&mut self, position: usize, text: &str) -> Option<u32> {
+    pub(crate) fn value(&mut self, position: usize, text: &str) -> Option<u32> {
         self.values[position].intern(text)
     }
 }

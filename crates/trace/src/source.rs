@@ -1,0 +1,317 @@
+//! One way to open a trace, whatever its format.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use thermocline_core::HintSchema;
+
+use crate::catalog::Catalog;
+use crate::error::ReadError;
+use crate::format::Format;
+use crate::import::{self, CsvColumns, Decoded, Decoder, Input, Unit};
+use crate::reader::{TraceMeta, TraceReader};
+use crate::record::TraceRecord;
+
+/// What a file does not say about itself.
+#[derive(Clone, Debug)]
+pub struct ImportOptions {
+    /// The format; found out when not given.
+    pub format: Option<Format>,
+    /// What the columns of a CSV file are; the names in its header say so when not given.
+    pub columns: Option<CsvColumns>,
+    /// Bytes per page where a trace counts in pages: the unit of `.lis` (512 when not given) and
+    /// page columns of CSV (pages stay numbers when not given).
+    pub page_size: Option<u32>,
+    /// The `blkparse` action that stands for a request.
+    pub blkparse_action: char,
+}
+
+impl Default for ImportOptions {
+    fn default() -> Self {
+        Self {
+            format: None,
+            columns: None,
+            page_size: None,
+            blkparse_action: 'Q',
+        }
+    }
+}
+
+/// Streams the records of one trace of any format; see [`open`]. After an error the iterator
+/// ends.
+#[derive(Debug)]
+pub struct Source {
+    format: Format,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Parquet(Box<TraceReader>),
+    Stream(Box<Stream>),
+}
+
+/// Opens the trace at `path`.
+///
+/// A native trace is opened with all its parts. The other formats may be compressed (Zstandard,
+/// xz, gzip: their first bytes tell). The first record is decoded at once, so that most mistakes
+/// about the format show here.
+///
+/// Memory: buffers of about 400 KiB, what the decompressor needs (Zstandard: the window, at most
+/// 128 MiB; xz: at most 256 MiB), and the [`Catalog`]; nothing grows with the number of records.
+///
+/// # Errors
+/// When the file cannot be read, its format cannot be told, it holds no record, or its beginning
+/// is malformed.
+pub fn open(path: impl AsRef<Path>, options: &ImportOptions) -> Result<Source, ReadError> {
+    let path = path.as_ref();
+    check(options)?;
+    let native = || TraceReader::open(path).map(Source::native);
+    if options.format == Some(Format::Parquet) || !path.exists() {
+        return native();
+    }
+    let mut input = Input::open(path)?;
+    let format = match options.format {
+        Some(format) => format,
+        None => detect(path, &mut input)?,
+    };
+    match format {
+        Format::Parquet => native(),
+        _ => Source::stream(format, input, options),
+    }
+}
+
+/// Opens several files as one trace; more than one only of the native format, see
+/// [`TraceReader::open_files`].
+///
+/// # Errors
+/// As [`open`].
+pub fn open_files(paths: &[PathBuf], options: &ImportOptions) -> Result<Source, ReadError> {
+    match paths {
+        [path] => open(path, options),
+        _ => TraceReader::open_files(paths).map(Source::native),
+    }
+}
+
+/// Reads a trace of any format but Parquet from `reader`, calling it `name` in errors.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_reader(
+    name: impl AsRef<Path>,
+    reader: impl Read + Send + 'static,
+    options: &ImportOptions,
+) -> Result<Source, ReadError> {
+    check(options)?;
+    let mut input = Input::new(name.as_ref(), Box::new(reader), 0)?;
+    let format = match options.format {
+        Some(format) => format,
+        None => detect(name.as_ref(), &mut input)?,
+    };
+    Source::stream(format, input, options)
+}
+
+fn check(options: &ImportOptions) -> Result<(), ReadError> {
+    if options.page_size == Some(0) {
+        return Err(ReadError::Option {
+            option: "page size",
+            expected: "at least 1 byte",
+        });
+    }
+    Ok(())
+}
+
+fn detect(path: &Path, input: &mut Input) -> Result<Format, ReadError> {
+    let head = input.head()?;
+    if let Some(format) = Format::detect(path, head) {
+        return Ok(format);
+    }
+    let path = path.to_path_buf();
+    Err(if head.is_empty() {
+        ReadError::Empty { path }
+    } else {
+        ReadError::UnknownFormat { path }
+    })
+}
+
+impl From<TraceReader> for Source {
+    fn from(reader: TraceReader) -> Self {
+        Self::native(reader)
+    }
+}
+
+impl Source {
+    fn native(reader: TraceReader) -> Self {
+        Self {
+            format: Format::Parquet,
+            kind: Kind::Parquet(Box::new(reader)),
+        }
+    }
+
+    fn stream(format: Format, input: Input, options: &ImportOptions) -> Result<Self, ReadError> {
+        let stream = Stream::open(format, input, options)?;
+        Ok(Self {
+            format,
+            kind: Kind::Stream(Box::new(stream)),
+        })
+    }
+
+    /// The format being read.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// What is known about the trace as a whole.
+    #[must_use]
+    pub fn meta(&self) -> &TraceMeta {
+        match &self.kind {
+            Kind::Parquet(reader) => reader.meta(),
+            Kind::Stream(stream) => &stream.meta,
+        }
+    }
+
+    /// The hint types of the trace, built-in ones first.
+    #[must_use]
+    pub fn schema(&self) -> &HintSchema {
+        self.catalog().schema()
+    }
+
+    /// Names behind the numbers in the records read *so far*.
+    #[must_use]
+    pub fn catalog(&self) -> &Catalog {
+        match &self.kind {
+            Kind::Parquet(reader) => reader.catalog(),
+            Kind::Stream(stream) => &stream.catalog,
+        }
+    }
+
+    /// The names, when all records were read and the source is no longer needed.
+    #[must_use]
+    pub fn into_catalog(self) -> Catalog {
+        match self.kind {
+            Kind::Parquet(reader) => reader.into_catalog(),
+            Kind::Stream(stream) => stream.catalog,
+        }
+    }
+
+    /// Bytes of the file read so far, compressed as it is; for progress. The file is read ahead
+    /// of the records by up to 128 KiB.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        match &self.kind {
+            Kind::Parquet(reader) => reader.bytes_read(),
+            Kind::Stream(stream) => stream.input.taken(),
+        }
+    }
+
+    /// Bytes of the file or files; 0 when not known.
+    #[must_use]
+    pub fn bytes_total(&self) -> u64 {
+        match &self.kind {
+            Kind::Parquet(reader) => reader.meta().bytes,
+            Kind::Stream(stream) => stream.input.total(),
+        }
+    }
+
+    /// Requests left out so far because they are none for data (a SCSI inquiry) or were asked to
+    /// be left out.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        match &self.kind {
+            Kind::Parquet(_) => 0,
+            Kind::Stream(stream) => stream.skipped,
+        }
+    }
+}
+
+impl Iterator for Source {
+    type Item = Result<TraceRecord, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.kind {
+            Kind::Parquet(reader) => reader.next(),
+            Kind::Stream(stream) => stream.next(),
+        }
+    }
+}
+
+/// A trace read from its beginning to its end by a decoder.
+struct Stream {
+    input: Input,
+    decoder: Box<dyn Decoder>,
+    unit: Unit,
+    catalog: Catalog,
+    meta: TraceMeta,
+    skipped: u64,
+    /// The first record, decoded when the stream was opened.
+    first: Option<TraceRecord>,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = f.debug_struct("Stream");
+        out.field("input", &self.input).finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    fn open(format: Format, mut input: Input, options: &ImportOptions) -> Result<Self, ReadError> {
+        let empty = |input: &Input| ReadError::Empty {
+            path: input.path().to_path_buf(),
+        };
+        if input.head()?.is_empty() {
+            return Err(empty(&input));
+        }
+        let opened = import::open(format, &mut input, options)?;
+        let mut stream = Self {
+            decoder: opened.decoder,
+            unit: opened.unit,
+            catalog: opened.catalog,
+            meta: TraceMeta {
+                page_size: opened.page_size,
+                addressing: opened.addressing,
+                parts: 1,
+                bytes: input.total(),
+                ..TraceMeta::default()
+            },
+            input,
+            skipped: 0,
+            first: None,
+            ended: false,
+        };
+        stream.first = stream.decode()?;
+        if stream.first.is_none() {
+            return Err(empty(&stream.input));
+        }
+        stream.meta.start_unix_ns = stream.decoder.start_unix_ns();
+        Ok(stream)
+    }
+
+    /// Decodes units up to the next record; `None` at the end.
+    fn decode(&mut self) -> Result<Option<TraceRecord>, ReadError> {
+        while self.input.advance(self.unit)? {
+            match self.decoder.decode(self.input.unit(), &mut self.catalog) {
+                Ok(Decoded::Record(record)) => return Ok(Some(record)),
+                Ok(Decoded::Nothing) => {}
+                Ok(Decoded::Skipped) => self.skipped += 1,
+                Ok(Decoded::End) => break,
+                Err(reason) => return Err(self.input.wrong(reason)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn next(&mut self) -> Option<Result<TraceRecord, ReadError>> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
+        if self.ended {
+            return None;
+        }
+        let result = self.decode();
+        self.ended = !matches!(result, Ok(Some(_)));
+        result.transpose()
+    }
+}

@@ -1,0 +1,232 @@
+//! Traces of other programs: what the decoders read, and what they say about damage.
+
+use std::io::Cursor;
+
+use thermocline_trace::{
+    Addressing, Format, ImportOptions, Op, ReadError, Source, TraceRecord, open, open_reader,
+};
+
+fn with(format: Format) -> ImportOptions {
+    ImportOptions {
+        format: Some(format),
+        ..ImportOptions::default()
+    }
+}
+
+fn source(format: Format, bytes: impl Into<Vec<u8>>) -> Result<Source, ReadError> {
+    open_reader("t", Cursor::new(bytes.into()), &with(format))
+}
+
+fn read(format: Format, bytes: impl Into<Vec<u8>>) -> Vec<TraceRecord> {
+    let source = source(format, bytes).unwrap();
+    source.collect::<Result<_, _>>().unwrap()
+}
+
+/// The error that reading ends with, as text.
+fn error(format: Format, bytes: impl Into<Vec<u8>>) -> String {
+    let failed = match source(format, bytes) {
+        Ok(source) => source.collect::<Result<Vec<_>, _>>(),
+        Err(error) => Err(error),
+    };
+    failed.unwrap_err().to_string()
+}
+
+/// Object number, offset, length.
+fn places(records: &[TraceRecord]) -> Vec<(u32, u64, u64)> {
+    let places = records.iter().map(|r| (r.object.0, r.offset, r.length));
+    places.collect()
+}
+
+fn oracle(time: u32, id: u64, next: i64) -> Vec<u8> {
+    let mut record = time.to_le_bytes().to_vec();
+    record.extend(id.to_le_bytes());
+    record.extend(512u32.to_le_bytes());
+    record.extend(next.to_le_bytes());
+    record
+}
+
+#[test]
+fn oracle_general_keeps_all_bits_of_an_id() {
+    let bytes = [
+        oracle(100, u64::MAX, 3),
+        oracle(102, 7, -1),
+        oracle(101, u64::MAX, -1),
+    ];
+    let source = source(Format::OracleGeneral, bytes.concat()).unwrap();
+    assert_eq!(source.meta().addressing, Addressing::Pages);
+    assert_eq!(source.meta().page_size, Some(1));
+    assert_eq!(source.format(), Format::OracleGeneral);
+    let records: Vec<TraceRecord> = source.map(Result::unwrap).collect();
+    assert_eq!(
+        places(&records),
+        [(0, u64::MAX, 1), (0, 7, 1), (0, u64::MAX, 1)]
+    );
+    let times: Vec<u64> = records.iter().map(|r| r.time_ns).collect();
+    assert_eq!(times, [0, 2_000_000_000, 1_000_000_000]);
+    assert!(records.iter().all(|r| r.op == Op::Read));
+}
+
+#[test]
+fn damaged_oracle_general() {
+    let mut bytes = [oracle(0, 1, -1), oracle(0, 2, -1)].concat();
+    bytes.truncate(47);
+    let text = error(Format::OracleGeneral, bytes);
+    assert_eq!(
+        text,
+        "t: record 1 (byte 24): the file ends after 23 of its 24 bytes"
+    );
+    let text = error(Format::OracleGeneral, oracle(0, 1, -2));
+    assert!(text.contains("record 0 (byte 0): next access -2"), "{text}");
+    assert_eq!(error(Format::OracleGeneral, ""), "t: no request in it");
+}
+
+#[test]
+fn a_file_is_found_out_and_decompressed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.oracleGeneral.zst");
+    let bytes = [oracle(0, 5, 2), oracle(1, 5, -1)].concat();
+    std::fs::write(&path, zstd::encode_all(bytes.as_slice(), 1).unwrap()).unwrap();
+    let mut source = open(&path, &ImportOptions::default()).unwrap();
+    assert_eq!(source.by_ref().count(), 2);
+    let size = path.metadata().unwrap().len();
+    assert_eq!((source.bytes_read(), source.bytes_total()), (size, size));
+}
+
+#[test]
+fn lis_counts_in_blocks_of_512_bytes() {
+    let records = read(Format::Lis, "230027 8 0 0\r\n1842745 64 0 1\n\n");
+    let expected = [(0, 230_027 * 512, 4096), (0, 1_842_745 * 512, 32768)];
+    assert_eq!(places(&records), expected);
+    let options = ImportOptions {
+        page_size: Some(4096),
+        ..with(Format::Lis)
+    };
+    let source = open_reader("t", Cursor::new("3 2 0 0"), &options).unwrap();
+    assert_eq!(source.meta().page_size, Some(4096));
+    let records: Vec<TraceRecord> = source.map(Result::unwrap).collect();
+    assert_eq!(places(&records), [(0, 12288, 8192)]);
+}
+
+#[test]
+fn damaged_lis() {
+    for (text, expected) in [
+        ("1 1 0 0\n-4 1 0 0\n", "t: line 2: \"-4\" is negative"),
+        ("1 x 0 0", "t: line 1: \"x\" is not a whole number"),
+        ("1 1 0", "t: line 1: the fourth number is missing"),
+        ("1 1 0 0 0", "t: line 1: more than four numbers"),
+        ("1 0 0 0", "t: line 1: a request of 0 blocks"),
+        (
+            "18446744073709551615 1 0 0",
+            "times 512 does not fit 64 bits",
+        ),
+        ("", "t: no request in it"),
+        ("\n\n", "t: no request in it"),
+    ] {
+        let error = error(Format::Lis, text);
+        assert!(error.contains(expected), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn ids_one_per_line() {
+    let records = read(Format::Ids, "*\n10 \n18446744073709551615\n\n*\n10\n");
+    assert_eq!(places(&records), [(0, 10, 1), (0, u64::MAX, 1), (0, 10, 1)]);
+    let text = error(Format::Ids, "1\n2\nthree\n");
+    assert_eq!(text, "t: line 3: \"three\" is not a whole number");
+    assert!(error(Format::Ids, vec![b'1'; 100_000]).contains("line 1: longer than"));
+}
+
+fn vscsi1(command: u16, version: u16, block: u64, length: u32, us: u64) -> Vec<u8> {
+    let mut record = 7u32.to_le_bytes().to_vec();
+    record.extend(length.to_le_bytes());
+    record.extend(1u32.to_le_bytes());
+    record.extend(command.to_le_bytes());
+    record.extend(version.to_le_bytes());
+    record.extend(block.to_le_bytes());
+    record.extend(us.to_le_bytes());
+    record
+}
+
+fn vscsi2(command: u16, block: u64, length: u32, us: u64, response: u64) -> Vec<u8> {
+    let mut record = command.to_le_bytes().to_vec();
+    record.extend(0x200u16.to_le_bytes());
+    record.extend(7u32.to_le_bytes());
+    record.extend(length.to_le_bytes());
+    record.extend(1u32.to_le_bytes());
+    for field in [block, us, response] {
+        record.extend(field.to_le_bytes());
+    }
+    record
+}
+
+#[test]
+fn vscsi_of_both_versions() {
+    let bytes = [
+        vscsi1(0x28, 0x100, 8, 4096, 1_000_000),
+        vscsi1(0x12, 0x100, 0, 96, 1_000_001),
+        vscsi1(0x8a, 0x100, 16, 512, 1_000_005),
+    ];
+    let mut source = source(Format::Vscsi, bytes.concat()).unwrap();
+    let records: Vec<TraceRecord> = source.by_ref().map(Result::unwrap).collect();
+    assert_eq!(places(&records), [(0, 4096, 4096), (0, 8192, 512)]);
+    assert_eq!((records[1].op, records[1].time_ns), (Op::Write, 5000));
+    assert_eq!(
+        (
+            source.skipped(),
+            source.catalog().object_name(records[0].object)
+        ),
+        (1, Some("disk"))
+    );
+    let bytes = [vscsi2(0x28, 1, 512, 50, 9), vscsi2(0x2a, 2, 1024, 60, 10)].concat();
+    let records = read(Format::Vscsi, bytes);
+    assert_eq!(places(&records), [(0, 512, 512), (0, 1024, 1024)]);
+    assert_eq!(
+        (records[1].time_ns, records[1].latency_ns),
+        (10_000, 10_000)
+    );
+}
+
+#[test]
+fn damaged_vscsi() {
+    let fine = vscsi1(0x28, 0x100, 8, 4096, 0);
+    let cut = [fine.clone(), fine[..10].to_vec()].concat();
+    let other = [fine.clone(), vscsi1(0x28, 0x200, 8, 4096, 0)].concat();
+    let far = vscsi1(0x28, 0x100, u64::MAX / 512, 4096, 0);
+    let late = [fine, vscsi1(0x28, 0x100, 8, 4096, u64::MAX)].concat();
+    for (bytes, expected) in [
+        (
+            cut,
+            "t: record 1 (byte 32): the file ends after 10 of its 32 bytes",
+        ),
+        (
+            other,
+            "record 1 (byte 32): version field 0x0200 in a trace of version 1",
+        ),
+        (far, "is beyond 2^64 bytes"),
+        (late, "does not fit"),
+        (
+            vec![0; 64],
+            "record 0 (byte 0): neither version 1 nor version 2",
+        ),
+        (vec![1, 2], "neither version 1 nor version 2"),
+        (vec![], "t: no request in it"),
+        (vscsi1(0x12, 0x100, 0, 96, 0), "t: no request in it"),
+    ] {
+        let error = error(Format::Vscsi, bytes);
+        assert!(error.contains(expected), "{expected:?}: {error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_told_apart_is_asked_for() {
+    let unknown = open_reader(
+        "t.trace",
+        Cursor::new(vec![0u8; 100]),
+        &ImportOptions::default(),
+    );
+    assert!(matches!(unknown, Err(ReadError::UnknownFormat { .. })));
+    let empty = open_reader("t.trace", Cursor::new(""), &ImportOptions::default());
+    assert!(matches!(empty, Err(ReadError::Empty { .. })));
+    let missing = open("/no/such/trace.csv", &ImportOptions::default());
+    assert!(matches!(missing, Err(ReadError::File { .. })));
+}
