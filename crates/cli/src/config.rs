@@ -66,8 +66,10 @@ pub(crate) struct TierSection {
     pub(crate) write_buffer: Size,
     /// Threads that write admissions to flash, at most; the measured speed decides how many work.
     pub(crate) writers_max: u32,
-    /// Whether the recency policies (lru, fifo, clock) admit a page when it is written.
+    /// Whether policies other than TAC may admit a page when it is written.
     pub(crate) admit_on_write: bool,
+    /// Seed of the policies that draw lots.
+    pub(crate) seed: u64,
 }
 
 /// The pool of pages in memory above the tier.
@@ -106,6 +108,7 @@ impl Default for TierSection {
             write_buffer: Size::Pages(engine.write_buffer_pages.into()),
             writers_max: engine.writers_max,
             admit_on_write: engine.admit_on_write,
+            seed: engine.seed,
             policy: engine.policy,
         }
     }
@@ -171,6 +174,7 @@ impl Config {
             write_buffer_pages: whole_u32(self.tier.write_buffer.pages(page_size)),
             writers_max: self.tier.writers_max,
             admit_on_write: self.tier.admit_on_write,
+            seed: self.tier.seed,
             tac: self.tac,
             costs: self.costs,
             ..EngineConfig::default()

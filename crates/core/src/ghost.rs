@@ -246,7 +246,8 @@ mod tests {
                 match (op, at) {
                     (0 | 1, None) => {
                         model.push_front((index, step));
-                        let left = if model.len() > capacity as usize { model.pop_back() } else { None };
+                        let over = model.len() > capacity as usize;
+                        let left = if over { model.pop_back() } else { None };
                         let given = ghost.insert(page(index), step);
                         prop_assert_eq!(given, left.map(|(p, v)| (page(p), v)));
                     }

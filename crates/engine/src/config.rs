@@ -22,8 +22,10 @@ pub struct EngineConfig {
     pub write_buffer_pages: u32,
     /// Background writers at most; how many work follows the measured write speed.
     pub writers_max: u32,
-    /// Whether LRU, FIFO and CLOCK admit a page when it is written.
+    /// Whether policies other than TAC may admit a page when it is written.
     pub admit_on_write: bool,
+    /// Seed of the policies that draw lots.
+    pub seed: u64,
     /// Parameters of TAC.
     pub tac: TacSettings,
     /// Device costs.
@@ -39,6 +41,7 @@ impl Default for EngineConfig {
             write_buffer_pages: 256,
             writers_max: 4,
             admit_on_write: true,
+            seed: 1,
             tac: TacSettings::default(),
             costs: CostSettings::default(),
         }
@@ -258,6 +261,7 @@ impl EngineConfig {
             capacity,
             costs: self.costs.to_core(),
             admit_on_write: self.admit_on_write,
+            seed: self.seed,
             tac: self.tac.to_core(),
         }
     }
@@ -287,9 +291,10 @@ mod tests {
             ..EngineConfig::default()
         };
         let message = unknown.check().map_err(|e| e.to_string());
+        let names = thermocline_core::policy::NAMES.join(", ");
         assert_eq!(
             message,
-            Err("no policy is called 'lfu'; there are tac, lru, fifo, clock".into())
+            Err(format!("no policy is called 'lfu'; there are {names}"))
         );
     }
 }

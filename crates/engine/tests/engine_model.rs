@@ -10,10 +10,11 @@ use thermocline::{
     BaseIdentity, Engine, EngineConfig, FlashOptions, FlashStore, Identity, ObjectSpec, Request,
     Stamp,
 };
-use thermocline_core::{FileKind, HintSet, ObjectId, RequestType, hint_type};
+use thermocline_core::hash::mix;
+use thermocline_core::{FileKind, HintSet, ObjectId, RequestType, hint_type, policy};
 
 const PAGE: u32 = 512;
-const POLICIES: [&str; 4] = ["tac", "lru", "fifo", "clock"];
+const POLICIES: &[&str] = policy::NAMES;
 
 fn options(size: u64) -> FlashOptions {
     let base = BaseIdentity {
@@ -333,35 +334,68 @@ fn swapped_slots_are_noticed() {
     assert_eq!(engine.stats().tier.map(|t| t.faults["corrupt"]), Some(1));
 }
 
-/// Random hints on the same requests give the same bytes.
+/// A stream of reads and writes with random hints in every position, run through an engine whose
+/// hints went through `change`; the bytes that were read.
+fn bytes_read(policy: &str, change: impl Fn(HintSet, u64) -> HintSet) -> Vec<Vec<u8>> {
+    let file = BaseFile::new();
+    let engine = start(policy, 4, Some(Arc::new(MemoryDevice::new())), 16);
+    let id = file.open(&engine, 1);
+    let mut seen = Vec::new();
+    for step in 0..2000u64 {
+        let draw = mix(7, step);
+        let mut hints = HintSet::UNKNOWN;
+        for position in 0..8 {
+            hints.set(position, (mix(draw, position as u64) % 9) as u32);
+        }
+        let request = Request {
+            hints: change(hints, step),
+            ..request(id, (draw >> 33) % 60 * 512, 0)
+        };
+        if draw.is_multiple_of(3) {
+            engine.write(&request, &[step as u8; 512]).expect("writes");
+        } else {
+            let mut buf = vec![0; 512];
+            let read = engine.read(&request, &mut buf).expect("reads");
+            buf.truncate(read);
+            seen.push(buf);
+        }
+    }
+    engine.stop().expect("stops");
+    let mut whole = vec![0; 60 * 512];
+    let read = file.device.read_at(&mut whole, 0).expect("reads");
+    whole.truncate(read);
+    seen.push(whole);
+    seen
+}
+
+/// Permuted, random, missing and absurd hints on the same requests give the same bytes, under
+/// every policy.
 #[test]
 fn wrong_hints_never_change_contents() {
-    let run = |salt: u64| {
-        let file = BaseFile::new();
-        let engine = start("tac", 4, Some(Arc::new(MemoryDevice::new())), 16);
-        let id = file.open(&engine, 1);
-        let mut seen = Vec::new();
-        let mut state = 1u64;
-        for step in 0..3000u64 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            let (page, hint) = (
-                (state >> 33) % 60,
-                ((state >> 20) ^ salt.wrapping_mul(step)) % 9,
-            );
-            let request = request(id, page * 512, hint as u32);
-            if state >> 63 == 0 {
-                engine.write(&request, &[step as u8; 512]).expect("writes");
-            } else {
-                let mut buf = vec![0; 512];
-                let read = engine.read(&request, &mut buf).expect("reads");
-                seen.push((read, buf));
+    for policy in POLICIES {
+        let right = bytes_read(policy, |hints, _| hints);
+        assert!(
+            right.iter().any(|bytes| !bytes.is_empty()),
+            "something is read"
+        );
+        let permuted = bytes_read(policy, |hints, step| {
+            let values = *hints.values();
+            let mut other = HintSet::UNKNOWN.from_client((step % 3) as u32);
+            for (position, value) in values.into_iter().enumerate() {
+                let shift = mix(step, 99) as usize % values.len();
+                other.set((position + shift) % values.len(), value);
             }
-        }
-        seen
-    };
-    assert_eq!(run(0), run(0x9E37_79B9));
+            other
+        });
+        assert_eq!(permuted, right, "permuted hints under {policy}");
+        let none = bytes_read(policy, |_, _| HintSet::UNKNOWN);
+        assert_eq!(none, right, "no hints under {policy}");
+        let absurd = bytes_read(policy, |mut hints, step| {
+            (0..12).for_each(|at| hints.set(at, mix(step, at as u64) as u32));
+            hints
+        });
+        assert_eq!(absurd, right, "absurd hints under {policy}");
+    }
 }
 
 /// Threads on disjoint and shared pages: every read sees a whole version that was written, and

@@ -22,6 +22,7 @@ use run::{Plan, Setup};
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use thermocline_core::policy::NAMES;
 
 /// Most SQLite takes per page.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 512..=65_536;
@@ -59,7 +60,7 @@ pub(crate) struct DemoArgs {
     page_size: Size,
     /// Tier policies to run, in this order
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "lru,tac",
-          value_parser = clap::builder::PossibleValuesParser::new(["tac", "lru", "fifo", "clock"]))]
+          value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     policies: Vec<String>,
     /// Transactions measured in each run
     #[arg(long, value_name = "COUNT", default_value_t = 3_000,
