@@ -1,0 +1,54 @@
+# MariaDB for capture.sh: InnoDB as it comes, but for a redo log that makes it flush pages all the
+# time, as a server that has run for longer does.
+page_size=16KiB
+queries=$(printf 'q%d,' {1..22})
+queries=${queries%,}
+
+create() { # data directory
+    "${as[@]}" mariadb-install-db --no-defaults --auth-root-authentication-method=normal \
+        --skip-test-db --datadir="$1" > "$work/install.log"
+}
+start() { # data directory, buffer in MiB
+    local settings=(--no-defaults --datadir="$1" --socket="$work/run/socket" --port="$port"
+        --bind-address=127.0.0.1 --skip-name-resolve --pid-file="$work/run/pid"
+        --innodb-buffer-pool-size="${2}M" --innodb-buffer-pool-chunk-size=1M
+        --innodb-buffer-pool-load-at-startup=OFF --innodb-buffer-pool-dump-at-shutdown=OFF
+        --innodb-log-file-size=48M --innodb-flush-log-at-trx-commit=2 --performance-schema=ON
+        --local-infile=ON)
+    "${as[@]}" mariadbd "${settings[@]}" > "$work/run/log" 2>&1 &
+    server=$!
+    serving=yes
+    for _ in {1..600}; do
+        if sql mysql -e 'SELECT 1' > /dev/null 2>&1; then return; fi
+        if ! kill -0 "$server" 2> /dev/null; then break; fi
+        sleep 0.1
+    done
+    cat "$work/run/log" >&2
+    return 1
+}
+prepare() {
+    sql mysql -e "CREATE DATABASE test; CREATE USER capture@127.0.0.1;
+        GRANT ALL ON *.* TO capture@127.0.0.1"
+}
+stop() {
+    sql mysql -e SHUTDOWN
+    wait "$server" || true
+    serving=no
+}
+sql() { # database and options; statements on standard input, in database test, without any
+    if (($# == 0)); then set -- test; fi
+    mariadb --no-defaults --socket="$work/run/socket" -u root --batch --skip-column-names "$@"
+}
+load_table() { # table, file
+    sql test --local-infile -e "LOAD DATA LOCAL INFILE '$2' INTO TABLE $1
+        FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' IGNORE 1 LINES"
+}
+analyze() {
+    local table
+    for table in $(sql test -e "SHOW FULL TABLES WHERE Table_type = 'BASE TABLE'" | cut -f1); do
+        sql test -e "ANALYZE TABLE $table" > /dev/null
+    done
+}
+bytes() { find "$work/base/data/test" -name '*.ibd' -printf '%s\n' | awk '{ sum += $1 } END { print sum }'; }
+names() { (cd "$work/base" && find data -name '*.ibd' -printf '%p,%f\n' | sed 's/\.ibd$//'); }
+server_version() { sql mysql -e 'SELECT version()'; }
