@@ -112,6 +112,7 @@ impl<T: Copy> Ghost<T> {
                 at
             }
             None => {
+                self.grow();
                 self.entries.push(entry);
                 (self.entries.len() - 1) as u32
             }
@@ -189,6 +190,16 @@ impl<T: Copy> Ghost<T> {
         assert_eq!(seen, self.len(), "invariant 1");
         let used = self.entries.len() - self.free.len();
         assert_eq!(used as u32, self.len(), "invariant 1");
+    }
+
+    /// Makes room for one more entry: twice as many as now, never more than the bound asks for.
+    fn grow(&mut self) {
+        let len = self.entries.len();
+        if len == self.entries.capacity() {
+            let bound = self.capacity as usize;
+            debug_assert!(len < bound, "at the bound the oldest has left");
+            self.entries.reserve_exact((bound - len).min(len.max(8)));
+        }
     }
 
     fn at(&self, page: PageId) -> Option<u32> {

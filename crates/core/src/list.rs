@@ -39,6 +39,13 @@ impl Links {
         }
     }
 
+    /// The neighbour of `id` on the side of the front, in the list that `id` is in.
+    #[must_use]
+    pub fn towards_front(&self, id: u32) -> Option<u32> {
+        let previous = self.links[id as usize].0;
+        (previous != NONE).then_some(previous)
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -125,6 +132,23 @@ impl List {
         }
     }
 
+    /// Puts `new`, which is in no list, where `old` is, and takes `old` out of this list.
+    pub fn replace(&mut self, links: &mut Links, old: u32, new: u32) {
+        debug_assert!(self.len > 0, "replacing in an empty list");
+        debug_assert_ne!(old, new, "an id replaces another");
+        let (previous, next) = links.links[old as usize];
+        links.links[new as usize] = (previous, next);
+        match previous {
+            NONE => self.head = new,
+            p => links.links[p as usize].1 = new,
+        }
+        match next {
+            NONE => self.tail = new,
+            n => links.links[n as usize].0 = new,
+        }
+        links.links[old as usize] = (NONE, NONE);
+    }
+
     /// Ids from back to front.
     pub fn iter_from_back<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
         let mut at = self.tail;
@@ -146,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_a_deque(ops in proptest::collection::vec((0u8..4, 0u32..16), 1..400)) {
+        fn equals_a_deque(ops in proptest::collection::vec((0u8..5, 0u32..16), 1..400)) {
             let mut links = Links::new(16);
             let (mut list, mut model) = (List::default(), VecDeque::new());
             for (op, id) in ops {
@@ -160,6 +184,14 @@ mod tests {
                         model.retain(|x| *x != id);
                         model.push_front(id);
                     }
+                    (4, true) => {
+                        let free = (0..16).find(|x| !model.contains(x));
+                        if let (Some(free), Some(at)) = (free, model.iter().position(|x| *x == id))
+                        {
+                            list.replace(&mut links, id, free);
+                            model[at] = free;
+                        }
+                    }
                     _ => {}
                 }
                 let seen: Vec<u32> = list.iter_from_back(&links).collect();
@@ -168,6 +200,10 @@ mod tests {
                 prop_assert_eq!(list.len() as usize, model.len());
                 prop_assert_eq!(list.front(), model.front().copied());
                 prop_assert_eq!(list.back(), model.back().copied());
+                for (at, id) in model.iter().enumerate() {
+                    let nearer = at.checked_sub(1).map(|at| model[at]);
+                    prop_assert_eq!(links.towards_front(*id), nearer);
+                }
             }
         }
     }

@@ -15,6 +15,8 @@
 mod clock;
 mod fifo;
 mod lru;
+mod s3_fifo;
+mod sieve;
 mod tac;
 
 mod learned;
@@ -23,6 +25,8 @@ pub use clock::Clock;
 pub use fifo::Fifo;
 pub use learned::{Learned, LearnedHintSet, LearnedHintType};
 pub use lru::Lru;
+pub use s3_fifo::S3Fifo;
+pub use sieve::Sieve;
 pub use tac::{Labels as TacLabels, Tac, TacConfig};
 
 use crate::cost::Costs;
@@ -235,7 +239,7 @@ impl PolicyOptions {
 }
 
 /// Names that [`build`] knows, in the order they are listed to people.
-pub const NAMES: &[&str] = &["tac", "lru", "fifo", "clock"];
+pub const NAMES: &[&str] = &["tac", "lru", "fifo", "clock", "s3-fifo", "sieve"];
 
 /// Builds the policy called `name`; `None` when there is no such policy.
 #[must_use]
@@ -245,6 +249,8 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "lru" => Box::new(Lru::new(options)),
         "fifo" => Box::new(Fifo::new(options)),
         "clock" => Box::new(Clock::new(options)),
+        "s3-fifo" => Box::new(S3Fifo::new(options)),
+        "sieve" => Box::new(Sieve::new(options)),
         _ => return None,
     })
 }
