@@ -1,5 +1,6 @@
 //! One fixed hash for page addresses, so that a run is the same everywhere.
 
+use crate::hint::HintSet;
 use crate::page::{ObjectId, PageId, RegionId};
 
 /// Mixes two words into one (multiply and fold; the constants are those of splitmix64).
@@ -24,4 +25,15 @@ pub const fn of_region(region: RegionId) -> u64 {
         object: ObjectId(region.object.0),
         index: region.index,
     })
+}
+
+/// Hash of a hint set.
+#[must_use]
+pub fn of_hints(hints: &HintSet) -> u64 {
+    let (pairs, _) = hints.values().as_chunks::<2>();
+    let folded = pairs.iter().fold(0u64, |hash, &[low, high]| {
+        let word = u64::from(low) | u64::from(high) << 32;
+        (hash.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    });
+    mix(u64::from(hints.client()), folded)
 }

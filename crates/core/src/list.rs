@@ -21,11 +21,7 @@ pub struct List {
 
 impl Default for List {
     fn default() -> Self {
-        Self {
-            head: NONE,
-            tail: NONE,
-            len: 0,
-        }
+        Self::EMPTY
     }
 }
 
@@ -54,6 +50,13 @@ impl Links {
 }
 
 impl List {
+    /// A list without ids.
+    pub const EMPTY: Self = Self {
+        head: NONE,
+        tail: NONE,
+        len: 0,
+    };
+
     /// Number of ids in the list.
     #[must_use]
     pub fn len(&self) -> u32 {

@@ -12,8 +12,10 @@
 //!   selective allocation, its victim selective eviction; `on_trim` is priority N;
 //! - CAC, CC: `decide` with [`Opportunity::PoolEviction`]; `on_pool_hits` brings logical reads.
 
+mod clic;
 mod clock;
 mod fifo;
+pub mod hints;
 mod lru;
 mod s3_fifo;
 mod sieve;
@@ -21,8 +23,10 @@ mod tac;
 
 mod learned;
 
+pub use clic::{Clic, Ties};
 pub use clock::Clock;
 pub use fifo::Fifo;
+pub use hints::{ClicConfig, HintKeys};
 pub use learned::{Learned, LearnedHintSet, LearnedHintType};
 pub use lru::Lru;
 pub use s3_fifo::S3Fifo;
@@ -222,6 +226,8 @@ pub struct PolicyOptions {
     pub seed: u64,
     /// Parameters of TAC.
     pub tac: TacConfig,
+    /// Parameters of CLIC and of what is built on it.
+    pub clic: ClicConfig,
 }
 
 impl PolicyOptions {
@@ -234,12 +240,22 @@ impl PolicyOptions {
             admit_on_write: true,
             seed: 1,
             tac: TacConfig::default(),
+            clic: ClicConfig::default(),
         }
     }
 }
 
 /// Names that [`build`] knows, in the order they are listed to people.
-pub const NAMES: &[&str] = &["tac", "lru", "fifo", "clock", "s3-fifo", "sieve"];
+pub const NAMES: &[&str] = &[
+    "tac",
+    "lru",
+    "fifo",
+    "clock",
+    "s3-fifo",
+    "sieve",
+    "clic",
+    "clic-topk",
+];
 
 /// Builds the policy called `name`; `None` when there is no such policy.
 #[must_use]
@@ -251,6 +267,8 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "clock" => Box::new(Clock::new(options)),
         "s3-fifo" => Box::new(S3Fifo::new(options)),
         "sieve" => Box::new(Sieve::new(options)),
+        "clic" => Box::new(Clic::new(HintKeys::All, options)),
+        "clic-topk" => Box::new(Clic::new(HintKeys::TopK, options)),
         _ => return None,
     })
 }

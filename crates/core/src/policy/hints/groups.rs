@@ -1,0 +1,259 @@
+//! Priorities in force: what the last window taught, by group of hint sets.
+//!
+//! A *group* is all hint sets that are not told apart: one hint set, or, where only some hint
+//! types are used (thesis §5.1), all that agree in those. Only groups with a priority above 0
+//! exist; everything else is [`GroupId::REST`], whose priority is 0 (§3.3.1).
+//!
+//! Priorities change only when a window closes (§3.2.3). A group that is still there afterwards
+//! keeps its number.
+//!
+//! # Invariants (checked by [`Groups::assert_invariants`])
+//! 1. Every group is found under its hints; `REST` is none.
+//! 2. At most `max` groups; every priority is finite and above 0.
+
+use super::counting::{Counts, Evidence};
+use crate::hash;
+use crate::hint::{HINT_TYPES_MAX, HintSet};
+use hashbrown::HashTable;
+
+/// A group's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
+
+impl GroupId {
+    /// Hint sets of which nothing good is known.
+    pub const REST: Self = Self(0);
+
+    /// The number as an index.
+    #[must_use]
+    pub const fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which hint types are looked at; the client always is (§3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintTypes(u16);
+
+impl HintTypes {
+    /// Every type.
+    pub const ALL: Self = Self((1 << HINT_TYPES_MAX) - 1);
+
+    /// The types at `positions`.
+    #[must_use]
+    pub fn at(positions: impl IntoIterator<Item = usize>) -> Self {
+        let bits = positions.into_iter().map(|position| 1u16 << position);
+        Self(bits.fold(0, |all, bit| all | bit))
+    }
+
+    /// Whether the type at `position` is looked at.
+    #[must_use]
+    pub fn contains(self, position: usize) -> bool {
+        self.0 & (1 << position) != 0
+    }
+
+    /// `hints` with every other type unknown.
+    #[must_use]
+    pub fn project(self, hints: &HintSet) -> HintSet {
+        if self == Self::ALL {
+            return *hints;
+        }
+        let others = (0..HINT_TYPES_MAX).filter(|position| !self.contains(*position));
+        others.fold(*hints, |hints, position| hints.with(position, 0))
+    }
+}
+
+/// What is known of one group.
+#[derive(Clone, Debug)]
+pub struct Group<E> {
+    /// Its hint set; of types that are not used, 0.
+    pub hints: HintSet,
+    /// Counts of the last window in which it was counted.
+    pub counts: Counts,
+    /// What else was recorded in that window.
+    pub evidence: E,
+    /// Pr, smoothed (equation 3.3).
+    pub priority: f64,
+    /// Windows in a row in which it was not counted.
+    idle: u32,
+}
+
+/// Windows without a request after which a smoothed priority is forgotten.
+const IDLE_MAX: u32 = 8;
+
+/// All groups. See the module text.
+#[derive(Clone, Debug)]
+pub struct Groups<E> {
+    groups: Vec<Option<Group<E>>>,
+    map: HashTable<u32>,
+    free: Vec<u32>,
+    types: HintTypes,
+    max: u32,
+}
+
+impl<E: Evidence> Groups<E> {
+    /// No groups; at most `max` of them at any time.
+    #[must_use]
+    pub fn new(max: u32) -> Self {
+        assert!((1..u32::MAX).contains(&max), "there can be groups");
+        Self {
+            groups: vec![None],
+            map: HashTable::new(),
+            free: Vec::new(),
+            types: HintTypes::ALL,
+            max,
+        }
+    }
+
+    /// The hint types by which hint sets are told apart.
+    #[must_use]
+    pub fn types(&self) -> HintTypes {
+        self.types
+    }
+
+    /// The group of `hints`. O(1) expected.
+    #[must_use]
+    pub fn of(&self, hints: &HintSet) -> GroupId {
+        self.find(&self.types.project(hints))
+    }
+
+    /// Group `id`; none for `REST`.
+    #[must_use]
+    pub fn get(&self, id: GroupId) -> Option<&Group<E>> {
+        self.groups.get(id.at())?.as_ref()
+    }
+
+    /// Priority of group `id`. O(1).
+    #[must_use]
+    pub fn priority(&self, id: GroupId) -> f64 {
+        self.get(id).map_or(0.0, |group| group.priority)
+    }
+
+    /// One more than the largest number in use.
+    #[must_use]
+    pub fn numbers(&self) -> u32 {
+        self.groups.len() as u32
+    }
+
+    /// All groups with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (GroupId, &Group<E>)> {
+        let numbered = (0u32..).zip(&self.groups);
+        numbered.filter_map(|(id, group)| Some((GroupId(id), group.as_ref()?)))
+    }
+
+    /// A window closed: `report` has what was counted, by hint set under `types`. Equation 3.3
+    /// with weight `r` for the new priority; a group that has none from before takes the new one
+    /// whole, and groups that were not counted count as having shown no benefit. When the hint
+    /// types change nothing of the past can be compared, and it is forgotten. O(groups).
+    pub fn renew(
+        &mut self,
+        types: HintTypes,
+        r: f64,
+        report: impl IntoIterator<Item = (HintSet, Counts, E)>,
+    ) {
+        debug_assert!(r > 0.0 && r <= 1.0, "a weight");
+        if types != self.types {
+            self.map.clear();
+            self.groups.truncate(1);
+            self.free.clear();
+            self.types = types;
+        }
+        for group in self.groups.iter_mut().flatten() {
+            group.priority *= 1.0 - r;
+            group.idle += 1;
+        }
+        for (hints, counts, mut evidence) in report {
+            let priority = evidence.conclude(&counts);
+            debug_assert!(priority.is_finite() && priority >= 0.0);
+            let id = self.find(&hints);
+            match self.groups[id.at()].as_mut() {
+                Some(group) => {
+                    group.priority += r * priority;
+                    group.counts = counts;
+                    group.evidence = evidence;
+                    group.idle = 0;
+                }
+                None if priority > 0.0 => self.insert(Group {
+                    hints,
+                    counts,
+                    evidence,
+                    priority,
+                    idle: 0,
+                }),
+                None => {}
+            }
+        }
+        self.drop_where(|_, group| group.priority <= 0.0 || group.idle > IDLE_MAX);
+        self.keep_best();
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let groups = self.groups.iter().flatten();
+        let evidence: usize = groups.map(|group| group.evidence.bytes()).sum();
+        let groups = self.groups.capacity() * size_of::<Option<Group<E>>>();
+        groups + evidence + self.map.allocation_size()
+    }
+
+    /// Panics unless the numbered invariants of the module text hold. O(groups).
+    pub fn assert_invariants(&self) {
+        assert!(self.groups[0].is_none(), "invariant 1");
+        for (id, group) in self.iter() {
+            assert_eq!(self.find(&group.hints), id, "invariant 1");
+            assert!(
+                group.priority.is_finite() && group.priority > 0.0,
+                "invariant 2"
+            );
+        }
+        assert_eq!(self.iter().count(), self.map.len(), "invariant 1");
+        assert!(self.map.len() <= self.max as usize, "invariant 2");
+    }
+
+    fn find(&self, projected: &HintSet) -> GroupId {
+        let same = |&id: &u32| {
+            let group = self.groups[id as usize].as_ref();
+            group.is_some_and(|group| group.hints == *projected)
+        };
+        let found = self.map.find(hash::of_hints(projected), same);
+        found.map_or(GroupId::REST, |&id| GroupId(id))
+    }
+
+    fn insert(&mut self, group: Group<E>) {
+        let hash = hash::of_hints(&group.hints);
+        let id = self.free.pop().unwrap_or(self.groups.len() as u32);
+        match self.groups.get_mut(id as usize) {
+            Some(place) => *place = Some(group),
+            None => self.groups.push(Some(group)),
+        }
+        let groups = &self.groups;
+        let rehash = |&id: &u32| {
+            let group = groups[id as usize].as_ref();
+            group.map_or(0, |group| hash::of_hints(&group.hints))
+        };
+        self.map.insert_unique(hash, id, rehash);
+    }
+
+    fn drop_where(&mut self, drop: impl Fn(u32, &Group<E>) -> bool) {
+        for (id, place) in (0u32..).zip(&mut self.groups) {
+            if place.take_if(|group| drop(id, group)).is_some() {
+                self.free.push(id);
+            }
+        }
+        let groups = &self.groups;
+        self.map.retain(|id| groups[*id as usize].is_some());
+    }
+
+    /// Keeps the `max` groups of highest priority (the lower number where equal).
+    fn keep_best(&mut self) {
+        let mut order: Vec<(f64, u32)> = self.iter().map(|(id, g)| (g.priority, id.0)).collect();
+        if order.len() <= self.max as usize {
+            return;
+        }
+        let better = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        let (_, worst_kept, _) = order.select_nth_unstable_by(self.max as usize - 1, better);
+        let bound = *worst_kept;
+        self.drop_where(|id, group| better(&(group.priority, id), &bound).is_gt());
+        debug_assert!(self.map.len() == self.max as usize, "invariant 2");
+    }
+}

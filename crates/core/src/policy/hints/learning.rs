@@ -1,0 +1,200 @@
+//! Learning what hint sets are worth, window by window (thesis §3.2.2, §3.2.3).
+
+use super::HintKeys;
+use super::counting::{Counted, Counting, Counts, Evidence};
+use super::groups::{GroupId, Groups, HintTypes};
+use super::sets::{HintSets, SetId};
+use crate::hint::HintSet;
+use crate::policy::{Learned, LearnedHintSet, Op, PolicyOptions};
+
+/// Worthless hint sets that [`Learning::learned`] names besides the groups: the most frequent.
+const WORTHLESS_MAX: usize = 32;
+
+/// Numbers of hint sets, their counters in this window, the priorities of the last one.
+#[derive(Clone, Debug)]
+pub struct Learning<E> {
+    sets: HintSets,
+    counting: Counting<E>,
+    groups: Groups<E>,
+    /// Requests in a window.
+    window: u64,
+    /// Requests in this window so far.
+    requests: u64,
+    /// Windows closed.
+    windows: u64,
+    r: f64,
+    /// What the last window found worthless.
+    worthless: Vec<(HintSet, Counts)>,
+}
+
+impl<E: Evidence> Learning<E> {
+    /// Nothing learned yet.
+    #[must_use]
+    pub fn new(keys: HintKeys, options: &PolicyOptions, empty: E) -> Self {
+        let config = &options.clic;
+        assert!(config.r > 0.0 && config.r <= 1.0, "0 < r <= 1 (§3.2.3)");
+        let counting = match keys {
+            HintKeys::All => Counting::every(empty),
+            HintKeys::TopK => Counting::frequent(config.k, empty),
+        };
+        let groups_max = match keys {
+            HintKeys::All => config.sets_max,
+            HintKeys::TopK => config.k,
+        };
+        Self {
+            sets: HintSets::new(config.sets_max),
+            counting,
+            groups: Groups::new(groups_max),
+            window: config.window_of(options.capacity),
+            requests: 0,
+            windows: 0,
+            r: config.r,
+            worthless: Vec::new(),
+        }
+    }
+
+    /// Windows closed so far.
+    #[must_use]
+    pub fn windows(&self) -> u64 {
+        self.windows
+    }
+
+    /// Requests in a window.
+    #[must_use]
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// The groups in force.
+    #[must_use]
+    pub fn groups(&self) -> &Groups<E> {
+        &self.groups
+    }
+
+    /// Number of hint sets told apart.
+    #[must_use]
+    pub fn sets(&self) -> &HintSets {
+        &self.sets
+    }
+
+    /// One more, or one less, page remembers `set`.
+    pub fn hold(&mut self, set: SetId) {
+        self.sets.hold(set);
+    }
+
+    /// See [`Self::hold`].
+    pub fn release(&mut self, set: SetId) {
+        self.sets.release(set);
+    }
+
+    /// The group of the pages last requested with `set`.
+    #[must_use]
+    pub fn group(&self, set: SetId) -> GroupId {
+        self.sets.group(set)
+    }
+
+    /// A request with `hints`: counts it and gives its number.
+    pub fn request(&mut self, hints: &HintSet) -> SetId {
+        let (set, new) = self.sets.intern(hints);
+        if new {
+            self.sets.set_group(set, self.groups.of(hints));
+        }
+        self.counting.request(self.sets.subject(set), hints);
+        self.requests += 1;
+        set
+    }
+
+    /// A page last requested with `set` was requested again.
+    pub fn reference(&mut self, set: SetId, distance: u64, op: Op) {
+        self.counting
+            .reference(self.sets.subject(set), distance, op);
+    }
+
+    /// Whether this window has had all its requests: then [`Self::close`] is due.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.requests >= self.window
+    }
+
+    /// Ends the window: priorities are those it taught. Gives whether a page's group changed.
+    /// O(hint sets + groups).
+    pub fn close(&mut self) -> bool {
+        debug_assert!(self.is_full(), "a window closes when it is full");
+        self.requests = 0;
+        self.windows += 1;
+        let report = self.counting.take();
+        let report: Vec<(HintSet, Counts, E)> = self.by_hints(report);
+        self.note_worthless(&report);
+        self.groups.renew(HintTypes::ALL, self.r, report);
+        self.sets.sweep();
+        self.regroup()
+    }
+
+    /// What was learned, most valuable first; `resident` counts the pages of a group on flash.
+    #[must_use]
+    pub fn learned(&self, resident: impl Fn(GroupId) -> u32) -> Learned {
+        let entry = |hints: HintSet, counts: &Counts, priority: f64, resident| LearnedHintSet {
+            hints,
+            requests: counts.requests as f64,
+            rereads: counts.rereads as f64,
+            distance: counts.mean_distance(),
+            priority,
+            resident,
+        };
+        let groups = self.groups.iter();
+        let groups = groups.map(|(id, g)| entry(g.hints, &g.counts, g.priority, resident(id)));
+        let mut hint_sets: Vec<LearnedHintSet> = groups.collect();
+        hint_sets.sort_by(|a, b| b.priority.total_cmp(&a.priority));
+        let worthless = self.worthless.iter();
+        hint_sets.extend(worthless.map(|(hints, counts)| entry(*hints, counts, 0.0, 0)));
+        Learned {
+            windows: self.windows,
+            window: self.window,
+            hint_sets,
+            hint_types: Vec::new(),
+        }
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let worthless = self.worthless.capacity() * size_of::<(HintSet, Counts)>();
+        self.sets.bytes() + self.counting.bytes() + self.groups.bytes() + worthless
+    }
+
+    /// Panics unless all parts are consistent. O(hint sets + groups).
+    pub fn assert_invariants(&self) {
+        self.sets.assert_invariants();
+        self.counting.assert_invariants();
+        self.groups.assert_invariants();
+        for id in self.sets.ids() {
+            let group = self.groups.of(self.sets.hints(id));
+            assert_eq!(self.sets.group(id), group, "sets are in their groups");
+        }
+    }
+
+    fn by_hints(&self, report: Vec<Counted<E>>) -> Vec<(HintSet, Counts, E)> {
+        let named = report.into_iter();
+        named
+            .map(|c| (*self.sets.hints(c.subject), c.counts, c.evidence))
+            .collect()
+    }
+
+    fn note_worthless(&mut self, report: &[(HintSet, Counts, E)]) {
+        let worthless = report.iter().filter(|(_, counts, _)| counts.rereads == 0);
+        let mut worthless: Vec<_> = worthless.map(|(h, counts, _)| (*h, *counts)).collect();
+        worthless.sort_unstable_by(|a, b| b.1.requests.cmp(&a.1.requests).then(a.0.cmp(&b.0)));
+        worthless.truncate(WORTHLESS_MAX);
+        self.worthless = worthless;
+    }
+
+    /// Puts every hint set into its group; gives whether that changes the group of any page.
+    fn regroup(&mut self) -> bool {
+        let mut changed = false;
+        for id in self.sets.ids() {
+            let group = self.groups.of(self.sets.hints(id));
+            changed |= self.sets.set_group(id, group);
+        }
+        changed
+    }
+}
