@@ -12,26 +12,36 @@
 //!   selective allocation, its victim selective eviction; `on_trim` is priority N;
 //! - CAC, CC: `decide` with [`Opportunity::PoolEviction`]; `on_pool_hits` brings logical reads.
 
+mod arc;
 mod clic;
 mod clock;
 mod fifo;
 pub mod hints;
 mod lru;
+mod lru2;
+mod mq;
 mod s3_fifo;
 mod sieve;
 mod tac;
+mod tq;
+mod two_q;
 
 mod learned;
 
+pub use arc::Arc;
 pub use clic::{Clic, Ties};
 pub use clock::Clock;
 pub use fifo::Fifo;
 pub use hints::{ClicConfig, HintKeys};
 pub use learned::{Learned, LearnedHintSet, LearnedHintType};
 pub use lru::Lru;
+pub use lru2::Lru2;
+pub use mq::Mq;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use tac::{Labels as TacLabels, Tac, TacConfig};
+pub use tq::Tq;
+pub use two_q::TwoQ;
 
 use crate::cost::Costs;
 use crate::hint::HintSet;
@@ -255,6 +265,11 @@ pub const NAMES: &[&str] = &[
     "sieve",
     "clic",
     "clic-topk",
+    "lru2",
+    "2q",
+    "arc",
+    "mq",
+    "tq",
 ];
 
 /// Builds the policy called `name`; `None` when there is no such policy.
@@ -269,6 +284,11 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "sieve" => Box::new(Sieve::new(options)),
         "clic" => Box::new(Clic::new(HintKeys::All, options)),
         "clic-topk" => Box::new(Clic::new(HintKeys::TopK, options)),
+        "lru2" => Box::new(Lru2::new(options)),
+        "2q" => Box::new(TwoQ::new(options)),
+        "arc" => Box::new(Arc::new(options)),
+        "mq" => Box::new(Mq::new(options)),
+        "tq" => Box::new(Tq::new(options)),
         _ => return None,
     })
 }
