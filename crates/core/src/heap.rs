@@ -96,15 +96,22 @@ impl IndexedHeap {
         for (at, &(_, id)) in self.entries.iter().enumerate() {
             assert_eq!(self.position[id as usize] as usize, at);
             assert!(
-                at == 0 || !self.less(at, (at - 1) / 2),
+                at == 0 || !less(self.entries[at], self.entries[(at - 1) / 2]),
                 "child below its parent"
             );
         }
     }
 
-    fn less(&self, a: usize, b: usize) -> bool {
-        let (x, y) = (self.entries[a], self.entries[b]);
-        x.0 < y.0 || (x.0 == y.0 && x.1 < y.1)
+    /// Multiplies every key by `factor`, above 0, as when the unit of keys changes. O(n).
+    pub fn scale_keys(&mut self, factor: f64) {
+        assert!(factor > 0.0, "the order of keys stays");
+        for (key, _) in &mut self.entries {
+            *key *= factor;
+        }
+        // Keys that differed may be equal now, and then the smaller id comes first.
+        for at in (0..self.entries.len() / 2).rev() {
+            self.sift_down(at);
+        }
     }
 
     fn settle(&mut self, at: usize) {
@@ -112,37 +119,58 @@ impl IndexedHeap {
         self.sift_down(at);
     }
 
+    /// Writes `entry` to `at` and says so in its position.
+    fn place(&mut self, at: usize, entry: (f64, u32)) {
+        self.entries[at] = entry;
+        self.position[entry.1 as usize] = at as u32;
+    }
+
+    /// Moves the entry at `at` up to its place: parents slide down into the hole it leaves.
     fn sift_up(&mut self, mut at: usize) -> usize {
-        while at > 0 && self.less(at, (at - 1) / 2) {
-            self.swap(at, (at - 1) / 2);
+        let entry = self.entries[at];
+        let from = at;
+        while at > 0 {
+            let parent = self.entries[(at - 1) / 2];
+            if !less(entry, parent) {
+                break;
+            }
+            self.place(at, parent);
             at = (at - 1) / 2;
+        }
+        if at != from {
+            self.place(at, entry);
         }
         at
     }
 
+    /// Moves the entry at `at` down to its place: children slide up into the hole it leaves.
     fn sift_down(&mut self, mut at: usize) {
+        let entry = self.entries[at];
+        let from = at;
         loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
-            let mut least = at;
-            if left < self.entries.len() && self.less(left, least) {
-                least = left;
+            let left = 2 * at + 1;
+            if left >= self.entries.len() {
+                break;
             }
-            if right < self.entries.len() && self.less(right, least) {
-                least = right;
+            let right = left + 1;
+            let goes_right =
+                right < self.entries.len() && less(self.entries[right], self.entries[left]);
+            let child = if goes_right { right } else { left };
+            if !less(self.entries[child], entry) {
+                break;
             }
-            if least == at {
-                return;
-            }
-            self.swap(at, least);
-            at = least;
+            self.place(at, self.entries[child]);
+            at = child;
+        }
+        if at != from {
+            self.place(at, entry);
         }
     }
+}
 
-    fn swap(&mut self, a: usize, b: usize) {
-        self.entries.swap(a, b);
-        self.position[self.entries[a].1 as usize] = a as u32;
-        self.position[self.entries[b].1 as usize] = b as u32;
-    }
+/// Order of entries: by key, then by id.
+fn less(a: (f64, u32), b: (f64, u32)) -> bool {
+    a.0 < b.0 || (a.0 == b.0 && a.1 < b.1)
 }
 
 #[cfg(test)]
@@ -153,7 +181,7 @@ mod tests {
     proptest! {
         #[test]
         fn equals_a_sorted_list(
-            ops in proptest::collection::vec((0u8..3, 0u32..12, 0u8..6), 1..300),
+            ops in proptest::collection::vec((0u8..4, 0u32..12, 0u8..6), 1..300),
         ) {
             let mut heap = IndexedHeap::new(12);
             let mut model: Vec<(f64, u32)> = Vec::new();
@@ -170,6 +198,12 @@ mod tests {
                     (2, true) => {
                         heap.update(id, key);
                         model.iter_mut().filter(|e| e.1 == id).for_each(|e| e.0 = key);
+                    }
+                    (3, _) => {
+                        // Small enough that keys become equal.
+                        let factor = if key == 0.0 { 1e-320 } else { 0.5 };
+                        heap.scale_keys(factor);
+                        model.iter_mut().for_each(|e| e.0 *= factor);
                     }
                     _ => {}
                 }

@@ -39,7 +39,7 @@ pub use lru2::Lru2;
 pub use mq::Mq;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
-pub use tac::{Labels as TacLabels, Tac, TacConfig};
+pub use tac::{Labels as TacLabels, Order as TacOrder, Tac, TacConfig};
 pub use tq::Tq;
 pub use two_q::TwoQ;
 
@@ -258,6 +258,8 @@ impl PolicyOptions {
 /// Names that [`build`] knows, in the order they are listed to people.
 pub const NAMES: &[&str] = &[
     "tac",
+    "tac-bands-lru",
+    "tac-bands-mru",
     "lru",
     "fifo",
     "clock",
@@ -277,6 +279,8 @@ pub const NAMES: &[&str] = &[
 pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>> {
     Some(match name {
         "tac" => Box::new(Tac::new(options)),
+        "tac-bands-lru" => Box::new(Tac::with_bands(options, TacOrder::Lru)),
+        "tac-bands-mru" => Box::new(Tac::with_bands(options, TacOrder::Mru)),
         "lru" => Box::new(Lru::new(options)),
         "fifo" => Box::new(Fifo::new(options)),
         "clock" => Box::new(Clock::new(options)),
