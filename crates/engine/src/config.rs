@@ -64,10 +64,12 @@ pub struct TacSettings {
     pub ageing_requests: u64,
     /// How much warmer than the coldest page a newcomer must be.
     pub margin: f32,
-    /// Times the heap's top is refreshed before it counts as the coldest.
+    /// Pages looked at again before one counts as the coldest.
     pub refreshes: u32,
     /// `hint` believes a request's own label, `window` never does.
     pub labels: LabelSource,
+    /// Temperature bands of the policies `tac-bands-lru` and `tac-bands-mru`, 1 to 255.
+    pub bands: u32,
 }
 
 /// Where TAC's labels come from.
@@ -92,6 +94,7 @@ impl Default for TacSettings {
             margin: core.margin,
             refreshes: core.refreshes,
             labels: LabelSource::Hint,
+            bands: core.bands,
         };
         debug_assert_eq!(settings.to_core(), core, "nothing is left out");
         settings
@@ -114,6 +117,7 @@ impl TacSettings {
                 LabelSource::Hint => TacLabels::Hint,
                 LabelSource::Window => TacLabels::Window,
             },
+            bands: self.bands,
         }
     }
 }
@@ -241,6 +245,8 @@ impl EngineConfig {
             tac.margin,
             "0 to 10",
         )?;
+        let bands_ok = (1..=255).contains(&tac.bands);
+        need(bands_ok, "tac.bands", tac.bands, "1 to 255")?;
         let costs_ok = self.costs.all().iter().all(|c| c.is_finite() && *c >= 0.0);
         need(
             costs_ok,
