@@ -3,7 +3,8 @@
 use std::io::Cursor;
 
 use thermocline_trace::{
-    Addressing, Format, ImportOptions, Op, ReadError, Source, TraceRecord, open, open_reader,
+    Addressing, CsvColumns, Format, ImportOptions, Op, ReadError, Source, TraceRecord, open,
+    open_reader,
 };
 
 fn with(format: Format) -> ImportOptions {
@@ -229,4 +230,126 @@ fn what_cannot_be_told_apart_is_asked_for() {
     assert!(matches!(empty, Err(ReadError::Empty { .. })));
     let missing = open("/no/such/trace.csv", &ImportOptions::default());
     assert!(matches!(missing, Err(ReadError::File { .. })));
+}
+
+fn csv(columns: &str, page_size: Option<u32>, text: &str) -> Result<Source, ReadError> {
+    let options = ImportOptions {
+        columns: (!columns.is_empty()).then(|| columns.parse::<CsvColumns>().unwrap()),
+        page_size,
+        ..with(Format::Csv)
+    };
+    open_reader("t", Cursor::new(text.to_string()), &options)
+}
+
+const POSTGRES: &str = "\
+time_us,op,rel,relfilenode,fork,kind,block,nblocks,role,access
+52229,R,wal,1,main,wal,0,1,startup,bg
+64309,R,pg_database,1262,main,heap,3,1,autovacuum_launcher,bg
+64310.5,w,pg_database,1262,fsm,heap,4294967295,2,,oltp
+";
+
+#[test]
+fn csv_with_a_mapping() {
+    let columns = "time=time_us,op=op,object=relfilenode+fork,page=block,pages=nblocks,\
+                   hint:role,hint:path=access,skip:kind=wal";
+    let mut source = csv(columns, Some(8192), POSTGRES).unwrap();
+    let records: Vec<TraceRecord> = source.by_ref().map(Result::unwrap).collect();
+    assert_eq!(source.skipped(), 1);
+    assert_eq!(source.meta().addressing, Addressing::Bytes);
+    assert_eq!(source.meta().page_size, Some(8192));
+    let expected = [(0, 3 * 8192, 8192), (1, 4_294_967_295 * 8192, 16384)];
+    assert_eq!(places(&records), expected);
+    assert_eq!(
+        (records[0].time_ns, records[1].time_ns),
+        (64_309_000, 64_310_500)
+    );
+    assert_eq!((records[0].op, records[1].op), (Op::Read, Op::Write));
+    let catalog = source.catalog();
+    assert_eq!(catalog.object_name(records[1].object), Some("1262/fsm"));
+    assert_eq!(catalog.schema().names()[5..], ["path"]);
+    let name = |record: &TraceRecord, at| catalog.value_name(at, record.hints.get(at));
+    assert_eq!(name(&records[0], 4), Some("autovacuum_launcher"));
+    assert_eq!(name(&records[1], 5), Some("oltp"));
+    assert_eq!(records[1].hints.get(4), 0);
+}
+
+#[test]
+fn csv_in_pages_of_unknown_size() {
+    let source = csv(
+        "page=#2,hint:kind=#1",
+        None,
+        "a;18446744073709551615\nb;7\n",
+    )
+    .unwrap();
+    assert_eq!(source.meta().addressing, Addressing::Pages);
+    let records: Vec<TraceRecord> = source.map(Result::unwrap).collect();
+    assert_eq!(places(&records), [(0, u64::MAX, 1), (0, 7, 1)]);
+}
+
+#[test]
+fn csv_with_native_names_needs_no_mapping() {
+    let text = "\u{feff}object\toffset\tlength\toperation\tplan\tserved\n\
+                \"t/1\"\t8192\t4096\twrite\tscan\tflash\n";
+    let mut source = open_reader("t.tsv", Cursor::new(text), &ImportOptions::default()).unwrap();
+    let record = source.next().unwrap().unwrap();
+    assert_eq!(places(&[record]), [(0, 8192, 4096)]);
+    assert_eq!((record.op, record.served.name()), (Op::Write, "flash"));
+    assert_eq!(source.catalog().object_name(record.object), Some("t/1"));
+    assert_eq!(
+        source.catalog().value_name(5, record.hints.get(5)),
+        Some("scan")
+    );
+    assert!(source.next().is_none());
+}
+
+#[test]
+fn damaged_csv() {
+    for (text, expected) in [
+        ("time_ns,page\n1,2\n1\n", "t: line 3: 1 columns, expected 2"),
+        (
+            "page\n-1\n",
+            "t: line 2: column \"page\": \"-1\" is negative",
+        ),
+        (
+            "page,client\n1,4294967296\n",
+            "line 2: column \"client\": \"4294967296\" is too large",
+        ),
+        (
+            "page,operation\n1,erase\n",
+            "\"erase\" is not read, write, trim or sync",
+        ),
+        ("page,served\n1,moon\n", "\"moon\" is no place"),
+        ("page,role\n1,\"x\n", "line 2: cell 2 has no closing quote"),
+        (
+            "page,pages\n18446744073709551615,2\n",
+            "line 2: the request ends beyond",
+        ),
+        (
+            "when,block\n1,2\n",
+            "t: column \"offset\": neither this nor page is there: say which \
+          it is; the columns are when, block",
+        ),
+        ("offset,page\n1,2\n", "column \"page\": given beside offset"),
+        ("page,page\n1,2\n", "column \"page\": there twice"),
+        (
+            "page,a,b,c,d,e,f,g,h\n",
+            "13 hint types, at most 12 are possible; first one too many: \"h\"",
+        ),
+        ("page\n", "t: no request in it"),
+        ("", "t: no request in it"),
+    ] {
+        let failed = csv("", None, text).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let error = failed.unwrap_err().to_string();
+        assert!(error.contains(expected), "{text:?}: {error}");
+    }
+    let error = csv("page=blk", None, "a,b\n1,2\n").unwrap_err().to_string();
+    assert_eq!(error, "t: column \"blk\": missing; the columns are a, b");
+    let error = csv("page=#3", None, "1,2\n").unwrap_err().to_string();
+    assert_eq!(error, "t: line 1: column \"#3\" is missing");
+    let far = csv("page=page", Some(8192), "page\n18446744073709551615\n");
+    assert!(
+        far.unwrap_err()
+            .to_string()
+            .contains("times 8192 does not fit 64 bits")
+    );
 }
