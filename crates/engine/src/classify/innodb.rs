@@ -1,18 +1,24 @@
-//! InnoDB page types from `FIL_PAGE_TYPE` (offset 24) and `PAGE_LEVEL` (offset 64).
+//! InnoDB page types from `FIL_PAGE_TYPE` (offset 24), `PAGE_LEVEL` (offset 64) and
+//! `PAGE_MAX_TRX_ID` (offset 56).
 //!
-//! Clustered and secondary indexes share one page type, so a leaf is a B-tree leaf whether it
-//! holds rows or entries. Values from `fil0fil.h` of MariaDB 10.11.
+//! Clustered and secondary indexes share one page type. Leaves of the clustered index hold the
+//! rows and are table data; the others are B-tree leaves. `PAGE_MAX_TRX_ID` tells them apart: it
+//! is kept for leaves of secondary indexes and zero elsewhere. The exception is the root of a
+//! clustered index with an auto-increment counter, which is a leaf only while the table has one
+//! page; it is taken for an index. Values from `fil0fil.h` and `page0page.h` of MariaDB 10.11.
 
 use thermocline_core::hint::{FileKind, PageType};
 
 use super::{be16, is_zero};
 
 const TYPE_OFFSET: usize = 24;
+const MAX_TRX_ID_OFFSET: usize = 56;
 const LEVEL_OFFSET: usize = 64;
 /// `FIL_PAGE_DATA` plus the index page header.
 const HEADER_LEN: usize = 66;
 
-const _: () = assert!(TYPE_OFFSET + 2 <= LEVEL_OFFSET && LEVEL_OFFSET + 2 <= HEADER_LEN);
+const _: () = assert!(TYPE_OFFSET + 2 <= MAX_TRX_ID_OFFSET);
+const _: () = assert!(MAX_TRX_ID_OFFSET + 8 == LEVEL_OFFSET && LEVEL_OFFSET + 2 == HEADER_LEN);
 
 /// The type of one page; the kind of file is not needed.
 #[must_use]
@@ -35,6 +41,7 @@ pub fn page_type(page: &[u8], _kind: FileKind) -> PageType {
 fn index(page: &[u8]) -> PageType {
     debug_assert!(page.len() >= HEADER_LEN);
     match be16(page, LEVEL_OFFSET) {
+        0 if is_zero(&page[MAX_TRX_ID_OFFSET..LEVEL_OFFSET]) => PageType::Heap,
         0 => PageType::BtreeLeaf,
         1..=64 => PageType::BtreeInner, // BTR_MAX_LEVELS is 100; no real tree gets there
         _ => PageType::Unknown,
@@ -46,16 +53,29 @@ mod tests {
     use super::*;
 
     fn page(kind: u16, level: u16) -> PageType {
+        page_of(kind, level, 0)
+    }
+
+    fn page_of(kind: u16, level: u16, max_trx_id: u64) -> PageType {
         let mut page = vec![0_u8; 16384];
         page[24..26].copy_from_slice(&kind.to_be_bytes());
+        page[56..64].copy_from_slice(&max_trx_id.to_be_bytes());
         page[64..66].copy_from_slice(&level.to_be_bytes());
         page[100] = 1;
         page_type(&page, FileKind::Relation)
     }
 
     #[test]
+    fn leaves_with_rows_are_told_from_leaves_with_entries() {
+        assert_eq!(page_of(17855, 0, 0), PageType::Heap);
+        assert_eq!(page_of(17855, 0, 1 << 40), PageType::BtreeLeaf);
+        assert_eq!(page_of(17855, 0, 1), PageType::BtreeLeaf);
+        assert_eq!(page_of(17855, 1, 0), PageType::BtreeInner);
+        assert_eq!(page_of(17855, 1, 7), PageType::BtreeInner);
+    }
+
+    #[test]
     fn types_and_levels() {
-        assert_eq!(page(17855, 0), PageType::BtreeLeaf);
         assert_eq!(page(17855, 2), PageType::BtreeInner);
         assert_eq!(page(17855, 60000), PageType::Unknown);
         assert_eq!(page(2, 0), PageType::Undo);
