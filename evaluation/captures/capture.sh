@@ -22,7 +22,7 @@ set -euo pipefail
 : "${FULL:=}"             # also write the whole run, exact, with logs, to this file
 : "${LOADED:=}"           # directory that keeps loaded databases for further captures
 : "${QUERIES:=}"          # TPC-H: queries that are run; default: all that end within a minute
-: "${GO_TPC_VERSION:=v1.0.12}"
+: "${GO_TPC_VERSION:=682637f4f995}"
 : "${DIRECTORY:=${TMPDIR:-/tmp}}"
 
 usage() { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
