@@ -27,6 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thermocline_core::hierarchy::{Action, Hierarchy, HierarchyOptions};
+use thermocline_core::policy::{PolicyOptions, TierPolicy};
 use thermocline_core::writers::WriterPace;
 use thermocline_core::{Fault, HintSet, ObjectId, PageId, hint_type};
 use thermocline_trace::{Op, Recorder, Served, TraceRecord};
@@ -98,8 +99,35 @@ impl Engine {
     /// [`Error::Setting`], [`Error::Policy`], [`Error::PageSize`], and those of the store.
     pub fn start(config: EngineConfig, flash: Option<FlashStore>) -> Result<Arc<Self>, Error> {
         config.check()?;
-        let mut flash = flash;
         let slots = flash.as_ref().map_or(0, FlashStore::slots);
+        let hierarchy = Hierarchy::new(&hierarchy_options(&config, slots))?;
+        Self::start_over(config, flash, hierarchy)
+    }
+
+    /// As [`Engine::start`], under a policy of the caller's own that `policy` builds;
+    /// `config.policy` is then only what its counters are filed under.
+    ///
+    /// # Errors
+    /// Those of [`Engine::start`].
+    pub fn start_with_policy(
+        config: EngineConfig,
+        flash: Option<FlashStore>,
+        policy: impl FnOnce(&PolicyOptions) -> Box<dyn TierPolicy>,
+    ) -> Result<Arc<Self>, Error> {
+        config.check()?;
+        let slots = flash.as_ref().map_or(0, FlashStore::slots);
+        let options = hierarchy_options(&config, slots);
+        let policy = policy(&options.policy_options);
+        let hierarchy = Hierarchy::with_policy(policy, &options);
+        Self::start_over(config, flash, hierarchy)
+    }
+
+    fn start_over(
+        config: EngineConfig,
+        mut flash: Option<FlashStore>,
+        hierarchy: Hierarchy,
+    ) -> Result<Arc<Self>, Error> {
+        let slots = hierarchy.slots().capacity();
         if let Some(store) = flash.as_ref().filter(|f| f.page_size() != config.page_size) {
             return Err(Error::PageSize {
                 path: store.name().into(),
@@ -111,7 +139,7 @@ impl Engine {
         if let Some(store) = &flash {
             store.mark_open()?;
         }
-        let engine = Arc::new(Self::assemble(config, flash, slots)?);
+        let engine = Arc::new(Self::assemble(config, flash, hierarchy));
         debug_assert_eq!(engine.inner().checksums.len(), slots as usize);
         if let Some(saved) = saved {
             engine.restore(&saved);
@@ -120,17 +148,8 @@ impl Engine {
         Ok(engine)
     }
 
-    fn assemble(
-        config: EngineConfig,
-        flash: Option<FlashStore>,
-        slots: u32,
-    ) -> Result<Self, Error> {
-        let hierarchy = Hierarchy::new(&HierarchyOptions {
-            policy: config.policy.clone(),
-            policy_options: config.policy_options(slots),
-            frames: config.frames(),
-            buffer_pages: config.write_buffer_pages,
-        })?;
+    fn assemble(config: EngineConfig, flash: Option<FlashStore>, hierarchy: Hierarchy) -> Self {
+        let slots = hierarchy.slots().capacity();
         let inner = Inner {
             hierarchy,
             staged: HashMap::new(),
@@ -143,7 +162,7 @@ impl Engine {
             off_reason: String::new(),
             forgiven: [0; Fault::ALL.len()],
         };
-        Ok(Self {
+        Self {
             frames: Frames::new(config.page_size as usize, config.frames()),
             frame_count: config.frames(),
             config,
@@ -164,7 +183,7 @@ impl Engine {
             stale_objects: AtomicU32::new(0),
             restored_pages: AtomicU32::new(0),
             writers: Mutex::default(),
-        })
+        }
     }
 
     fn restore(&self, saved: &SavedMap) {
@@ -718,6 +737,15 @@ fn describe_faults(hierarchy: &Hierarchy, forgiven: &[u64]) -> String {
         .map(|(fault, n)| format!("{n} {}", fault.name()))
         .collect();
     format!("too many flash faults: {}", parts.join(", "))
+}
+
+fn hierarchy_options(config: &EngineConfig, slots: u32) -> HierarchyOptions {
+    HierarchyOptions {
+        policy: config.policy.clone(),
+        policy_options: config.policy_options(slots),
+        frames: config.frames(),
+        buffer_pages: config.write_buffer_pages,
+    }
 }
 
 /// Gives a trace the names of an object and of its group.
