@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use thermocline::EngineConfig;
 use thermocline::classify::{Rule, Rules};
-use thermocline::config::{CostSettings, TacSettings};
+use thermocline::config::{ClicSettings, CostSettings, TacSettings};
 use thermocline_core::model::{IoOp, Model, Pattern};
 
 /// The documented defaults, as `thermocline config --defaults` prints them.
@@ -31,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) mount: MountSection,
     pub(crate) tier: TierSection,
     pub(crate) tac: TacSettings,
+    /// Parameters of the policies that learn from hints.
+    pub(crate) clic: ClicSettings,
     pub(crate) pool: PoolSection,
     pub(crate) costs: CostSettings,
     /// What stays out of the tier, or is let in: first match wins, before the built-in rules.
@@ -176,6 +178,7 @@ impl Config {
             admit_on_write: self.tier.admit_on_write,
             seed: self.tier.seed,
             tac: self.tac,
+            clic: self.clic,
             costs: self.costs,
             ..EngineConfig::default()
         };
@@ -315,6 +318,8 @@ mod tests {
             ("[tac]\nageing_factor = 1.5", "tac.ageing_factor"),
             ("[tac]\nwindow = 0", "tac.window"),
             ("[tac]\nmargin = nan", "tac.margin"),
+            ("[clic]\nsmoothing = 0.0", "clic.smoothing"),
+            ("[clic]\nk = 0", "clic.k"),
             ("[costs]\nflash_read_us = -1.0", "costs"),
             ("[costs]\nbase_random_read_us = inf", "costs"),
             ("[tier]\nwrite_buffer = 0", "write_buffer_pages"),

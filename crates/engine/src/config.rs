@@ -3,7 +3,7 @@
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use thermocline_core::Costs;
-use thermocline_core::policy::{PolicyOptions, TacConfig, TacLabels};
+use thermocline_core::policy::{ClicConfig, PolicyOptions, TacConfig, TacLabels};
 
 /// Frames at most: their numbers are 32 bits long, and the largest means none.
 const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
@@ -28,6 +28,8 @@ pub struct EngineConfig {
     pub seed: u64,
     /// Parameters of TAC.
     pub tac: TacSettings,
+    /// Parameters of the policies that learn from hints.
+    pub clic: ClicSettings,
     /// Device costs.
     pub costs: CostSettings,
 }
@@ -43,6 +45,7 @@ impl Default for EngineConfig {
             admit_on_write: true,
             seed: 1,
             tac: TacSettings::default(),
+            clic: ClicSettings::default(),
             costs: CostSettings::default(),
         }
     }
@@ -119,6 +122,81 @@ impl TacSettings {
             },
             bands: self.bands,
         }
+    }
+}
+
+/// Parameters of CLIC, DP-CLIC and their variants; see [`ClicConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClicSettings {
+    /// Requests in a window; 0 chooses by the size of the tier.
+    pub window: u64,
+    /// Weight of the newest window in a priority, above 0 and at most 1.
+    pub smoothing: f64,
+    /// Outqueue entries per slot.
+    pub outqueue_per_page: u32,
+    /// The most hint sets told apart at a time.
+    pub sets_max: u32,
+    /// Hint sets that top-k and hybrid count.
+    pub k: u32,
+    /// Hint types that hybrid keeps.
+    pub types: u32,
+}
+
+impl Default for ClicSettings {
+    fn default() -> Self {
+        let core = ClicConfig::default();
+        let settings = Self {
+            window: core.window,
+            smoothing: core.r,
+            outqueue_per_page: core.outqueue_per_page,
+            sets_max: core.sets_max,
+            k: core.k,
+            types: core.types,
+        };
+        debug_assert_eq!(settings.to_core(), core, "nothing is left out");
+        settings
+    }
+}
+
+impl ClicSettings {
+    fn to_core(self) -> ClicConfig {
+        debug_assert!(self.smoothing > 0.0 && self.smoothing <= 1.0);
+        debug_assert!(self.sets_max > 0 && self.k > 0 && self.types > 0);
+        ClicConfig {
+            window: self.window,
+            r: self.smoothing,
+            outqueue_per_page: self.outqueue_per_page,
+            sets_max: self.sets_max,
+            k: self.k,
+            types: self.types,
+            ..ClicConfig::default()
+        }
+    }
+
+    fn check(self) -> Result<(), Error> {
+        let smoothing_ok = self.smoothing > 0.0 && self.smoothing <= 1.0;
+        need(
+            smoothing_ok,
+            "clic.smoothing",
+            self.smoothing,
+            "above 0 and at most 1",
+        )?;
+        need(
+            self.outqueue_per_page <= 100,
+            "clic.outqueue_per_page",
+            self.outqueue_per_page,
+            "0 to 100",
+        )?;
+        let bounds = [
+            ("clic.sets_max", self.sets_max),
+            ("clic.k", self.k),
+            ("clic.types", self.types),
+        ];
+        for (name, value) in bounds {
+            need((1..=1 << 20).contains(&value), name, value, "1 to 1048576")?;
+        }
+        Ok(())
     }
 }
 
@@ -247,6 +325,7 @@ impl EngineConfig {
         )?;
         let bands_ok = (1..=255).contains(&tac.bands);
         need(bands_ok, "tac.bands", tac.bands, "1 to 255")?;
+        self.clic.check()?;
         let costs_ok = self.costs.all().iter().all(|c| c.is_finite() && *c >= 0.0);
         need(
             costs_ok,

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::histogram::Latency;
+use crate::learned::LearnedTable;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -78,6 +79,8 @@ pub struct TierStats {
     pub flash_writes: u64,
     /// Bytes of DRAM for map, checksums and policy.
     pub memory_bytes: u64,
+    /// What the policy learned about hints; `None` where it learns nothing.
+    pub learned: Option<LearnedTable>,
 }
 
 /// The DRAM pool.
@@ -164,6 +167,7 @@ impl Engine {
 
     fn tier_stats(&self) -> Option<TierStats> {
         let flash = self.flash.as_ref()?;
+        let learned = self.learned();
         let inner = self.inner();
         let (hierarchy, counters) = (&inner.hierarchy, inner.hierarchy.counters());
         let left: u64 = counters.removals.iter().sum();
@@ -190,6 +194,7 @@ impl Engine {
             faults: by_name(&Fault::ALL, Fault::name, &counters.faults),
             flash_writes: counters.flash_writes,
             memory_bytes: (hierarchy.bytes() + checksums) as u64,
+            learned,
         })
     }
 

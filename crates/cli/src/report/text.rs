@@ -5,10 +5,13 @@ use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use thermocline::{Latency, TierStats};
+use thermocline::{Latency, LearnedTable, TierStats};
 
 /// Objects listed at most.
 const OBJECTS: usize = 20;
+
+/// Hint sets listed at most.
+const HINT_SETS: usize = 15;
 
 /// The names of the places a page can be served from, nearest first.
 const PLACES: [&str; 4] = ["pool", "buffer", "flash", "base"];
@@ -26,6 +29,14 @@ pub(crate) fn render(report: &Report, earlier: Option<&Report>) -> String {
             tier,
             earlier.and_then(|earlier| earlier.stats.tier.as_ref()),
         );
+    }
+    let learned = report
+        .stats
+        .tier
+        .as_ref()
+        .and_then(|tier| tier.learned.as_ref());
+    if let Some(learned) = learned {
+        let _ = self::learned(&mut out, learned);
     }
     let _ = devices(&mut out, report, earlier);
     let _ = objects(&mut out, report);
@@ -184,6 +195,37 @@ fn flow(out: &mut String, tier: &TierStats, earlier: Option<&TierStats>) -> std:
     reasons(out, "refused", &tier.refusals)?;
     reasons(out, "left", &tier.removals)?;
     reasons(out, "faults", &tier.faults)
+}
+
+/// What the policy learned about hints: which requests leave a page worth keeping.
+fn learned(out: &mut String, learned: &LearnedTable) -> std::fmt::Result {
+    writeln!(
+        out,
+        "\nlearned   {} windows of {} requests, {} hint sets",
+        show_count(learned.windows),
+        show_count(learned.window),
+        show_count(learned.hint_sets_known)
+    )?;
+    if !learned.hint_types.is_empty() {
+        let types = learned.hint_types.iter().map(|of| {
+            let mark = if of.used { "" } else { " (not used)" };
+            format!("{} {:.3}{mark}", of.name, of.impurity)
+        });
+        let types: Vec<String> = types.collect();
+        writeln!(out, "types     {} by impurity", types.join(", "))?;
+    }
+    let mut table = Table::new(&["priority", "N", "Nr", "D", "on flash", "hint set"]);
+    for set in learned.hint_sets.iter().take(HINT_SETS) {
+        table.row([
+            format!("{:.2e}", set.priority),
+            format!("{:.0}", set.requests),
+            format!("{:.0}", set.rereads),
+            format!("{:.0}", set.distance),
+            show_count(set.resident.into()),
+            set.hints.clone(),
+        ]);
+    }
+    write!(out, "{table}")
 }
 
 /// The counts that are not zero, most first.
