@@ -348,6 +348,7 @@ impl EngineConfig {
             admit_on_write: self.admit_on_write,
             seed: self.seed,
             tac: self.tac.to_core(),
+            clic: self.clic.to_core(),
             ..PolicyOptions::new(capacity)
         }
     }
