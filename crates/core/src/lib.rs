@@ -16,6 +16,7 @@ pub mod hint;
 pub mod inflight;
 pub mod list;
 pub mod model;
+pub mod noise;
 pub mod page;
 pub mod policy;
 pub mod pool;

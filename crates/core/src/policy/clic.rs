@@ -5,7 +5,8 @@
 //! it must be kept (§3.2.1). A newcomer comes in over the page of lowest priority, of those the
 //! one not requested for longest, if its own priority is higher (figure 3.7). N, Nr and D are
 //! counted in windows of requests (§3.2.3); nothing is known beforehand about any hint.
-//! `clic` tells all hint sets apart, `clic-topk` the most frequent (§3.3.1).
+//! `clic` tells all hint sets apart, `clic-topk` the most frequent (§3.3.1), `clic-hybrid` the
+//! most frequent when only the hint types that say most are looked at (chapter 5).
 //!
 //! *Cost*: O(1) expected a request and, to find a victim, amortised O(log groups): a heap of
 //! groups, each with a list of its pages by request (§3.2.4). Keys may be too small, never too
@@ -89,6 +90,7 @@ impl Clic {
             name: match keys {
                 HintKeys::All => "clic",
                 HintKeys::TopK => "clic-topk",
+                HintKeys::Hybrid => "clic-hybrid",
             },
             pages: HintedPages::new(keys, options, Plain),
             heap: BinaryHeap::new(),

@@ -267,6 +267,7 @@ pub const NAMES: &[&str] = &[
     "sieve",
     "clic",
     "clic-topk",
+    "clic-hybrid",
     "lru2",
     "2q",
     "arc",
@@ -293,6 +294,7 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "arc" => Box::new(Arc::new(options)),
         "mq" => Box::new(Mq::new(options)),
         "tq" => Box::new(Tq::new(options)),
+        "clic-hybrid" => Box::new(Clic::new(HintKeys::Hybrid, options)),
         _ => return None,
     })
 }

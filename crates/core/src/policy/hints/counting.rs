@@ -168,11 +168,15 @@ impl<E: Evidence> Counting<E> {
         self.counters[counter as usize].counts.requests += 1;
     }
 
-    /// A page last requested with `subject` was requested again. O(1).
+    /// A page last requested with `subject` was requested again; nothing happens when `subject`
+    /// is not among the hint sets chosen to be counted (§3.3.1). O(1).
     pub fn reference(&mut self, subject: SetId, distance: u64, op: Op) {
         debug_assert!(distance > 0, "a request follows another");
-        let Some(at) = self.counter(subject) else {
-            return;
+        let every = matches!(self.choice, Choice::Every) && subject != SetId::OTHER;
+        let at = match self.counter(subject) {
+            Some(at) => at,
+            None if every => self.start(self.counters.len() as u32, subject),
+            None => return,
         };
         let Counted {
             counts, evidence, ..

@@ -3,19 +3,35 @@
 use super::HintKeys;
 use super::counting::{Counted, Counting, Counts, Evidence};
 use super::groups::{GroupId, Groups, HintTypes};
+use super::impurity;
 use super::sets::{HintSets, SetId};
+use crate::hash;
 use crate::hint::HintSet;
-use crate::policy::{Learned, LearnedHintSet, Op, PolicyOptions};
+use crate::policy::{Learned, LearnedHintSet, LearnedHintType, Op, PolicyOptions};
 
 /// Worthless hint sets that [`Learning::learned`] names besides the groups: the most frequent.
 const WORTHLESS_MAX: usize = 32;
+
+/// What the window at hand is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Counting hint sets as they are.
+    Plain,
+    /// Sampling hint sets to choose hint types (§5.1, step 1).
+    Sample,
+    /// Counting hint sets of which only some types are looked at (§5.1, step 2).
+    Chosen(HintTypes),
+}
 
 /// Numbers of hint sets, their counters in this window, the priorities of the last one.
 #[derive(Clone, Debug)]
 pub struct Learning<E> {
     sets: HintSets,
+    /// Hint sets without the types that are not looked at, while there are such.
+    projected: HintSets,
     counting: Counting<E>,
     groups: Groups<E>,
+    step: Step,
     /// Requests in a window.
     window: u64,
     /// Requests in this window so far.
@@ -23,8 +39,13 @@ pub struct Learning<E> {
     /// Windows closed.
     windows: u64,
     r: f64,
+    k: u32,
+    types_kept: u32,
+    seed: u64,
+    empty: E,
     /// What the last window found worthless.
     worthless: Vec<(HintSet, Counts)>,
+    hint_types: Vec<LearnedHintType>,
 }
 
 impl<E: Evidence> Learning<E> {
@@ -33,23 +54,35 @@ impl<E: Evidence> Learning<E> {
     pub fn new(keys: HintKeys, options: &PolicyOptions, empty: E) -> Self {
         let config = &options.clic;
         assert!(config.r > 0.0 && config.r <= 1.0, "0 < r <= 1 (§3.2.3)");
-        let counting = match keys {
-            HintKeys::All => Counting::every(empty),
-            HintKeys::TopK => Counting::frequent(config.k, empty),
+        assert!(config.k > 0 && config.types > 0, "something is counted");
+        let (counting, step) = match keys {
+            HintKeys::All => (Counting::every(empty.clone()), Step::Plain),
+            HintKeys::TopK => (Counting::frequent(config.k, empty.clone()), Step::Plain),
+            HintKeys::Hybrid => {
+                let drawn = Counting::drawn(config.k, options.seed, empty.clone());
+                (drawn, Step::Sample)
+            }
         };
         let groups_max = match keys {
             HintKeys::All => config.sets_max,
-            HintKeys::TopK => config.k,
+            HintKeys::TopK | HintKeys::Hybrid => config.k,
         };
         Self {
             sets: HintSets::new(config.sets_max),
+            projected: HintSets::new(config.sets_max),
             counting,
             groups: Groups::new(groups_max),
+            step,
             window: config.window_of(options.capacity),
             requests: 0,
             windows: 0,
             r: config.r,
+            k: config.k,
+            types_kept: config.types,
+            seed: options.seed,
+            empty,
             worthless: Vec::new(),
+            hint_types: Vec::new(),
         }
     }
 
@@ -98,6 +131,7 @@ impl<E: Evidence> Learning<E> {
         let (set, new) = self.sets.intern(hints);
         if new {
             self.sets.set_group(set, self.groups.of(hints));
+            self.count_as(set);
         }
         self.counting.request(self.sets.subject(set), hints);
         self.requests += 1;
@@ -124,9 +158,22 @@ impl<E: Evidence> Learning<E> {
         self.windows += 1;
         let report = self.counting.take();
         let report: Vec<(HintSet, Counts, E)> = self.by_hints(report);
-        self.note_worthless(&report);
-        self.groups.renew(HintTypes::ALL, self.r, report);
         self.sets.sweep();
+        let types = match self.step {
+            Step::Plain => HintTypes::ALL,
+            Step::Chosen(types) => types,
+            Step::Sample => {
+                self.choose_types(&report);
+                return false;
+            }
+        };
+        self.note_worthless(&report);
+        self.groups.renew(types, self.r, report);
+        if self.step != Step::Plain {
+            let seed = hash::mix(self.seed, self.windows);
+            self.counting = Counting::drawn(self.k, seed, self.empty.clone());
+            self.turn_to(Step::Sample);
+        }
         self.regroup()
     }
 
@@ -151,7 +198,7 @@ impl<E: Evidence> Learning<E> {
             windows: self.windows,
             window: self.window,
             hint_sets,
-            hint_types: Vec::new(),
+            hint_types: self.hint_types.clone(),
         }
     }
 
@@ -159,12 +206,14 @@ impl<E: Evidence> Learning<E> {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let worthless = self.worthless.capacity() * size_of::<(HintSet, Counts)>();
-        self.sets.bytes() + self.counting.bytes() + self.groups.bytes() + worthless
+        let sets = self.sets.bytes() + self.projected.bytes();
+        sets + self.counting.bytes() + self.groups.bytes() + worthless
     }
 
     /// Panics unless all parts are consistent. O(hint sets + groups).
     pub fn assert_invariants(&self) {
         self.sets.assert_invariants();
+        self.projected.assert_invariants();
         self.counting.assert_invariants();
         self.groups.assert_invariants();
         for id in self.sets.ids() {
@@ -174,10 +223,49 @@ impl<E: Evidence> Learning<E> {
     }
 
     fn by_hints(&self, report: Vec<Counted<E>>) -> Vec<(HintSet, Counts, E)> {
+        let names = match self.step {
+            Step::Plain | Step::Sample => &self.sets,
+            Step::Chosen(_) => &self.projected,
+        };
         let named = report.into_iter();
         named
-            .map(|c| (*self.sets.hints(c.subject), c.counts, c.evidence))
+            .map(|c| (*names.hints(c.subject), c.counts, c.evidence))
             .collect()
+    }
+
+    /// The end of step 1 (§5.1): the purest types of the sample are looked at in step 2. Nothing
+    /// sampled, nothing chosen: all are.
+    fn choose_types(&mut self, sample: &[(HintSet, Counts, E)]) {
+        let sample: Vec<(HintSet, Counts)> = sample.iter().map(|(h, c, _)| (*h, *c)).collect();
+        self.hint_types = impurity::rank(&sample, self.types_kept);
+        let used = self.hint_types.iter().filter(|ranked| ranked.used);
+        let types = match self.hint_types.len() {
+            0 => HintTypes::ALL,
+            _ => HintTypes::at(used.map(|ranked| ranked.position)),
+        };
+        self.counting = Counting::frequent(self.k, self.empty.clone());
+        self.turn_to(Step::Chosen(types));
+    }
+
+    /// Begins `step`: its requests are counted in its way.
+    fn turn_to(&mut self, step: Step) {
+        self.step = step;
+        self.projected.clear();
+        for set in self.sets.ids() {
+            self.count_as(set);
+        }
+    }
+
+    /// Says what requests with `set` are counted as in this step.
+    fn count_as(&mut self, set: SetId) {
+        let subject = match self.step {
+            Step::Plain | Step::Sample => set,
+            Step::Chosen(types) => {
+                let projected = types.project(self.sets.hints(set));
+                self.projected.intern(&projected).0
+            }
+        };
+        self.sets.set_subject(set, subject);
     }
 
     fn note_worthless(&mut self, report: &[(HintSet, Counts, E)]) {

@@ -20,6 +20,7 @@
 
 mod counting;
 mod groups;
+mod impurity;
 mod learning;
 mod pages;
 mod sets;
@@ -41,6 +42,9 @@ pub enum HintKeys {
     All,
     /// The most frequent [`ClicConfig::k`] of a window (§3.3.1).
     TopK,
+    /// Those most frequent when only the [`ClicConfig::types`] hint types that say most are
+    /// looked at (§5.1): one window to choose the types, one to count, and again.
+    Hybrid,
 }
 
 /// Parameters of learning from hints.
