@@ -20,6 +20,7 @@ pub mod noise;
 pub mod page;
 pub mod policy;
 pub mod pool;
+pub mod sketch;
 pub mod tier;
 pub mod writers;
 

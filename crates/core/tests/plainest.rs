@@ -3,8 +3,9 @@
 
 use proptest::prelude::*;
 use thermocline_core::policy::{self, Access, Decision, Op, Opportunity, PolicyOptions, Removal};
+use thermocline_core::sketch::Sketch;
 use thermocline_core::tier::SlotTable;
-use thermocline_core::{HintSet, ObjectId, PageId};
+use thermocline_core::{HintSet, ObjectId, PageId, hash};
 
 /// Which requests of `stream` hit, with the policy called `name`.
 fn hits(name: &str, capacity: u32, stream: &[u64]) -> Vec<bool> {
@@ -126,7 +127,148 @@ fn s3_fifo(capacity: usize, stream: &[u64]) -> Vec<bool> {
     hits
 }
 
+/// TOS 2017, with the sketch of the product. Index 0 is the least recent.
+fn w_tiny_lfu(capacity: usize, stream: &[u64]) -> Vec<bool> {
+    let [mut window, mut probation, mut protected] = [const { Vec::<u64>::new() }; 3];
+    let mut sketch = Sketch::new(capacity as u32);
+    let seed = PolicyOptions::new(1).seed;
+    let hash = |page| hash::mix(seed, hash::of_page(PageId::new(ObjectId(1), page)));
+    let window_max = (capacity / 100).max(1);
+    let protected_max = (capacity - window_max) * 4 / 5;
+    let mut hits = Vec::new();
+    for &page in stream {
+        let lists = [&mut window, &mut probation, &mut protected];
+        let found = lists.map(|list| {
+            let at = list.iter().position(|p| *p == page);
+            at.map(|at| list.remove(at)).is_some()
+        });
+        hits.push(found.contains(&true));
+        if found[0] {
+            window.push(page);
+            continue;
+        }
+        sketch.add(hash(page));
+        if found[1] || found[2] {
+            protected.push(page);
+            if protected.len() > protected_max {
+                probation.push(protected.remove(0));
+            }
+            continue;
+        }
+        window.push(page);
+        if window.len() > window_max {
+            probation.push(window.remove(0));
+        }
+        if window.len() + probation.len() + protected.len() > capacity {
+            // The page that just left the window against the oldest of the main part.
+            let candidate = probation.pop().expect("it just came");
+            let main = if probation.is_empty() {
+                &mut protected
+            } else {
+                &mut probation
+            };
+            let wins = |main: u64| sketch.count(hash(candidate)) > sketch.count(hash(main));
+            if main.first().is_some_and(|main| wins(*main)) {
+                main.remove(0);
+                probation.push(candidate);
+            }
+        }
+    }
+    hits
+}
+
+/// SIGMETRICS 2002, §3, with the bounds of the product. Index 0 is the bottom of S, the front of Q
+/// and the first to have departed.
+#[derive(Default)]
+struct Lirs {
+    stack: Vec<u64>,
+    queue: Vec<u64>,
+    lir: Vec<u64>,
+    departed: Vec<u64>,
+}
+
+impl Lirs {
+    fn prune(&mut self) {
+        while self.stack.first().is_some_and(|p| !self.lir.contains(p)) {
+            let page = self.stack.remove(0);
+            self.departed.retain(|p| *p != page);
+        }
+    }
+
+    /// Takes `page` to the top of S; true when it was in S.
+    fn lift(&mut self, page: u64) -> bool {
+        let was_in = self.stack.contains(&page);
+        self.stack.retain(|p| *p != page);
+        self.stack.push(page);
+        was_in
+    }
+
+    fn make_lir(&mut self, page: u64, lir_max: usize) {
+        self.lir.push(page);
+        self.prune();
+        if self.lir.len() > lir_max {
+            let lowest = self.stack.remove(0);
+            self.lir.retain(|p| *p != lowest);
+            self.queue.push(lowest);
+        }
+        self.prune();
+    }
+
+    fn evict(&mut self, capacity: usize) {
+        let victim = self.queue.remove(0);
+        if self.stack.contains(&victim) {
+            if self.departed.len() == capacity {
+                let longest = self.departed.remove(0);
+                self.stack.retain(|p| *p != longest);
+            }
+            self.departed.push(victim);
+        }
+    }
+
+    fn request(&mut self, page: u64, capacity: usize) -> bool {
+        let lir_max = capacity - (capacity / 100).max(1);
+        let was_lir = self.lir.contains(&page);
+        let hit = was_lir || self.queue.contains(&page);
+        if !hit && self.lir.len() + self.queue.len() == capacity {
+            self.evict(capacity);
+        }
+        let was_in_stack = self.lift(page);
+        self.departed.retain(|p| *p != page);
+        self.queue.retain(|p| *p != page);
+        let room = !hit && self.lir.len() < lir_max;
+        if lir_max > 0 && !was_lir && (was_in_stack || room) {
+            self.make_lir(page, lir_max);
+        } else if !was_lir {
+            self.queue.push(page);
+        }
+        self.prune();
+        hit
+    }
+}
+
+fn lirs(capacity: usize, stream: &[u64]) -> Vec<bool> {
+    let mut lirs = Lirs::default();
+    let requests = stream.iter();
+    requests.map(|page| lirs.request(*page, capacity)).collect()
+}
+
 proptest! {
+    #[test]
+    fn lirs_equals_the_plainest_code(
+        capacity in prop_oneof![1usize..=20, 200usize..=320],
+        stream in streams(),
+    ) {
+        prop_assert_eq!(hits("lirs", capacity as u32, &stream), lirs(capacity, &stream));
+    }
+
+    #[test]
+    fn w_tiny_lfu_equals_the_plainest_code(
+        capacity in prop_oneof![1usize..=20, 200usize..=320],
+        stream in streams(),
+    ) {
+        prop_assert_eq!(hits("w-tinylfu", capacity as u32, &stream), w_tiny_lfu(capacity, &stream));
+    }
+
     #[test]
     fn sieve_equals_the_plainest_code(capacity in 1usize..=20, stream in streams()) {
         prop_assert_eq!(hits("sieve", capacity as u32, &stream), sieve(capacity, &stream));

@@ -17,6 +17,7 @@ mod clic;
 mod clock;
 mod fifo;
 pub mod hints;
+mod lirs;
 mod lru;
 mod lru2;
 mod mq;
@@ -25,6 +26,7 @@ mod sieve;
 mod tac;
 mod tq;
 mod two_q;
+mod w_tiny_lfu;
 
 mod learned;
 
@@ -34,6 +36,7 @@ pub use clock::Clock;
 pub use fifo::Fifo;
 pub use hints::{ClicConfig, HintKeys};
 pub use learned::{Learned, LearnedHintSet, LearnedHintType};
+pub use lirs::Lirs;
 pub use lru::Lru;
 pub use lru2::Lru2;
 pub use mq::Mq;
@@ -42,6 +45,7 @@ pub use sieve::Sieve;
 pub use tac::{Labels as TacLabels, Order as TacOrder, Tac, TacConfig};
 pub use tq::Tq;
 pub use two_q::TwoQ;
+pub use w_tiny_lfu::WTinyLfu;
 
 use crate::cost::Costs;
 use crate::hint::HintSet;
@@ -263,8 +267,10 @@ pub const NAMES: &[&str] = &[
     "lru",
     "fifo",
     "clock",
+    "lirs",
     "s3-fifo",
     "sieve",
+    "w-tinylfu",
     "clic",
     "clic-topk",
     "clic-hybrid",
@@ -285,8 +291,10 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "lru" => Box::new(Lru::new(options)),
         "fifo" => Box::new(Fifo::new(options)),
         "clock" => Box::new(Clock::new(options)),
+        "lirs" => Box::new(Lirs::new(options)),
         "s3-fifo" => Box::new(S3Fifo::new(options)),
         "sieve" => Box::new(Sieve::new(options)),
+        "w-tinylfu" => Box::new(WTinyLfu::new(options)),
         "clic" => Box::new(Clic::new(HintKeys::All, options)),
         "clic-topk" => Box::new(Clic::new(HintKeys::TopK, options)),
         "lru2" => Box::new(Lru2::new(options)),
