@@ -30,7 +30,7 @@ prepare() {
         GRANT ALL ON *.* TO capture@127.0.0.1"
 }
 stop() {
-    sql mysql -e SHUTDOWN
+    sql mysql -e SHUTDOWN || kill "$server"
     wait "$server" || true
     serving=no
 }
