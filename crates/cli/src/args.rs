@@ -3,12 +3,14 @@
 use crate::config::NO_TIER;
 use crate::demo;
 use crate::failure::CODES_HELP;
+use crate::import::{self, ImportArgs};
 use crate::units::Size;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use thermocline_core::model::Model;
 use thermocline_core::policy::NAMES;
+use thermocline_trace::Format;
 
 /// Policies a mount can start with: those of the tier, and `none` for base only.
 pub(crate) fn policies() -> impl Iterator<Item = &'static str> {
@@ -228,12 +230,23 @@ pub(crate) struct CalibrateArgs {
 pub(crate) enum TraceCommand {
     /// Summarise trace files: requests, objects, hints, hit ratios, latencies
     Info(TraceInfoArgs),
+    /// Write a trace in another format
+    #[command(after_help = CONVERT_HELP)]
+    Convert(Box<TraceConvertArgs>),
 }
+
+const CONVERT_HELP: &str = "\
+Formats that can be written:
+  parquet         the native one: nothing is lost
+  csv             under the native column names; page size and start are lost
+  oracle-general  libCacheSim's: one record per page, reads and writes alike, no hints
+A name that ends with .zst is written compressed (csv, oracle-general).";
 
 /// `thermocline trace info`.
 #[derive(Args, Debug)]
 pub(crate) struct TraceInfoArgs {
-    /// A file written by `mount --record`, later parts found by name; or several as one trace
+    /// A trace: a file written by `mount --record`, later parts found by name, or several as one
+    /// trace; or a file of another program, .zst, .xz and .gz too
     #[arg(required = true, value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
     /// Objects and hint values to list at most
@@ -245,7 +258,39 @@ pub(crate) struct TraceInfoArgs {
     /// Print the summary as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) import: ImportArgs,
 }
+
+/// `thermocline trace convert`.
+#[derive(Args, Debug)]
+pub(crate) struct TraceConvertArgs {
+    /// The trace to read: any format, .zst, .xz and .gz too
+    #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
+    pub(crate) input: PathBuf,
+    /// The file to write
+    #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+    /// Format to write [default: told by the name]
+    #[arg(long, value_name = "FORMAT", value_parser = import::format_parser(&WRITABLE))]
+    pub(crate) to: Option<String>,
+    /// Page size requests are split with [default: the trace's own, or 4KiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) page_size: Option<Size>,
+    /// One row per page instead of one per request (oracle-general always has)
+    #[arg(long)]
+    pub(crate) split: bool,
+    /// Replace the file when it is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print what was written as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) import: ImportArgs,
+}
+
+const WRITABLE: [Format; 3] = [Format::Parquet, Format::Csv, Format::OracleGeneral];
 
 /// `thermocline config`.
 #[derive(Args, Debug)]

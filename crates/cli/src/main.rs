@@ -8,6 +8,7 @@ mod daemon;
 mod demo;
 mod explain;
 mod failure;
+mod import;
 mod log;
 mod preflight;
 mod report;
@@ -41,6 +42,7 @@ fn run(command: Command) -> Outcome {
         Command::Tier(args) => commands::control::tier(&args),
         Command::Calibrate(args) => commands::calibrate::run(&args),
         Command::Trace(TraceCommand::Info(args)) => commands::trace::info(&args),
+        Command::Trace(TraceCommand::Convert(args)) => commands::trace::convert(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Config(args) => commands::config::run(&args),
         Command::Man(args) => commands::generate::man(&args),

@@ -8,6 +8,7 @@ use parquet::schema::types::{Type, TypePtr};
 use thermocline_core::HintSchema;
 
 use crate::error::RecordError;
+use crate::reader::Addressing;
 
 /// Version of the format described in docs/trace-format.md.
 pub(crate) const FORMAT_VERSION: u32 = 1;
@@ -83,10 +84,13 @@ impl Fixed {
 }
 
 /// The Parquet schema: the fixed columns, then one optional string column per hint type.
-pub(crate) fn parquet_schema(hints: &HintSchema) -> Result<TypePtr, ParquetError> {
+pub(crate) fn parquet_schema(
+    hints: &HintSchema,
+    addressing: Addressing,
+) -> Result<TypePtr, ParquetError> {
     let mut fields = Vec::with_capacity(Fixed::ALL.len() + hints.names().len());
     for column in Fixed::ALL {
-        fields.push(Arc::new(fixed_type(column)?));
+        fields.push(Arc::new(fixed_type(column, addressing)?));
     }
     for name in hints.names() {
         fields.push(Arc::new(text_type(name, Repetition::OPTIONAL)?));
@@ -98,7 +102,8 @@ pub(crate) fn parquet_schema(hints: &HintSchema) -> Result<TypePtr, ParquetError
     ))
 }
 
-fn fixed_type(column: Fixed) -> Result<Type, ParquetError> {
+/// Numbers of pages use all 64 bits; bytes stay signed, which more programs can read.
+fn fixed_type(column: Fixed, addressing: Addressing) -> Result<Type, ParquetError> {
     let name = column.name();
     if column.is_text() {
         return text_type(name, Repetition::REQUIRED);
@@ -106,6 +111,9 @@ fn fixed_type(column: Fixed) -> Result<Type, ParquetError> {
     let builder = if column == Fixed::Client {
         Type::primitive_type_builder(name, PhysicalType::INT32)
             .with_logical_type(Some(LogicalType::integer(32, false)))
+    } else if column == Fixed::Offset && addressing == Addressing::Pages {
+        Type::primitive_type_builder(name, PhysicalType::INT64)
+            .with_logical_type(Some(LogicalType::integer(64, false)))
     } else {
         Type::primitive_type_builder(name, PhysicalType::INT64)
     };
@@ -157,7 +165,7 @@ mod tests {
     #[test]
     fn fixed_columns_come_first_and_hints_are_nullable() {
         let schema = HintSchema::with_custom(["plan_node"]).unwrap();
-        let parquet = parquet_schema(&schema).unwrap();
+        let parquet = parquet_schema(&schema, Addressing::Bytes).unwrap();
         let names: Vec<&str> = parquet.get_fields().iter().map(|f| f.name()).collect();
         assert_eq!(names[..2], ["time_ns", "client"]);
         assert_eq!(

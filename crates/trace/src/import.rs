@@ -11,12 +11,13 @@ mod input;
 mod lis;
 mod msr;
 mod number;
-mod oracle_general;
+pub(crate) mod oracle_general;
 mod vscsi;
 
 use thermocline_core::{HintSet, ObjectId};
 
 pub use csv::CsvColumns;
+pub(crate) use csv::PAGE_ID;
 pub(crate) use input::Input;
 
 use crate::catalog::Catalog;

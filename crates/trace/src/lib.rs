@@ -7,6 +7,7 @@
 //!
 //! - [`Recorder`] writes a trace from a running engine without ever making a request wait.
 //! - [`open`] streams the requests of a trace in this or any other [`Format`].
+//! - [`convert`] writes a trace in another format.
 //! - [`TraceReader`] streams the rows back, whoever wrote the file.
 //! - [`summarise`] answers "what is in this trace?".
 #![forbid(unsafe_code)]
@@ -22,6 +23,8 @@ mod reader;
 mod record;
 mod recorder;
 mod source;
+mod split;
+mod write;
 
 pub use catalog::Catalog;
 pub use error::{ReadError, RecordError};
@@ -33,3 +36,5 @@ pub use reader::{Addressing, TraceMeta, TraceReader};
 pub use record::{Op, Served, TraceRecord};
 pub use recorder::{Recorder, RecorderOptions, RecorderSummary};
 pub use source::{ImportOptions, Source, open, open_files, open_reader};
+pub use split::pages_of;
+pub use write::{WriteError, WriteOptions, Written, convert};

@@ -8,6 +8,7 @@
 //! order, numbers may be 32 or 64 bits wide, and columns not known here are hint types.
 
 mod column;
+mod guard;
 mod part;
 
 use std::collections::VecDeque;

@@ -39,6 +39,7 @@ use crate::column::check_hint_names;
 use crate::error::RecordError;
 use crate::parts::{part_numbers, part_path, partial_path};
 use crate::record::TraceRecord;
+pub(crate) use encode::{NameSource, Part};
 use names::Names;
 pub(crate) use writer::Writer;
 
@@ -53,7 +54,7 @@ const NAMES_MAX: usize = 1 << 18;
 pub struct RecorderOptions {
     /// The hint types, one column each.
     pub schema: HintSchema,
-    /// Bytes per page, noted in the file for those who read it.
+    /// Bytes per page, noted in the file for those who read it; 0 when there is none to note.
     pub page_size: u32,
     /// When the trace starts, in nanoseconds since 1970-01-01 UTC; 0 when not known.
     pub start_unix_ns: u64,

@@ -19,9 +19,9 @@ pub struct ImportOptions {
     pub format: Option<Format>,
     /// What the columns of a CSV file are; the names in its header say so when not given.
     pub columns: Option<CsvColumns>,
-    /// Bytes per page where a trace counts in pages: the unit of `.lis` (512 when not given) and
-    /// page columns of CSV (pages stay numbers when not given).
-    pub page_size: Option<u32>,
+    /// Bytes per block or page where a trace counts in them: 512 for `.lis` when not given; page
+    /// columns of CSV stay numbers of pages of unknown size when not given.
+    pub unit: Option<u32>,
     /// The `blkparse` action that stands for a request.
     pub blkparse_action: char,
 }
@@ -31,7 +31,7 @@ impl Default for ImportOptions {
         Self {
             format: None,
             columns: None,
-            page_size: None,
+            unit: None,
             blkparse_action: 'Q',
         }
     }
@@ -112,9 +112,9 @@ pub fn open_reader(
 }
 
 fn check(options: &ImportOptions) -> Result<(), ReadError> {
-    if options.page_size == Some(0) {
+    if options.unit == Some(0) {
         return Err(ReadError::Option {
-            option: "page size",
+            option: "unit",
             expected: "at least 1 byte",
         });
     }

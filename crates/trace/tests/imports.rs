@@ -99,7 +99,7 @@ fn lis_counts_in_blocks_of_512_bytes() {
     let expected = [(0, 230_027 * 512, 4096), (0, 1_842_745 * 512, 32768)];
     assert_eq!(places(&records), expected);
     let options = ImportOptions {
-        page_size: Some(4096),
+        unit: Some(4096),
         ..with(Format::Lis)
     };
     let source = open_reader("t", Cursor::new("3 2 0 0"), &options).unwrap();
@@ -232,10 +232,10 @@ fn what_cannot_be_told_apart_is_asked_for() {
     assert!(matches!(missing, Err(ReadError::File { .. })));
 }
 
-fn csv(columns: &str, page_size: Option<u32>, text: &str) -> Result<Source, ReadError> {
+fn csv(columns: &str, unit: Option<u32>, text: &str) -> Result<Source, ReadError> {
     let options = ImportOptions {
         columns: (!columns.is_empty()).then(|| columns.parse::<CsvColumns>().unwrap()),
-        page_size,
+        unit,
         ..with(Format::Csv)
     };
     open_reader("t", Cursor::new(text.to_string()), &options)
@@ -352,4 +352,185 @@ fn damaged_csv() {
             .to_string()
             .contains("times 8192 does not fit 64 bits")
     );
+}
+
+const MSR: &str = "\
+128166372003061629,hm,1,Read,383496192,32768,413
+128166372016382155,HM,0,write,2822144,4096,79
+";
+
+#[test]
+fn msr_cambridge() {
+    let mut source = source(Format::Msr, MSR).unwrap();
+    // 2007-02-22 17:00:00.306 UTC.
+    assert_eq!(source.meta().start_unix_ns, Some(1_172_163_600_306_162_900));
+    let records: Vec<TraceRecord> = source.by_ref().map(Result::unwrap).collect();
+    assert_eq!(
+        places(&records),
+        [(0, 383_496_192, 32768), (1, 2_822_144, 4096)]
+    );
+    assert_eq!((records[0].op, records[1].op), (Op::Read, Op::Write));
+    assert_eq!((records[0].time_ns, records[1].time_ns), (0, 1_332_052_600));
+    assert_eq!(records[0].latency_ns, 41_300);
+    let name = |record: &TraceRecord| source.catalog().object_name(record.object);
+    assert_eq!(
+        (name(&records[0]), name(&records[1])),
+        (Some("hm.1"), Some("HM.0"))
+    );
+}
+
+#[test]
+fn damaged_msr() {
+    let line = "128166372003061629,hm,1,Read,383496192,32768,413";
+    for (from, to, expected) in [
+        (
+            "Read",
+            "Erase",
+            "t: line 2: type: \"Erase\" is not Read or Write",
+        ),
+        (",413", "", "t: line 2: 6 columns, expected 7"),
+        ("32768", "-5", "t: line 2: size: \"-5\" is negative"),
+        (
+            "383496192",
+            "0x1f",
+            "t: line 2: offset: \"0x1f\" is not a whole number",
+        ),
+        (
+            "383496192",
+            "18446744073709551615",
+            "t: line 2: the request ends beyond 2^64 bytes",
+        ),
+        ("413", "18446744073709551615", "times 100 does not fit"),
+        (",1,", ",,", "disk number: a number is missing"),
+    ] {
+        let error = error(Format::Msr, format!("{line}\n{}\n", line.replace(from, to)));
+        assert!(error.contains(expected), "{to:?}: {error}");
+    }
+    let latin = b"1,h\xe9,1,Read,0,512,1".to_vec();
+    assert!(error(Format::Msr, latin).contains("line 1: \"h\u{fffd}\" is not UTF-8 text"));
+    assert_eq!(error(Format::Msr, ""), "t: no request in it");
+}
+
+const BLKPARSE: &str = "
+  8,0    3        1     0.000000000   697  G   W 223490 + 8 [kjournald]
+  8,0    3        2     0.000001829   697  P   N [kjournald]
+  8,0    3        3     0.000002197   697  Q   W 223490 + 8 [kjournald]
+  8,16   0        4     1.500000000  4162  Q  RA 100 + 16 [cat]
+  8,0    1        5     2.000000001   697  Q FWS [kjournald]
+  8,0    1        6     2.100000000   697  Q  DS 64 + 128 [fstrim]
+  8,0    1        7     2.200000000   697  Q   N 0 + 0 [x]
+  8,0    1        0     2.300000000     0  m   N cfq697 slice expired t=0
+CPU0 (8,0):
+ Reads Queued:           1,        8KiB
+";
+
+#[test]
+fn blkparse_text() {
+    let mut source = source(Format::Blkparse, BLKPARSE).unwrap();
+    let records: Vec<TraceRecord> = source.by_ref().map(Result::unwrap).collect();
+    let expected = [
+        (0, 223_490 * 512, 4096),
+        (1, 51_200, 8192),
+        (0, 0, 0),
+        (0, 32_768, 65_536),
+    ];
+    assert_eq!(places(&records), expected);
+    let ops: Vec<Op> = records.iter().map(|r| r.op).collect();
+    assert_eq!(ops, [Op::Write, Op::Read, Op::Sync, Op::Trim]);
+    assert_eq!(
+        (records[1].time_ns, records[1].client),
+        (1_500_000_000, 4162)
+    );
+    assert_eq!(source.skipped(), 1);
+    assert_eq!(
+        source.catalog().object_name(records[1].object),
+        Some("8,16")
+    );
+    let options = ImportOptions {
+        blkparse_action: 'G',
+        ..ImportOptions::default()
+    };
+    let other = open_reader("t", Cursor::new(BLKPARSE), &options).unwrap();
+    assert_eq!(other.format(), Format::Blkparse);
+    assert_eq!(other.count(), 1);
+}
+
+#[test]
+fn damaged_blkparse() {
+    let line = "8,0 3 1 0.5 697 Q W 8 + 8 [x]";
+    for (from, to, expected) in [
+        (
+            "8,0",
+            "sda",
+            "t: line 2: \"sda\" is not a device (major,minor)",
+        ),
+        ("0.5", "noon", "t: line 2: \"noon\" is not a whole number"),
+        ("697", "-1", "t: line 2: \"-1\" is negative"),
+        ("697", "4294967296", "t: line 2: process 4294967296"),
+        (" + 8 [x]", "", "t: line 2: the + is missing"),
+        ("+", "-", "t: line 2: \"-\" where + is expected"),
+        ("W 8", "W 18446744073709551615", "times 512 does not fit"),
+        (" Q W 8 + 8 [x]", "", "t: line 2: the action is missing"),
+    ] {
+        let error = error(
+            Format::Blkparse,
+            format!("{line}\n{}\n", line.replace(from, to)),
+        );
+        assert!(error.contains(expected), "{to:?}: {error}");
+    }
+    assert_eq!(
+        error(Format::Blkparse, "CPU0 (8,0):\n"),
+        "t: no request in it"
+    );
+    assert_eq!(error(Format::Blkparse, ""), "t: no request in it");
+}
+
+#[test]
+fn damaged_compression_is_an_error() {
+    let text = "12345 1 0 0\n".repeat(50_000);
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gz, text.as_bytes()).unwrap();
+    let whole = [
+        zstd::encode_all(text.as_bytes(), 1).unwrap(),
+        gz.finish().unwrap(),
+        include_bytes!("data/ids.xz").to_vec(),
+    ];
+    for (bytes, format) in whole
+        .into_iter()
+        .zip([Format::Lis, Format::Lis, Format::Ids])
+    {
+        assert_eq!(read(format, bytes.clone()).len(), 50_000);
+        let cut = bytes[..bytes.len() / 2].to_vec();
+        let text = error(format, cut);
+        assert!(text.starts_with("t: "), "{text}");
+        assert!(source(format, bytes[..7].to_vec()).is_err());
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig {
+        cases: 400,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(0x7ace),
+        failure_persistence: None,
+        ..proptest::prelude::ProptestConfig::default()
+    })]
+
+    /// Whatever the bytes are, a decoder returns records or an error, in every format, and ends
+    /// after the first error.
+    #[test]
+    fn arbitrary_bytes_never_panic(
+        bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..400),
+        head in proptest::sample::select(vec![
+            "", "1 1 0 0\n", MSR, BLKPARSE, POSTGRES, "page,role\n", "\u{1f}\u{8b}", "*\n5\n",
+        ]),
+    ) {
+        let bytes = [head.as_bytes(), &bytes].concat();
+        for format in Format::ALL {
+            if let Ok(mut source) = source(format, bytes.clone()) {
+                let end = source.by_ref().find_map(Result::err);
+                proptest::prop_assert!(end.is_none() || source.next().is_none());
+            }
+        }
+        let _ = open_reader("t", Cursor::new(bytes), &ImportOptions::default()).map(Iterator::count);
+    }
 }

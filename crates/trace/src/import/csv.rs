@@ -11,6 +11,7 @@ mod columns;
 use cells::Cells;
 pub use columns::CsvColumns;
 use columns::Field;
+pub(crate) use columns::PAGE_ID;
 
 use super::number::{natural, scaled, shown, text, times};
 use super::{Decoded, Decoder, Input, Opened, Unit, object, read_of};
@@ -59,7 +60,7 @@ pub(super) fn open(input: &mut Input, options: &ImportOptions) -> Result<Opened,
             reason,
         }
     })?;
-    let page_size = options.page_size.filter(|_| meaning.in_pages());
+    let page_size = options.unit.filter(|_| meaning.in_pages());
     let mut opened = Opened::bytes(
         Csv {
             delimiter,
@@ -67,12 +68,13 @@ pub(super) fn open(input: &mut Input, options: &ImportOptions) -> Result<Opened,
             cells,
             columns,
             page_size: page_size.map_or(1, u64::from),
+            named: meaning.has(&Field::Object),
             name: String::new(),
         },
         Unit::Line,
     );
     opened.catalog = catalog;
-    opened.page_size = options.page_size;
+    opened.page_size = page_size;
     if meaning.in_pages() && page_size.is_none() {
         opened.page_size = Some(1);
         opened.addressing = Addressing::Pages;
@@ -156,6 +158,8 @@ struct Csv {
     columns: Vec<Column>,
     /// Bytes per page of page columns; 1 otherwise.
     page_size: u64,
+    /// Whether objects have a column.
+    named: bool,
     /// The object of the row, put together.
     name: String,
 }
@@ -175,14 +179,17 @@ impl Decoder for Csv {
         }
         self.name.clear();
         let mut record = read_of(thermocline_core::ObjectId(0), 0, 1);
-        let mut skip = false;
+        let (mut skip, mut joined) = (false, false);
         for column in &self.columns {
             let cell = self
                 .cells
                 .get(column.at)
                 .ok_or_else(|| format!("column {:?} is missing", column.name))?;
             let put = match &column.field {
-                Field::Object => join(&mut self.name, cell),
+                Field::Object => {
+                    let first = !std::mem::replace(&mut joined, true);
+                    join(&mut self.name, first, cell)
+                }
                 Field::Skip(value) => {
                     skip |= cell == value.as_bytes();
                     Ok(())
@@ -204,11 +211,7 @@ impl Decoder for Csv {
 
 impl Csv {
     fn named(&self, mut record: TraceRecord, catalog: &mut Catalog) -> Result<Decoded, String> {
-        let name = if self.name.is_empty() {
-            OBJECT
-        } else {
-            &self.name
-        };
+        let name = if self.named { &self.name } else { OBJECT };
         record.object = object(catalog, name)?;
         Ok(Decoded::Record(record))
     }
@@ -223,8 +226,8 @@ impl Csv {
 }
 
 /// Adds a part to the name of an object.
-fn join(name: &mut String, cell: &[u8]) -> Result<(), String> {
-    if !name.is_empty() {
+fn join(name: &mut String, first: bool, cell: &[u8]) -> Result<(), String> {
+    if !first {
         name.push('/');
     }
     name.push_str(text(cell)?);

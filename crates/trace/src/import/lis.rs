@@ -2,7 +2,7 @@
 //! count of 512-byte blocks, a field that is ignored, the number of the request.
 //!
 //! There is no time and no operation: every request counts as a read at time 0. For traces
-//! whose unit is a page of another size (OLTP), [`ImportOptions::page_size`] sets the unit.
+//! whose unit is a page of another size (OLTP), [`ImportOptions::unit`] sets the unit.
 
 use super::number::{natural, times};
 use super::{Decoded, Decoder, Opened, Unit, object, read_of};
@@ -15,7 +15,7 @@ const BLOCK: u32 = 512;
 const OBJECT: &str = "disk";
 
 pub(super) fn open(options: &ImportOptions) -> Opened {
-    let block = options.page_size.unwrap_or(BLOCK);
+    let block = options.unit.unwrap_or(BLOCK);
     let decoder = Lis {
         block: u64::from(block),
     };

@@ -5,7 +5,7 @@ use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::schema::types::ColumnDescriptor;
 
-use super::part::guarded;
+use super::guard::guarded;
 use crate::catalog::Catalog;
 use crate::column::Fixed;
 use crate::record::{Op, Served, TraceRecord};
@@ -32,7 +32,8 @@ type CellError = (u64, String);
 
 /// The cells of one batch; `None` is null.
 enum Cells {
-    Numbers(Vec<Option<i64>>),
+    /// Wide enough for columns of either sign.
+    Numbers(Vec<Option<i128>>),
     Texts(Vec<Option<ByteArray>>),
 }
 
@@ -91,22 +92,23 @@ impl Column {
     fn decode(&mut self, rows: usize) -> Result<Cells, String> {
         let nullable = self.nullable;
         let unsigned = self.unsigned;
-        let narrow = |v: i32| {
-            if unsigned {
-                i64::from(v.cast_unsigned())
-            } else {
-                i64::from(v)
-            }
+        let narrow = |v: i32| match unsigned {
+            true => i128::from(v.cast_unsigned()),
+            false => i128::from(v),
+        };
+        let wide = |v: i64| match unsigned {
+            true => i128::from(v.cast_unsigned()),
+            false => i128::from(v),
         };
         match &mut self.reader {
             ColumnReader::Int32ColumnReader(reader) => {
                 cells(reader, rows, nullable, narrow).map(Cells::Numbers)
             }
             ColumnReader::Int64ColumnReader(reader) => {
-                cells(reader, rows, nullable, |v| v).map(Cells::Numbers)
+                cells(reader, rows, nullable, wide).map(Cells::Numbers)
             }
             ColumnReader::BoolColumnReader(reader) => {
-                cells(reader, rows, nullable, i64::from).map(Cells::Numbers)
+                cells(reader, rows, nullable, i128::from).map(Cells::Numbers)
             }
             ColumnReader::ByteArrayColumnReader(reader) => {
                 cells(reader, rows, nullable, |v| v).map(Cells::Texts)
@@ -118,7 +120,7 @@ impl Column {
     fn put_number(
         &mut self,
         record: &mut TraceRecord,
-        number: Option<i64>,
+        number: Option<i128>,
         catalog: &mut Catalog,
     ) -> Result<(), String> {
         let fixed = match self.target {

@@ -1,7 +1,6 @@
 //! One file of a trace.
 
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use parquet::basic::Type as PhysicalType;
@@ -13,6 +12,7 @@ use thermocline_core::{HintSet, ObjectId};
 
 use super::Addressing;
 use super::column::{Column, Target};
+use super::guard::guarded;
 use crate::catalog::Catalog;
 use crate::column::{FORMAT_VERSION, Fixed, is_ignored, key};
 use crate::error::ReadError;
@@ -240,16 +240,6 @@ const BLANK: TraceRecord = TraceRecord {
 fn open_parquet(path: &Path) -> Result<SerializedFileReader<File>, ReadError> {
     let file = File::open(path).map_err(|source| file_error(path, source))?;
     guarded(|| SerializedFileReader::new(file)).map_err(|reason| format_error(path, reason))
-}
-
-/// Runs a step of the Parquet decoder. It reports most damage as an error, but some of its
-/// decoders still panic on some damaged pages; a damaged file must not take a process down that
-/// may also be serving a database.
-pub(super) fn guarded<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(step)) {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err("damaged page (the decoder panicked)".into()),
-    }
 }
 
 fn group_rows(metadata: &ParquetMetaData, at: usize) -> u64 {

@@ -15,35 +15,70 @@ use parquet::schema::types::ColumnPath;
 use thermocline_core::ObjectId;
 
 use super::{RecorderOptions, Shared, lock};
+use crate::catalog::Catalog;
 use crate::column::{FORMAT_VERSION, Fixed, key, parquet_schema};
+use crate::reader::Addressing;
 use crate::record::TraceRecord;
 
+/// Where the names behind numbers come from.
+pub(crate) trait NameSource {
+    /// The name of an object.
+    fn object_text(&self, object: ObjectId) -> String;
+    /// The text of a value, not 0, of the hint type at `position`.
+    fn value_text(&self, position: usize, value: u32) -> String;
+}
+
+impl NameSource for Shared {
+    fn object_text(&self, object: ObjectId) -> String {
+        lock(&self.names).object(object)
+    }
+
+    fn value_text(&self, position: usize, value: u32) -> String {
+        lock(&self.names).value(position, value)
+    }
+}
+
+impl NameSource for Catalog {
+    fn object_text(&self, object: ObjectId) -> String {
+        self.object_name(object)
+            .map_or_else(|| format!("#{}", object.0), str::to_string)
+    }
+
+    fn value_text(&self, position: usize, value: u32) -> String {
+        self.value_name(position, value)
+            .map_or_else(|| format!("#{value}"), str::to_string)
+    }
+}
+
 /// A part under construction.
-pub(super) struct Part<W: Write + Send> {
+pub(crate) struct Part<W: Write + Send> {
     file: SerializedFileWriter<W>,
     hint_types: usize,
+    addressing: Addressing,
 }
 
 impl<W: Write + Send> Part<W> {
-    pub(super) fn new(
+    pub(crate) fn new(
         sink: W,
         options: &RecorderOptions,
+        addressing: Addressing,
         number: u32,
     ) -> Result<Self, ParquetError> {
-        let schema = parquet_schema(&options.schema)?;
-        let properties = Arc::new(properties(options, number)?);
+        let schema = parquet_schema(&options.schema, addressing)?;
+        let properties = Arc::new(properties(options, addressing, number)?);
         let file = SerializedFileWriter::new(sink, schema, properties)?;
         Ok(Self {
             file,
             hint_types: options.schema.names().len(),
+            addressing,
         })
     }
 
     /// Writes `rows` as one row group.
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         rows: &[TraceRecord],
-        shared: &Shared,
+        names: &impl NameSource,
     ) -> Result<(), ParquetError> {
         assert!(!rows.is_empty(), "a row group has rows");
         let mut group = self.file.next_row_group()?;
@@ -52,8 +87,12 @@ impl<W: Write + Send> Part<W> {
                 return Err(ParquetError::General("schema has too few columns".into()));
             };
             match Fixed::ALL.get(at) {
-                Some(&fixed) => write_fixed(&mut column, fixed, rows, shared)?,
-                None => write_hint(&mut column, at - Fixed::ALL.len(), rows, shared)?,
+                Some(&Fixed::Offset) if self.addressing == Addressing::Pages => {
+                    // The column is annotated as unsigned: same 64 bits.
+                    write_numbers(&mut column, rows, |row| row.offset.cast_signed())?;
+                }
+                Some(&fixed) => write_fixed(&mut column, fixed, rows, names)?,
+                None => write_hint(&mut column, at - Fixed::ALL.len(), rows, names)?,
             }
             column.close()?;
         }
@@ -62,7 +101,7 @@ impl<W: Write + Send> Part<W> {
     }
 
     /// Writes the directory and returns the size of the file in bytes.
-    pub(super) fn close(mut self, dropped: u64) -> Result<u64, ParquetError> {
+    pub(crate) fn close(mut self, dropped: u64) -> Result<u64, ParquetError> {
         self.file
             .append_key_value_metadata(pair(key::DROPPED, dropped));
         self.file.finish()?;
@@ -75,15 +114,24 @@ fn pair(key: &str, value: impl ToString) -> KeyValue {
     KeyValue::new(key.to_string(), value.to_string())
 }
 
-fn properties(options: &RecorderOptions, number: u32) -> Result<WriterProperties, ParquetError> {
+fn properties(
+    options: &RecorderOptions,
+    addressing: Addressing,
+    number: u32,
+) -> Result<WriterProperties, ParquetError> {
     let product = format!("thermocline {}", env!("CARGO_PKG_VERSION"));
-    let metadata = vec![
+    let mut metadata = vec![
         pair(key::VERSION, FORMAT_VERSION),
-        pair(key::PAGE_SIZE, options.page_size),
         pair(key::START, options.start_unix_ns),
         pair(key::PRODUCT, &product),
         pair(key::PART, number),
     ];
+    if options.page_size > 0 {
+        metadata.push(pair(key::PAGE_SIZE, options.page_size));
+    }
+    if addressing == Addressing::Pages {
+        metadata.push(pair(key::ADDRESSING, "pages"));
+    }
     let mut builder = WriterProperties::builder()
         .set_created_by(product)
         .set_key_value_metadata(Some(metadata))
@@ -108,7 +156,7 @@ fn write_fixed(
     column: &mut SerializedColumnWriter<'_>,
     fixed: Fixed,
     rows: &[TraceRecord],
-    shared: &Shared,
+    names: &impl NameSource,
 ) -> Result<(), ParquetError> {
     match fixed {
         Fixed::Time => write_i64(column, rows, |row| row.time_ns),
@@ -126,7 +174,7 @@ fn write_fixed(
         Fixed::Operation => write_text(column, rows, |row| row.op, |op| op.name().into()),
         Fixed::Served => write_text(column, rows, |row| row.served, |place| place.name().into()),
         Fixed::Object => {
-            let name = |object: ObjectId| lock(&shared.names).object(object);
+            let name = |object: ObjectId| names.object_text(object);
             write_text(column, rows, |row| row.object, name)
         }
     }
@@ -138,8 +186,16 @@ fn write_i64(
     rows: &[TraceRecord],
     value: impl Fn(&TraceRecord) -> u64,
 ) -> Result<(), ParquetError> {
-    let signed = |row| i64::try_from(value(row)).unwrap_or(i64::MAX);
-    let values: Vec<i64> = rows.iter().map(signed).collect();
+    let signed = |row: &TraceRecord| i64::try_from(value(row)).unwrap_or(i64::MAX);
+    write_numbers(column, rows, signed)
+}
+
+fn write_numbers(
+    column: &mut SerializedColumnWriter<'_>,
+    rows: &[TraceRecord],
+    value: impl Fn(&TraceRecord) -> i64,
+) -> Result<(), ParquetError> {
+    let values: Vec<i64> = rows.iter().map(value).collect();
     column
         .typed::<Int64Type>()
         .write_batch(&values, None, None)
@@ -165,9 +221,9 @@ fn write_hint(
     column: &mut SerializedColumnWriter<'_>,
     position: usize,
     rows: &[TraceRecord],
-    shared: &Shared,
+    names: &impl NameSource,
 ) -> Result<(), ParquetError> {
-    let mut texts = Texts::new(|value| lock(&shared.names).value(position, value));
+    let mut texts = Texts::new(|value| names.value_text(position, value));
     let mut values = Vec::with_capacity(rows.len());
     let mut levels = Vec::with_capacity(rows.len());
     for row in rows {

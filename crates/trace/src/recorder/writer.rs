@@ -17,6 +17,7 @@ use super::encode::Part;
 use super::{OpenPart, RecorderOptions, RecorderSummary, SHARDS, Shared};
 use crate::error::RecordError;
 use crate::parts::{part_path, partial_path};
+use crate::reader::Addressing;
 use crate::record::TraceRecord;
 
 type Sink = BufWriter<Box<dyn Write + Send>>;
@@ -70,7 +71,7 @@ impl Writer {
         let path = partial_path(&part_path(&self.path, self.number));
         let sink = (self.open)(&path).map_err(|source| RecordError::File { path, source })?;
         let sink = BufWriter::with_capacity(1 << 16, sink);
-        let part = Part::new(sink, &self.options, self.number);
+        let part = Part::new(sink, &self.options, Addressing::Bytes, self.number);
         self.part = Some(part.map_err(|source| self.failed(source))?);
         Ok(())
     }
@@ -152,7 +153,7 @@ impl Writer {
         }
         self.rows.sort_by_key(|row| row.time_ns);
         if let Some(part) = &mut self.part {
-            let written = part.write(&self.rows, &self.shared);
+            let written = part.write(&self.rows, self.shared.as_ref());
             written.map_err(|source| self.failed(source))?;
         }
         self.part_rows += self.rows.len() as u64;

@@ -18,7 +18,7 @@ impl Cells {
     pub(super) fn get(&self, at: usize) -> Option<&[u8]> {
         let end = *self.ends.get(at)?;
         let start = if at == 0 { 0 } else { self.ends[at - 1] };
-        Some(self.bytes[start..end].trim_ascii())
+        self.bytes.get(start..end)
     }
 
     pub(super) fn texts(&self) -> Result<Vec<&str>, String> {
@@ -26,7 +26,7 @@ impl Cells {
         cells.map(text).collect()
     }
 
-    /// Cuts a line. A cell may be in double quotes, a doubled quote inside standing for one;
+    /// Cuts a line. White space around a cell is dropped. A cell may be in double quotes, a doubled quote inside standing for one;
     /// a line break inside quotes is not possible.
     pub(super) fn split(&mut self, line: &[u8], delimiter: u8) -> Result<(), String> {
         self.bytes.clear();
@@ -38,7 +38,7 @@ impl Cells {
                 _ => {
                     let end = rest.iter().position(|&byte| byte == delimiter);
                     let (cell, after) = rest.split_at(end.unwrap_or(rest.len()));
-                    self.bytes.extend_from_slice(cell);
+                    self.bytes.extend_from_slice(cell.trim_ascii());
                     after
                 }
             };
@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(split("", ',').unwrap(), [""]);
         assert_eq!(split("a;", ';').unwrap(), ["a", ""]);
         assert_eq!(
-            split("\"a,\"\"b\"\"\",\"\",c", ',').unwrap(),
-            ["a,\"b\"", "", "c"]
+            split("\" a,\"\"b\"\"\",\"\",c", ',').unwrap(),
+            [" a,\"b\"", "", "c"]
         );
     }
 

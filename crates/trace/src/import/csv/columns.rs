@@ -164,7 +164,7 @@ impl CsvColumns {
         Ok(())
     }
 
-    fn has(&self, field: &Field) -> bool {
+    pub(super) fn has(&self, field: &Field) -> bool {
         self.fields.iter().any(|(found, _)| found == field)
     }
 
