@@ -2,6 +2,7 @@
 
 use std::io::Cursor;
 
+use thermocline_core::ObjectId;
 use thermocline_trace::{Format, ImportOptions, Op, open_reader, pages_of};
 use twox_hash::XxHash3_64;
 
@@ -30,7 +31,8 @@ pub fn read_trace(data: &[u8], format: Option<Format>, columns: Option<&str>) {
         assert!((names..12).all(|position| record.hints.get(position) == 0));
     }
     let catalog = source.catalog();
-    assert!((0..catalog.objects()).all(|at| catalog.object_name(thermocline_core::ObjectId(at)).is_some()));
+    let named = |at| catalog.object_name(ObjectId(at)).is_some();
+    assert!((0..catalog.objects()).all(named));
 }
 
 /// Makes a block a superblock as far as magic, version and checksum go.

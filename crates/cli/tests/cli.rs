@@ -179,3 +179,44 @@ fn commands_on_a_directory_that_is_no_mount_end_with_5() {
         );
     }
 }
+
+#[test]
+fn traces_are_converted_and_summarised() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (lis, parquet, oracle) = (path("a.lis"), path("a.parquet"), path("a.oracleGeneral"));
+    fs::write(&lis, "0 16 0 0\n8 8 0 1\n").expect("write");
+    let said = success(&["trace", "convert", &lis, &parquet]);
+    assert!(said.contains("parquet of 2 requests, "), "{said}");
+    let info = success(&["trace", "info", &parquet, "--json"]);
+    assert!(info.contains("\"distinct_pages\": 16"), "{info}");
+    let said = success(&["trace", "convert", &lis, &oracle, "--page-size", "4KiB"]);
+    assert!(
+        said.contains("2 requests split into 3 pages of 4096 B"),
+        "{said}"
+    );
+    let info = success(&["trace", "info", &oracle]);
+    assert!(info.contains("2 different ones, of unknown size"), "{info}");
+    let again = failure(&["trace", "convert", &lis, &oracle], 2);
+    assert!(again.contains("there already"), "{again}");
+    let onto = failure(&["trace", "convert", &lis, &lis, "--force"], 2);
+    assert!(onto.contains("onto itself"), "{onto}");
+}
+
+#[test]
+fn malformed_traces_are_refused_with_their_place() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = directory.path().join("a.csv");
+    let name = path.display().to_string();
+    fs::write(&path, "ts,block\n1,5\n2,-5\n").expect("write");
+    let message = failure(&["trace", "info", &name], 1);
+    assert!(message.contains("the columns are ts, block"), "{message}");
+    let columns = ["trace", "info", &name, "--columns", "time=ts,page=block"];
+    let message = failure(&columns, 1);
+    assert!(
+        message.contains("line 3: column \"block\": \"-5\" is negative"),
+        "{message}"
+    );
+    let message = failure(&["trace", "info", &name, "--unit", "0"], 2);
+    assert!(message.contains("--unit"), "{message}");
+}

@@ -188,7 +188,7 @@ pub fn convert(
         };
         result.map_err(|refused| refused.at(path, written.requests))?;
         written.requests += 1;
-        if written.requests % PROGRESS_EVERY == 0 {
+        if written.requests.is_multiple_of(PROGRESS_EVERY) {
             progress(source.bytes_read(), source.bytes_total());
         }
     }

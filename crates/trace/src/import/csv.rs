@@ -49,17 +49,17 @@ pub(super) fn open(input: &mut Input, options: &ImportOptions) -> Result<Opened,
     };
     let names = cells.texts().map_err(|reason| input.wrong(reason))?;
     let meaning = mapped.map_or_else(|| CsvColumns::of_header(&names), Clone::clone);
+    let refuse = |column: String, reason: &str| ReadError::Column {
+        path: input.path().to_path_buf(),
+        column,
+        reason: format!("{reason}; {}", found(&names)),
+    };
+    let checked = meaning.check();
+    checked.map_err(|(column, reason)| refuse(column.into(), reason))?;
     let mut catalog = Catalog::new();
     catalog.add_hint_columns(input.path(), &meaning.hint_names())?;
-    let columns = used(&meaning, &names, &catalog).map_err(|(column, reason)| {
-        let path = input.path().to_path_buf();
-        let reason = format!("{reason}; {}", found(&names));
-        ReadError::Column {
-            path,
-            column,
-            reason,
-        }
-    })?;
+    let columns = used(&meaning, &names, &catalog);
+    let columns = columns.map_err(|(column, reason)| refuse(column, reason))?;
     let page_size = options.unit.filter(|_| meaning.in_pages());
     let mut opened = Opened::bytes(
         Csv {
@@ -98,18 +98,15 @@ fn used(
     meaning: &CsvColumns,
     names: &[&str],
     catalog: &Catalog,
-) -> Result<Vec<Column>, (String, String)> {
-    meaning
-        .check()
-        .map_err(|(column, reason)| (column.to_string(), reason.to_string()))?;
+) -> Result<Vec<Column>, (String, &'static str)> {
     let mut used = Vec::new();
     for (field, place) in meaning.fields() {
         let name = place.name();
         let Some(at) = place.find(names) else {
-            return Err((name, "missing".into()));
+            return Err((name, "missing"));
         };
         if names.iter().filter(|&&other| other == name).count() > 1 {
-            return Err((name, "there twice".into()));
+            return Err((name, "there twice"));
         }
         let position = match field {
             Field::Hint(hint) => catalog.position(hint).unwrap_or(0),
@@ -278,7 +275,7 @@ fn operation(cell: &[u8]) -> Result<Op, String> {
         (Op::Sync, &["sync", "s", "flush"]),
     ];
     let is = |word: &&str| cell.eq_ignore_ascii_case(word.as_bytes());
-    let found = words.iter().find(|(_, words)| words.iter().any(|w| is(w)));
+    let found = words.iter().find(|(_, words)| words.iter().any(is));
     found
         .map(|(op, _)| *op)
         .ok_or_else(|| format!("{} is not read, write, trim or sync", shown(cell)))

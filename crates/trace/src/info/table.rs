@@ -38,7 +38,11 @@ impl TraceInfo {
         )?;
         writeln!(out, "dropped   {}", self.dropped)?;
         if self.skipped > 0 {
-            writeln!(out, "left out  {} (not for data)", self.skipped)?;
+            writeln!(
+                out,
+                "left out  {} (as asked, or no request for data)",
+                self.skipped
+            )?;
         }
         writeln!(out, "duration  {seconds:.3} s, {rate:.0} requests/s")?;
         writeln!(out, "clients   {}", self.clients)?;

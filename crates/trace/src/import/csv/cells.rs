@@ -26,8 +26,8 @@ impl Cells {
         cells.map(text).collect()
     }
 
-    /// Cuts a line. White space around a cell is dropped. A cell may be in double quotes, a doubled quote inside standing for one;
-    /// a line break inside quotes is not possible.
+    /// Cuts a line. White space around a cell is dropped. A cell may be in double quotes, a doubled
+    /// quote inside standing for one; a line break inside quotes is not possible.
     pub(super) fn split(&mut self, line: &[u8], delimiter: u8) -> Result<(), String> {
         self.bytes.clear();
         self.ends.clear();
