@@ -230,7 +230,8 @@ struct Naive {
     /// not with top-k, which does not track them).
     every: bool,
     cached: Vec<Last>,
-    outqueue: VecDeque<Last>,
+    outqueue: VecDeque<(usize, Last)>,
+    inserted: usize,
     /// N, Nr, sum of distances in this window.
     counts: BTreeMap<HintSet, [u64; 3]>,
     /// Pr and mean distance in force.
@@ -260,15 +261,20 @@ impl Naive {
         if let Some(found) = self.cached.iter().find(|last| last.page == page) {
             return Some(*found);
         }
-        let at = self.outqueue.iter().position(|last| last.page == page)?;
-        self.outqueue.remove(at)
+        let at = self
+            .outqueue
+            .iter()
+            .position(|(_, last)| last.page == page)?;
+        self.outqueue.remove(at).map(|(_, last)| last)
     }
 
+    /// A page leaves as many insertions later as the outqueue has places.
     fn put_out(&mut self, last: Last) {
-        self.outqueue.push_back(last);
-        if self.outqueue.len() > self.capacity * self.config.outqueue_per_page as usize {
-            self.outqueue.pop_front();
-        }
+        let places = self.capacity * self.config.outqueue_per_page as usize;
+        self.inserted += 1;
+        self.outqueue.push_back((self.inserted, last));
+        let inserted = self.inserted;
+        self.outqueue.retain(|(at, _)| at + places > inserted);
     }
 
     fn breaks_tie(&self, victim: &Last) -> bool {
@@ -344,6 +350,7 @@ proptest! {
             every: name == "clic",
             cached: Vec::new(),
             outqueue: VecDeque::new(),
+            inserted: 0,
             counts: BTreeMap::new(),
             in_force: BTreeMap::new(),
             seq: 0,
@@ -500,6 +507,26 @@ fn without_hints_it_is_about_lru() {
     };
     let (clic, lru) = (hits("clic"), hits("lru"));
     assert!(clic >= lru, "CLIC {clic}, LRU {lru}");
+}
+
+/// §3.4.1: what is charged for metadata is what is held when all is full.
+#[test]
+fn metadata_is_known_beforehand() {
+    for name in ["clic", "clic-topk", "clic-hybrid"] {
+        let options = options(1000, window(4000));
+        let charged = policy::metadata_bytes(name, &options).expect("a known policy");
+        let mut tier = Tier::new(name, &options);
+        for i in 0..20_000 {
+            tier.request(i, Op::Read, HintSet::UNKNOWN);
+        }
+        let held = tier.policy.bytes();
+        // Counters, groups and numbers of hint sets are not in it; there is one hint set.
+        assert!(
+            held <= charged + 4000,
+            "{name}: charged {charged}, held {held}"
+        );
+        assert!(held > charged / 2, "{name}: charged {charged}, held {held}");
+    }
 }
 
 /// Beyond `sets_max` hint sets are not told apart, and nothing breaks.

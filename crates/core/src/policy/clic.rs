@@ -254,6 +254,10 @@ impl TierPolicy for Clic {
         self.pages.bytes() + heap + self.queued.capacity()
     }
 
+    fn bytes_full(&self) -> usize {
+        self.bytes() - self.pages.bytes() + self.pages.bytes_full()
+    }
+
     fn assert_invariants(&self, slots: &SlotTable) {
         self.pages.assert_invariants(slots);
         let mut queued = vec![false; self.queued.len()];

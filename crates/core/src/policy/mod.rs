@@ -223,6 +223,14 @@ pub trait TierPolicy: Send {
     /// Bytes of memory held.
     fn bytes(&self) -> usize;
 
+    /// Bytes of memory held once every slot, and every directory of absent pages, is full: what a
+    /// simulation takes off the tier's capacity (thesis §3.4.1). Policies that allocate as they
+    /// go say so here; the rest hold it from the start. Hint sets, of which nobody knows the
+    /// number beforehand, are not in it.
+    fn bytes_full(&self) -> usize {
+        self.bytes()
+    }
+
     /// Panics when an internal invariant does not hold. O(slots).
     fn assert_invariants(&self, slots: &SlotTable);
 }
@@ -305,6 +313,13 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "clic-hybrid" => Box::new(Clic::new(HintKeys::Hybrid, options)),
         _ => return None,
     })
+}
+
+/// [`TierPolicy::bytes_full`] of the policy called `name`; `None` when there is no such policy.
+/// O(slots): builds it.
+#[must_use]
+pub fn metadata_bytes(name: &str, options: &PolicyOptions) -> Option<usize> {
+    build(name, options).map(|policy| policy.bytes_full())
 }
 
 /// The answer of the policies that admit whatever comes by: room first, then a victim.

@@ -15,13 +15,14 @@
 //! *Cost*: O(1) expected a request; O(hint sets) when a window closes, and O(slots log slots)
 //! when hint sets changed their group then.
 //!
-//! *Memory*: 24 bytes a slot; 37 to 42 bytes an outqueue entry; 64 to 74 bytes a hint set that a
+//! *Memory*: 24 bytes a slot; 31 to 38 bytes an outqueue entry; 64 to 74 bytes a hint set that a
 //! page remembers; a counter and a group each about 100 bytes and what the policy adds.
 
 mod counting;
 mod groups;
 mod impurity;
 mod learning;
+mod outqueue;
 mod pages;
 mod sets;
 mod space_saving;

@@ -5,8 +5,8 @@ use super::HintKeys;
 use super::counting::Evidence;
 use super::groups::{GroupId, Groups};
 use super::learning::Learning;
+use super::outqueue::Outqueue;
 use super::sets::SetId;
-use crate::ghost::Ghost;
 use crate::list::{Links, List};
 use crate::page::{ObjectId, PageId, SlotId};
 use crate::policy::{Access, Learned, PolicyOptions, Removal};
@@ -18,13 +18,6 @@ struct Resident {
     seq: u64,
     set: SetId,
     group: GroupId,
-}
-
-/// Last request of an absent page; the number's low half is enough to tell a distance.
-#[derive(Clone, Copy, Debug)]
-struct Absent {
-    set: SetId,
-    seq: u32,
 }
 
 /// The request at hand, when its page is absent: it goes to flash or to the outqueue.
@@ -59,7 +52,7 @@ pub struct HintedPages<E> {
     residents: Vec<Resident>,
     links: Links,
     lists: Vec<List>,
-    outqueue: Ghost<Absent>,
+    outqueue: Outqueue,
     pending: Option<Pending>,
 }
 
@@ -79,7 +72,7 @@ impl<E: Evidence> HintedPages<E> {
             residents: vec![nobody; capacity as usize],
             links: Links::new(capacity),
             lists: vec![List::default()],
-            outqueue: Ghost::new(outqueue.min(u32::MAX - 1)),
+            outqueue: Outqueue::new(outqueue),
             pending: None,
         }
     }
@@ -99,7 +92,7 @@ impl<E: Evidence> HintedPages<E> {
                 self.learning.reference(set, distance, access.op);
             }
             None => {
-                if let Some(Absent { set, seq }) = self.outqueue.remove(access.page) {
+                if let Some((set, seq)) = self.outqueue.remove(access.page) {
                     let distance = (access.number as u32).wrapping_sub(seq).max(1);
                     self.learning.reference(set, u64::from(distance), access.op);
                     self.learning.release(set);
@@ -130,7 +123,7 @@ impl<E: Evidence> HintedPages<E> {
             Some(pending) => (pending.set, pending.seq),
             // Not by its own request: after a restart, or a change of policy.
             None => match self.outqueue.remove(access.page) {
-                Some(absent) => (absent.set, access.number),
+                Some((set, _)) => (set, access.number),
                 None => {
                     self.learning.hold(SetId::OTHER);
                     (SetId::OTHER, access.number)
@@ -223,6 +216,12 @@ impl<E: Evidence> HintedPages<E> {
             + self.outqueue.bytes()
     }
 
+    /// Bytes held once every slot and every place of the outqueue has a page.
+    #[must_use]
+    pub fn bytes_full(&self) -> usize {
+        self.bytes() - self.outqueue.bytes() + self.outqueue.bytes_full()
+    }
+
     /// Panics unless the numbered invariants hold. O(slots + outqueue).
     pub fn assert_invariants(&self, slots: &SlotTable) {
         self.learning.assert_invariants();
@@ -259,8 +258,8 @@ impl<E: Evidence> HintedPages<E> {
     }
 
     fn put_out(&mut self, page: PageId, set: SetId, seq: u32) {
-        if let Some((_, left)) = self.outqueue.insert(page, Absent { set, seq }) {
-            self.learning.release(left.set);
+        if let Some(left) = self.outqueue.insert(page, set, seq) {
+            self.learning.release(left);
         }
     }
 
