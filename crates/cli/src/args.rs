@@ -4,6 +4,7 @@ use crate::config::NO_TIER;
 use crate::demo;
 use crate::failure::CODES_HELP;
 use crate::import::{self, ImportArgs};
+use crate::simulate;
 use crate::units::Size;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -51,6 +52,9 @@ pub(crate) enum Command {
     /// Work with recorded traces
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Compare policies and sizes of the tier on recorded requests, without any device
+    #[command(after_long_help = simulate::EXAMPLES)]
+    Simulate(Box<simulate::SimulateArgs>),
     /// Show the tier at work on an emulated disk: no mount, no database server needed
     #[command(after_help = demo::EXPLANATION)]
     Demo(demo::DemoArgs),

@@ -1,6 +1,7 @@
 //! The `thermocline` command: mounts, shows, measures; see `thermocline --help`.
 
 mod args;
+mod chart;
 mod commands;
 mod config;
 mod control;
@@ -15,6 +16,7 @@ mod report;
 mod serving;
 mod settings;
 mod signals;
+mod simulate;
 mod table;
 mod units;
 
@@ -43,6 +45,7 @@ fn run(command: Command) -> Outcome {
         Command::Calibrate(args) => commands::calibrate::run(&args),
         Command::Trace(TraceCommand::Info(args)) => commands::trace::info(&args),
         Command::Trace(TraceCommand::Convert(args)) => commands::trace::convert(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Config(args) => commands::config::run(&args),
         Command::Man(args) => commands::generate::man(&args),

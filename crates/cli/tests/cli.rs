@@ -32,7 +32,7 @@ fn failure(arguments: &[&str], code: i32) -> String {
     message
 }
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "mount",
     "umount",
     "status",
@@ -40,6 +40,7 @@ const COMMANDS: [&str; 11] = [
     "tier",
     "calibrate",
     "trace",
+    "simulate",
     "demo",
     "config",
     "man",

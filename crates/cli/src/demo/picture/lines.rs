@@ -1,6 +1,6 @@
 //! Hit ratio over the run, one line per policy.
 
-use super::chart::Chart;
+use crate::chart::Chart;
 use crate::demo::outcome::{Outcome, Sample};
 use std::fmt::Write;
 

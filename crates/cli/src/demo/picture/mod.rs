@@ -1,6 +1,5 @@
 //! The demo's picture: one HTML file with inline SVG, no scripts, nothing fetched.
 
-mod chart;
 mod lines;
 mod scatter;
 

@@ -3,7 +3,7 @@
 //! One dot a page read that DRAM did not serve: orange when flash did, blue when base did. To
 //! the left the tables, to the right how often each region was read.
 
-use super::chart::{Chart, thousands};
+use crate::chart::{Chart, thousands};
 use crate::demo::outcome::{Band, Outcome, PageRead};
 use std::fmt::Write;
 

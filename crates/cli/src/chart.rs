@@ -3,26 +3,26 @@
 use std::fmt::Write;
 
 /// A plotting area with linear axes. Pixels count from the top left.
-pub(super) struct Chart {
-    pub(super) left: f64,
-    pub(super) top: f64,
-    pub(super) width: f64,
-    pub(super) height: f64,
-    pub(super) x_max: f64,
-    pub(super) y_max: f64,
+pub(crate) struct Chart {
+    pub(crate) left: f64,
+    pub(crate) top: f64,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+    pub(crate) x_max: f64,
+    pub(crate) y_max: f64,
 }
 
 impl Chart {
-    pub(super) fn x(&self, value: f64) -> f64 {
+    pub(crate) fn x(&self, value: f64) -> f64 {
         self.left + self.width * value / self.x_max
     }
 
-    pub(super) fn y(&self, value: f64) -> f64 {
+    pub(crate) fn y(&self, value: f64) -> f64 {
         self.top + self.height * (1.0 - value / self.y_max)
     }
 
     /// Grid, ticks and titles of both axes.
-    pub(super) fn axes(
+    pub(crate) fn axes(
         &self,
         x_title: &str,
         y_title: &str,
@@ -87,7 +87,7 @@ fn ticks(max: f64) -> Vec<f64> {
 }
 
 /// A number with its thousands set apart by thin spaces.
-pub(super) fn thousands(value: f64) -> String {
+pub(crate) fn thousands(value: f64) -> String {
     if value.fract().abs() > 1e-9 {
         return format!("{value:.1}");
     }

@@ -1,0 +1,181 @@
+//! `thermocline simulate` as a built command: figures, forms of output, errors.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn simulate(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+    command
+        .arg("simulate")
+        .args(arguments)
+        .output()
+        .expect("runs")
+}
+
+fn success(arguments: &[&str]) -> String {
+    let output = simulate(arguments);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The message of a command line that must be refused.
+fn failure(arguments: &[&str], code: i32) -> String {
+    let output = simulate(arguments);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+    assert!(message.starts_with("error: "), "{arguments:?}: {message}");
+    message
+}
+
+/// A `.lis` trace: a loop over 100 blocks, then 40 I/Os of 4 blocks that all are in it.
+fn trace(directory: &Path) -> PathBuf {
+    let mut text = String::new();
+    for number in 0..300 {
+        let _ = writeln!(text, "{} 1 0 {number}", number % 100);
+    }
+    for number in 300..340 {
+        let _ = writeln!(text, "{} 4 0 {number}", number % 25 * 4);
+    }
+    let path = directory.join("loop.lis");
+    fs::write(&path, text).expect("writes");
+    path
+}
+
+fn json(arguments: &[&str]) -> Vec<serde_json::Value> {
+    let text = success(arguments);
+    serde_json::from_str(&text).expect("an array of objects")
+}
+
+#[test]
+fn json_has_one_object_for_each_policy_and_size() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    let sizes = "10%,10p,51200,100p";
+    let runs = json(&[path, "--policy", "lru,fifo,opt", "--flash", sizes, "--json"]);
+    assert_eq!(runs.len(), 12);
+    for run in &runs {
+        let number = |field: &str| {
+            run[field]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{field}: {run}"))
+        };
+        assert_eq!(number("requests"), 460);
+        assert_eq!(number("hits") + number("misses"), number("requests"));
+        assert_eq!(number("reads"), number("read_hits") + number("base_reads"));
+        assert_eq!(number("base_writes"), 0);
+        assert_eq!(number("compulsory_misses"), 100);
+        assert!(run["device_ms"].as_f64().expect("a number") > 0.0);
+        assert!(run["flash_writes"].is_u64() && run["policy"].is_string());
+    }
+    let pages: Vec<_> = runs
+        .iter()
+        .map(|run| run["capacity_pages"].as_u64())
+        .collect();
+    let expected = [10, 10, 100, 100].map(|pages| [Some(pages); 3]).concat();
+    assert_eq!(pages, expected);
+    // A loop is the worst for LRU and FIFO, until all of it fits.
+    assert_eq!(runs[0]["misses"], 460);
+    assert_eq!(runs[1]["misses"], 460);
+    assert!(runs[2]["misses"].as_u64() < Some(460));
+    for run in &runs[6..] {
+        assert_eq!(run["misses"], 100);
+        assert_eq!(run["ios"], 340);
+    }
+}
+
+#[test]
+fn the_table_names_what_was_done_and_the_picture_stands_alone() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let html = directory.path().join("out.html");
+    let (path, html_path) = (path.to_str().expect("path"), html.to_str().expect("path"));
+    let arguments = [
+        path, "--policy", "all", "--flash", "5%,50%", "--html", html_path,
+    ];
+    let text = success(&arguments);
+    let facts = [
+        "340 I/Os, split into 460 requests",
+        "100 different",
+        "(model)",
+        "of OPT",
+    ];
+    for part in facts.iter().chain(thermocline_core::policy::NAMES) {
+        assert!(text.contains(part), "{part} not in: {text}");
+    }
+    let page = fs::read_to_string(html).expect("the picture");
+    assert!(page.contains("<svg") && page.contains("<title>lru: "));
+    assert!(!page.contains("<script") && !page.contains("http"));
+}
+
+#[test]
+fn a_warm_up_is_not_counted_and_clients_change_time_only() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    let common = [path, "--policy", "lru", "--flash", "100p", "--json"];
+    let warm = json(&[&common[..], &["--warm-up", "50%"]].concat());
+    assert_eq!(
+        (&warm[0]["requests"], &warm[0]["misses"]),
+        (&230.into(), &0.into())
+    );
+    let one = json(&common);
+    let ssd = ["--base", "ssd", "--clients", "8"];
+    let eight = json(&[&common[..], &ssd].concat());
+    assert_eq!(one[0]["misses"], eight[0]["misses"]);
+    assert!(one[0]["elapsed_ms"].as_f64() > eight[0]["elapsed_ms"].as_f64());
+}
+
+#[test]
+fn errors_name_the_value_and_the_way_out() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    let cases: [(&[&str], &[&str]); 7] = [
+        (&[path, "--flash", "7x%"], &["7x%"]),
+        (
+            &[path, "--flash", "0.1%"],
+            &["--flash 0.1%", "not one page"],
+        ),
+        (&[path, "--policy", "magic"], &["magic", "lru", "opt"]),
+        (
+            &[path, "--base", "floppy"],
+            &["--base floppy", "hdd", "calibrate"],
+        ),
+        (&[path, "--warm-up", "9999"], &["9999", "460", "--warm-up"]),
+        (
+            &[path, "--policy", "opt", "--memory", "1k"],
+            &["--memory", "opt"],
+        ),
+        (&[path, "--noise", "8"], &["--noise", "12"]),
+    ];
+    for (arguments, parts) in cases {
+        let message = failure(arguments, 2);
+        for part in parts {
+            assert!(message.contains(part), "{part} not in: {message}");
+        }
+    }
+    let missing = failure(&["/nonexistent/trace"], 1);
+    assert!(missing.contains("/nonexistent/trace"), "{missing}");
+}
+
+#[test]
+fn a_trace_that_does_not_fit_in_memory_gives_the_same_counts() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    let common = [path, "--policy", "lru,tac", "--flash", "30p,80p", "--json"];
+    let (kept, streamed) = (
+        json(&common),
+        json(&[&common[..], &["--memory", "1k"]].concat()),
+    );
+    for (kept, streamed) in kept.iter().zip(&streamed) {
+        for field in ["misses", "flash_writes", "compulsory_misses", "device_ms"] {
+            assert_eq!(kept[field], streamed[field], "{field}");
+        }
+        assert!(kept["opt_share"].is_number() && streamed["opt_share"].is_null());
+    }
+}

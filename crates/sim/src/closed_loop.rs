@@ -1,0 +1,260 @@
+//! Virtual time: n clients that each wait for their I/O and then take the next of the trace.
+//!
+//! Each device has a queue (first come, first served) before as many channels as its model says.
+//! A client does the steps of its I/O one after another, as the live engine does: the pages
+//! found on flash one by one, and each run of adjacent pages that are not there with one base
+//! I/O. Pages written to flash go to its queue when the client comes to them; nobody waits for
+//! them, but reads queue behind them. There is no time between I/Os; the pool costs nothing.
+//!
+//! Which pages are where was decided in the order of the trace before, so that hit ratios do not
+//! depend on the number of clients.
+
+use crate::device::{Devices, Timing};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use thermocline_core::model::{IoOp, Nanos};
+
+/// One I/O on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Waits for base.
+    Base {
+        /// Read or write.
+        op: IoOp,
+        /// First byte.
+        position: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Waits for a read from flash.
+    FlashRead {
+        /// Bytes.
+        len: u64,
+    },
+    /// Leaves a page to be written to flash.
+    FlashWrite {
+        /// Bytes.
+        len: u64,
+    },
+}
+
+/// What was done from one moment on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elapsed {
+    /// Until every device was idle, ns.
+    pub ns: u64,
+    /// Time base spent serving, over all its channels, ns.
+    pub base_busy_ns: u64,
+    /// The same of flash.
+    pub flash_busy_ns: u64,
+    /// I/Os of base.
+    pub base_ios: u64,
+    /// I/Os of flash.
+    pub flash_ios: u64,
+}
+
+/// A device and its queue.
+#[derive(Debug)]
+struct Server {
+    timing: Timing,
+    /// When each channel is free next.
+    free: BinaryHeap<Reverse<u64>>,
+    busy_ns: u64,
+    ios: u64,
+    last_end: u64,
+}
+
+impl Server {
+    fn new(timing: Timing) -> Self {
+        let channels = timing.channels().max(1) as usize;
+        Self {
+            timing,
+            free: std::iter::repeat_n(Reverse(0), channels).collect(),
+            busy_ns: 0,
+            ios: 0,
+            last_end: 0,
+        }
+    }
+
+    /// Queues an I/O that arrives `now`, which never goes back; returns its end.
+    fn submit(&mut self, now: u64, op: IoOp, position: u64, len: u64) -> u64 {
+        let free = self.free.pop().map_or(0, |Reverse(free)| free);
+        let start = now.max(free);
+        let took = self.timing.service(Nanos(start), op, position, len);
+        let end = start.saturating_add(took);
+        self.free.push(Reverse(end));
+        self.busy_ns = self.busy_ns.saturating_add(took);
+        self.ios += 1;
+        self.last_end = self.last_end.max(end);
+        end
+    }
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub struct ClosedLoop {
+    base: Server,
+    flash: Server,
+    /// When each client is done with its step.
+    ready: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Steps each client has still to do.
+    left: Vec<VecDeque<Step>>,
+    now: u64,
+    mark: (u64, Elapsed),
+    mark_next: bool,
+}
+
+impl ClosedLoop {
+    /// `clients` idle clients (at least one) of `devices`.
+    #[must_use]
+    pub fn new(devices: &Devices, clients: u32) -> Self {
+        let clients = clients.max(1) as usize;
+        Self {
+            base: Server::new(devices.base.clone()),
+            flash: Server::new(devices.flash.clone()),
+            ready: (0..clients).map(|client| Reverse((0, client))).collect(),
+            left: vec![VecDeque::new(); clients],
+            now: 0,
+            mark: (0, Elapsed::default()),
+            mark_next: false,
+        }
+    }
+
+    /// The next client that is free does an I/O of these steps.
+    pub fn io(&mut self, steps: &[Step]) {
+        while let Some(Reverse((now, client))) = self.ready.pop() {
+            debug_assert!(now >= self.now, "time never goes back");
+            self.now = now;
+            let idle = self.left[client].is_empty();
+            if idle {
+                self.left[client].extend(steps);
+                if std::mem::take(&mut self.mark_next) {
+                    self.mark = (now, self.totals());
+                }
+            }
+            self.advance(now, client);
+            if idle {
+                return;
+            }
+        }
+    }
+
+    /// Does the client's next step that takes time.
+    fn advance(&mut self, now: u64, client: usize) {
+        let mut end = now;
+        while let Some(step) = self.left[client].pop_front() {
+            match step {
+                Step::Base { op, position, len } => end = self.base.submit(now, op, position, len),
+                Step::FlashRead { len } => end = self.flash.submit(now, IoOp::Read, 0, len),
+                Step::FlashWrite { len } => {
+                    self.flash.submit(now, IoOp::Write, 0, len);
+                    continue;
+                }
+            }
+            break;
+        }
+        self.ready.push(Reverse((end, client)));
+    }
+
+    /// Measures from the next I/O on.
+    pub fn start_measuring(&mut self) {
+        self.mark_next = true;
+    }
+
+    fn totals(&self) -> Elapsed {
+        Elapsed {
+            ns: 0,
+            base_busy_ns: self.base.busy_ns,
+            flash_busy_ns: self.flash.busy_ns,
+            base_ios: self.base.ios,
+            flash_ios: self.flash.ios,
+        }
+    }
+
+    /// Lets every client finish; returns what was measured.
+    #[must_use]
+    pub fn finish(mut self) -> Elapsed {
+        while let Some(Reverse((now, client))) = self.ready.pop() {
+            self.now = now;
+            if !self.left[client].is_empty() {
+                self.advance(now, client);
+            }
+        }
+        let end = self.now.max(self.base.last_end).max(self.flash.last_end);
+        let (from, before) = self.mark;
+        let after = self.totals();
+        Elapsed {
+            ns: end - from,
+            base_busy_ns: after.base_busy_ns - before.base_busy_ns,
+            flash_busy_ns: after.flash_busy_ns - before.flash_busy_ns,
+            base_ios: after.base_ios - before.base_ios,
+            flash_ios: after.flash_ios - before.flash_ios,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thermocline_core::Costs;
+
+    fn devices() -> Devices {
+        let costs = Costs {
+            base_random_read: 1000.0,
+            base_sequential_read: 1000.0,
+            base_random_write: 1000.0,
+            flash_read: 10.0,
+            flash_write: 20.0,
+        };
+        Devices::calibrated(&costs, 4096)
+    }
+
+    const BASE: Step = Step::Base {
+        op: IoOp::Read,
+        position: 0,
+        len: 4096,
+    };
+    const READ: Step = Step::FlashRead { len: 4096 };
+    const WRITE: Step = Step::FlashWrite { len: 4096 };
+
+    fn run(clients: u32, ios: &[&[Step]]) -> Elapsed {
+        let mut all = ClosedLoop::new(&devices(), clients);
+        ios.iter().for_each(|steps| all.io(steps));
+        all.finish()
+    }
+
+    #[test]
+    fn one_client_waits_for_every_step_but_flash_writes() {
+        let elapsed = run(1, &[&[BASE, WRITE], &[READ], &[]]);
+        // 1000 + (the read waits behind the write of 20) + 10.
+        assert_eq!(elapsed.ns, 1030);
+        assert_eq!((elapsed.base_busy_ns, elapsed.flash_busy_ns), (1000, 30));
+        assert_eq!((elapsed.base_ios, elapsed.flash_ios), (1, 2));
+    }
+
+    #[test]
+    fn clients_overlap_on_different_devices_and_queue_on_the_same() {
+        assert_eq!(run(2, &[&[BASE], &[READ], &[READ], &[READ]]).ns, 1000);
+        assert_eq!(run(2, &[&[BASE], &[BASE], &[BASE]]).ns, 3000);
+        assert_eq!(run(1, &[&[READ], &[BASE]]).ns, 1010);
+    }
+
+    #[test]
+    fn two_clients_interleave_their_steps_in_time() {
+        // Client A: base then flash; client B: flash three times meanwhile.
+        let elapsed = run(2, &[&[BASE, READ], &[READ, READ, READ]]);
+        assert_eq!(elapsed.ns, 1010);
+    }
+
+    #[test]
+    fn warm_up_is_not_measured() {
+        let mut all = ClosedLoop::new(&devices(), 1);
+        all.io(&[BASE]);
+        all.io(&[READ]);
+        all.start_measuring();
+        all.io(&[READ]);
+        let elapsed = all.finish();
+        assert_eq!((elapsed.flash_ios, elapsed.base_ios), (1, 0));
+        assert_eq!(elapsed.ns, 10);
+    }
+}

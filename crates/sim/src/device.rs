@@ -1,0 +1,245 @@
+//! The devices of a simulated hierarchy: what a page costs, and how long an I/O takes.
+//!
+//! All of them are models. Their parameters come from the source written at each preset in
+//! [`thermocline_core::model`], from the two below, or from `thermocline calibrate`.
+
+use thermocline_core::Costs;
+use thermocline_core::model::{IoOp, Model, Nanos, NetworkModel, NetworkParameters, Pattern};
+
+/// An object store reached with GET and PUT: a first byte after 30 ms and 10 Gbit/s together,
+/// both assumptions; 5,500 requests per second, what Amazon S3 documents for reads of one
+/// prefix (writes: 3,500, not told apart here); 256 requests under way at once, an assumption.
+pub const S3_LIKE: NetworkParameters = NetworkParameters {
+    name: "object store",
+    round_trip: 30_000_000,
+    rate: 1_250_000_000,
+    requests_per_second: 5_500,
+    channels: 256,
+};
+
+/// Baleen's disk-head time (FAST 2024): 11.5 ms per I/O to position.
+const BALEEN_POSITION_NS: u64 = 11_500_000;
+/// Baleen's unit of transfer.
+const BALEEN_CHUNK: u64 = 128 << 10;
+/// Baleen's transfer rate, bytes per second.
+const BALEEN_RATE: u64 = 143 << 20;
+
+/// Bytes of a sequential read when costs are taken from a model.
+const STRETCH: u64 = 1 << 20;
+
+/// One device's timing.
+#[derive(Clone, Debug)]
+pub enum Timing {
+    /// A device model.
+    Model(Model),
+    /// Baleen's formula: I/Os × 11.5 ms + 128-KiB chunks at 143 MiB/s, one at a time.
+    Baleen,
+    /// Measured costs per page, one I/O at a time: `random` or `sequential` ns a read page, the
+    /// first of an I/O being sequential when it begins where the last one ended.
+    Costs {
+        /// Of a page read anywhere.
+        random_read: f64,
+        /// Of a page read after its neighbour.
+        sequential_read: f64,
+        /// Of a page written anywhere; its neighbours cost as if read.
+        random_write: f64,
+        /// Bytes per page.
+        page_size: u32,
+        /// Where the last I/O ended.
+        end: u64,
+    },
+}
+
+/// Names of base presets.
+pub const BASES: [&str; 6] = ["hdd", "hdd-15k", "ssd", "network", "s3-like", "baleen"];
+/// Names of flash presets.
+pub const FLASHES: [&str; 3] = ["ssd", "iodrive", "nvme"];
+
+impl Timing {
+    /// The base device called `name` (see [`BASES`]).
+    #[must_use]
+    pub fn base(name: &str) -> Option<Self> {
+        match name {
+            "baleen" => Some(Self::Baleen),
+            "s3-like" => Some(Self::Model(Model::Network(NetworkModel::new(S3_LIKE)))),
+            name if BASES.contains(&name) => Model::preset(name).map(Self::Model),
+            _ => None,
+        }
+    }
+
+    /// The flash device called `name` (see [`FLASHES`]).
+    #[must_use]
+    pub fn flash(name: &str) -> Option<Self> {
+        FLASHES
+            .contains(&name)
+            .then(|| Model::preset(name).map(Self::Model))?
+    }
+
+    /// What to call it in output.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Model(model) => format!("{} (model)", model.name()),
+            Self::Baleen => "disk-head time as Baleen counts it (model)".into(),
+            Self::Costs { .. } => "calibrated costs, one I/O at a time (model)".into(),
+        }
+    }
+
+    /// I/Os in service at once.
+    pub(crate) fn channels(&self) -> u32 {
+        match self {
+            Self::Model(model) => model.channels(),
+            Self::Baleen | Self::Costs { .. } => 1,
+        }
+    }
+
+    /// Nanoseconds of an I/O that starts now; see [`Model::service`].
+    pub(crate) fn service(&mut self, now: Nanos, op: IoOp, position: u64, len: u64) -> u64 {
+        match self {
+            Self::Model(model) => model.service(now, op, position, len),
+            Self::Baleen => {
+                let bytes = len.div_ceil(BALEEN_CHUNK) * BALEEN_CHUNK;
+                BALEEN_POSITION_NS + ns_at(bytes, BALEEN_RATE)
+            }
+            Self::Costs {
+                random_read,
+                sequential_read,
+                random_write,
+                page_size,
+                end,
+            } => {
+                let random = match op {
+                    IoOp::Read => *random_read,
+                    IoOp::Write | IoOp::Sync => *random_write,
+                };
+                let first = if *end == position {
+                    *sequential_read
+                } else {
+                    random
+                };
+                let more = len.div_ceil(u64::from(*page_size)).saturating_sub(1);
+                *end = position.wrapping_add(len);
+                (first + more as f64 * *sequential_read) as u64
+            }
+        }
+    }
+
+    /// Mean ns of a page read anywhere, of one read after its neighbour, of one written.
+    fn page_costs(&self, page_size: u32) -> (f64, f64, f64) {
+        let page = u64::from(page_size);
+        match self {
+            Self::Model(model) => {
+                let cost = |op, pattern, len| model.expected(op, pattern, len) as f64;
+                let share = f64::from(page_size) / STRETCH as f64;
+                (
+                    cost(IoOp::Read, Pattern::Random, page),
+                    share * cost(IoOp::Read, Pattern::Sequential, STRETCH),
+                    cost(IoOp::Write, Pattern::Random, page),
+                )
+            }
+            Self::Baleen => {
+                let transfer = ns_at(page, BALEEN_RATE) as f64;
+                let random = BALEEN_POSITION_NS as f64 + transfer;
+                (random, transfer, random)
+            }
+            Self::Costs {
+                random_read,
+                sequential_read,
+                random_write,
+                ..
+            } => (*random_read, *sequential_read, *random_write),
+        }
+    }
+}
+
+fn ns_at(bytes: u64, rate: u64) -> u64 {
+    (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64
+}
+
+/// Both devices.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    /// Bulk storage.
+    pub base: Timing,
+    /// The tier's device.
+    pub flash: Timing,
+}
+
+impl Devices {
+    /// Devices whose pages cost what `thermocline calibrate` measured.
+    #[must_use]
+    pub fn calibrated(costs: &Costs, page_size: u32) -> Self {
+        let timing = |read, sequential, write| Timing::Costs {
+            random_read: read,
+            sequential_read: sequential,
+            random_write: write,
+            page_size,
+            end: u64::MAX,
+        };
+        Self {
+            base: timing(
+                costs.base_random_read,
+                costs.base_sequential_read,
+                costs.base_random_write,
+            ),
+            flash: timing(costs.flash_read, costs.flash_read, costs.flash_write),
+        }
+    }
+
+    /// What a page of `page_size` costs on them: what cost-aware policies decide by.
+    #[must_use]
+    pub fn costs(&self, page_size: u32) -> Costs {
+        let (random, sequential, write) = self.base.page_costs(page_size);
+        let (flash_read, _, flash_write) = self.flash.page_costs(page_size);
+        Costs {
+            base_random_read: random,
+            base_sequential_read: sequential,
+            base_random_write: write,
+            flash_read,
+            flash_write,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_exists_and_is_called_a_model() {
+        for name in BASES {
+            assert!(Timing::base(name).expect(name).describe().contains("model"));
+        }
+        for name in FLASHES {
+            assert!(
+                Timing::flash(name)
+                    .expect(name)
+                    .describe()
+                    .contains("model")
+            );
+        }
+        assert!(Timing::base("iodrive").is_none() && Timing::flash("hdd").is_none());
+    }
+
+    #[test]
+    fn baleen_counts_ios_and_chunks() {
+        let mut baleen = Timing::Baleen;
+        let chunk = 874_125; // 128 KiB at 143 MiB/s in ns
+        let mut ask = |len| baleen.service(Nanos(0), IoOp::Read, 0, len) - BALEEN_POSITION_NS;
+        assert_eq!(ask(1), chunk);
+        assert_eq!(ask(128 << 10), chunk);
+        assert!((2 * chunk..=2 * chunk + 2).contains(&ask((128 << 10) + 1)));
+    }
+
+    #[test]
+    fn calibrated_costs_come_back_and_tell_sequential_from_random() {
+        let costs = Costs::default();
+        let mut devices = Devices::calibrated(&costs, 8192);
+        assert_eq!(devices.costs(8192), costs);
+        let mut read = |at| devices.base.service(Nanos(0), IoOp::Read, at, 8192);
+        let (random, sequential) = (read(0), read(8192));
+        assert_eq!(random, costs.base_random_read as u64);
+        assert_eq!(sequential, costs.base_sequential_read as u64);
+        assert_eq!(read(0), random);
+    }
+}

@@ -1,0 +1,105 @@
+//! Why a simulation could not be done. Messages read "fact; what to do".
+
+use thermocline_trace::ReadError;
+
+/// See the module text.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// The trace could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// One request spans more pages than makes sense.
+    #[error(
+        "trace {trace}, record {record}: one request of {pages} pages of {page_size} B; \
+         the trace may be malformed, or the page size too small"
+    )]
+    TooLong {
+        /// Position of the trace among those given, from 1.
+        trace: usize,
+        /// Its record, from 1.
+        record: u64,
+        /// Pages it spans.
+        pages: u64,
+        /// Bytes per page.
+        page_size: u32,
+    },
+    /// A request ends beyond the largest address.
+    #[error("trace {trace}, record {record}: the request ends beyond 2^64 bytes")]
+    Address {
+        /// Position of the trace among those given, from 1.
+        trace: usize,
+        /// Its record, from 1.
+        record: u64,
+    },
+    /// Nothing is left to simulate.
+    #[error("the trace holds no page request{}", reason(*.bypassed, *.ignored))]
+    Nothing {
+        /// Requests left out because they were recorded past the tier.
+        bypassed: u64,
+        /// Writes left out because they were to be ignored.
+        ignored: u64,
+    },
+    /// The warm-up is as long as the trace.
+    #[error("the warm-up of {warm_up} page requests leaves none of {requests}; warm up less")]
+    WarmUp {
+        /// Page requests of warm-up.
+        warm_up: u64,
+        /// Page requests of the trace.
+        requests: u64,
+    },
+    /// There is no policy of that name.
+    #[error("no policy is called \"{0}\"; there are {names}", names = crate::opt::names().join(", "))]
+    UnknownPolicy(String),
+    /// OPT needs the future, which is not kept in memory.
+    #[error(
+        "{policy} needs the whole trace in memory: {needed} bytes for {requests} page requests; \
+         allow more memory, or leave it out"
+    )]
+    Future {
+        /// The policy.
+        policy: String,
+        /// Bytes it takes.
+        needed: u64,
+        /// Page requests of the trace.
+        requests: u64,
+    },
+    /// More hint types than a hint set holds.
+    #[error(
+        "{noise} noise hint types do not fit: the trace has {found} and a hint set holds {max}; \
+         use fewer"
+    )]
+    Noise {
+        /// Noise types asked for.
+        noise: usize,
+        /// Types of the trace.
+        found: usize,
+        /// Most types.
+        max: usize,
+    },
+    /// Traces of one workload count different things.
+    #[error(
+        "trace {trace} has pages of {found} and trace 1 of {first}; \
+         say with a page size which one all are split into"
+    )]
+    PageSizes {
+        /// Position of the trace, from 1.
+        trace: usize,
+        /// Its page size.
+        found: String,
+        /// The first trace's.
+        first: String,
+    },
+}
+
+fn reason(bypassed: u64, ignored: u64) -> String {
+    let mut parts = Vec::new();
+    if bypassed > 0 {
+        parts.push(format!(
+            ": {bypassed} were recorded past the tier; include the bypassed ones"
+        ));
+    }
+    if ignored > 0 {
+        parts.push(format!(": {ignored} writes are ignored; count writes"));
+    }
+    parts.concat()
+}

@@ -1,0 +1,342 @@
+//! Requests into page requests: objects and hint sets numbered, noise added.
+
+use crate::error::SimError;
+use crate::merge::Merged;
+use crate::noise::Noise;
+use crate::request::{Kind, PAGES_MAX, PageRequest};
+use hashbrown::HashTable;
+use thermocline_core::hash::mix;
+use thermocline_core::{HintSet, ObjectId, PageId};
+use thermocline_trace::{Op, Served, TraceRecord};
+
+/// The most pages of one I/O: beyond it the trace is taken for malformed.
+const IO_PAGES_MAX: u64 = 1 << 24;
+
+/// What writes do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writes {
+    /// They go to base, renew the copy on flash, and policies that admit on writes may do so.
+    #[default]
+    Allocate,
+    /// The same, but recency policies admit nothing on a write.
+    NoAllocate,
+    /// They count as reads: what simulators without writes do.
+    AsReads,
+    /// They are left out, as if the trace had none.
+    Ignore,
+}
+
+/// Requests that a rule, or a tier that was off, sent past the tier when they were recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bypassed {
+    /// Left out: the tier did not see them.
+    #[default]
+    Skip,
+    /// Simulated like all others.
+    Include,
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Splitter {
+    pub(crate) page_size: u32,
+    pub(crate) writes: Writes,
+    pub(crate) bypassed: Bypassed,
+    pub(crate) noise: Noise,
+    /// Position of the first noise type.
+    pub(crate) noise_at: usize,
+    /// Of each trace: what its offsets are divided by, and the numbers of its objects.
+    traces: Vec<(u64, Vec<Option<u32>>)>,
+    /// Of each object: the page after the last one requested.
+    pub(crate) ends: Vec<u64>,
+    pub(crate) hints: Interner,
+    pub(crate) ios: u64,
+    pub(crate) skipped_bypassed: u64,
+    pub(crate) skipped_writes: u64,
+}
+
+impl Splitter {
+    /// A splitter for traces whose offsets are divided by `units`.
+    pub(crate) fn new(page_size: u32, units: impl IntoIterator<Item = u64>) -> Self {
+        Self {
+            page_size,
+            writes: Writes::default(),
+            bypassed: Bypassed::default(),
+            noise: Noise::default(),
+            noise_at: 0,
+            traces: units.into_iter().map(|unit| (unit, Vec::new())).collect(),
+            ends: Vec::new(),
+            hints: Interner::default(),
+            ios: 0,
+            skipped_bypassed: 0,
+            skipped_writes: 0,
+        }
+    }
+
+    /// Appends the page requests of one record to `out`: none for syncs, empty requests and
+    /// those that are left out.
+    pub(crate) fn split(
+        &mut self,
+        merged: &Merged,
+        out: &mut Vec<PageRequest>,
+    ) -> Result<(), SimError> {
+        let record = &merged.record;
+        if record.op == Op::Sync || record.length == 0 || self.leaves_out(record) {
+            return Ok(());
+        }
+        let unit = self.traces[merged.trace].0;
+        let wrong = || SimError::Address {
+            trace: merged.trace + 1,
+            record: merged.number,
+        };
+        let final_byte = record.offset.checked_add(record.length - 1);
+        let final_byte = final_byte.ok_or_else(wrong)?;
+        let (first, last) = (record.offset / unit, final_byte / unit);
+        let object = self.object(merged.trace, record.object);
+        let hints = self.hint_set(merged.trace, record);
+        let time_ms = u32::try_from(record.time_ns / 1_000_000).unwrap_or(u32::MAX);
+        let page = |index| PageId::new(object, index);
+        if record.op == Op::Trim {
+            let pages = self.trim_pages(object, first, last);
+            let trim = PageRequest::new(page(first), Kind::Trim, hints, time_ms, pages);
+            out.push(trim);
+            return Ok(());
+        }
+        if last - first >= IO_PAGES_MAX {
+            return Err(SimError::TooLong {
+                trace: merged.trace + 1,
+                record: merged.number,
+                pages: (last - first).saturating_add(1),
+                page_size: self.page_size,
+            });
+        }
+        let end = &mut self.ends[object.0 as usize];
+        *end = (*end).max(last.saturating_add(1));
+        self.ios += 1;
+        let mut pages = (last - first + 1) as u32;
+        for index in first..=last {
+            let kind = self.kind(record, index, unit);
+            out.push(PageRequest::new(page(index), kind, hints, time_ms, pages));
+            pages = 0;
+        }
+        Ok(())
+    }
+
+    fn leaves_out(&mut self, record: &TraceRecord) -> bool {
+        let bypassed = record.served == Served::Bypass && self.bypassed == Bypassed::Skip;
+        let ignored = record.op == Op::Write && self.writes == Writes::Ignore;
+        self.skipped_bypassed += u64::from(bypassed);
+        self.skipped_writes += u64::from(ignored && !bypassed);
+        bypassed || ignored
+    }
+
+    /// What the request does to page `index`.
+    fn kind(&self, record: &TraceRecord, index: u64, unit: u64) -> Kind {
+        if record.op == Op::Read || self.writes == Writes::AsReads {
+            return Kind::Read;
+        }
+        let start = index * unit;
+        let covers_start = record.offset <= start;
+        let covers_end = record.offset + (record.length - 1) >= start + (unit - 1);
+        if covers_start && covers_end {
+            Kind::Write
+        } else {
+            Kind::PartWrite
+        }
+    }
+
+    /// Length of a trim; one that reaches the last page ever requested reaches the end.
+    fn trim_pages(&self, object: ObjectId, first: u64, last: u64) -> u32 {
+        let to_end = last.saturating_add(1) >= self.ends[object.0 as usize];
+        let pages = u32::try_from(last - first).map_or(PAGES_MAX, |more| more.saturating_add(1));
+        if to_end {
+            PAGES_MAX
+        } else {
+            pages.min(PAGES_MAX)
+        }
+    }
+
+    /// The number of a trace's object among those of all traces.
+    fn object(&mut self, trace: usize, local: ObjectId) -> ObjectId {
+        let numbers = &mut self.traces[trace].1;
+        let at = local.0 as usize;
+        if at >= numbers.len() {
+            numbers.resize(at + 1, None);
+        }
+        let number = *numbers[at].get_or_insert_with(|| {
+            self.ends.push(0);
+            self.ends.len() as u32 - 1
+        });
+        ObjectId(number)
+    }
+
+    fn hint_set(&mut self, trace: usize, record: &TraceRecord) -> u32 {
+        let mut hints = record.hints;
+        if self.traces.len() > 1 {
+            hints = hints.from_client(trace as u32 + 1);
+        }
+        if record.op != Op::Trim {
+            for position in 0..self.noise.types {
+                let value = self.noise.value(self.ios, position);
+                hints.set(self.noise_at + position, value);
+            }
+        }
+        self.hints.number(&hints)
+    }
+}
+
+/// Hint sets numbered in order of appearance.
+#[derive(Debug, Default)]
+pub(crate) struct Interner {
+    map: HashTable<u32>,
+    sets: Vec<HintSet>,
+    latest: u32,
+}
+
+impl Interner {
+    /// All sets seen so far.
+    pub(crate) fn sets(&self) -> &[HintSet] {
+        &self.sets
+    }
+
+    fn number(&mut self, hints: &HintSet) -> u32 {
+        if self.sets.get(self.latest as usize) == Some(hints) {
+            return self.latest;
+        }
+        let hash = hash_of(hints);
+        let found = self.map.find(hash, |&at| self.sets[at as usize] == *hints);
+        self.latest = match found {
+            Some(&number) => number,
+            None => {
+                let number = self.sets.len() as u32;
+                self.sets.push(*hints);
+                let sets = &self.sets;
+                let rehash = |&at: &u32| hash_of(&sets[at as usize]);
+                self.map.insert_unique(hash, number, rehash);
+                number
+            }
+        };
+        self.latest
+    }
+}
+
+fn hash_of(hints: &HintSet) -> u64 {
+    let client = u64::from(hints.client());
+    let fold = |hash, &value: &u32| mix(hash, u64::from(value));
+    hints.values().iter().fold(client, fold)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(op: Op, offset: u64, length: u64) -> TraceRecord {
+        TraceRecord {
+            time_ns: 5_000_000,
+            client: 3,
+            op,
+            served: Served::Unknown,
+            object: ObjectId(4),
+            offset,
+            length,
+            latency_ns: 0,
+            hints: HintSet::UNKNOWN,
+        }
+    }
+
+    fn split(splitter: &mut Splitter, record: TraceRecord) -> Vec<(u64, Kind, u32)> {
+        let mut out = Vec::new();
+        let merged = Merged {
+            trace: 0,
+            number: 1,
+            record,
+        };
+        splitter.split(&merged, &mut out).expect("splits");
+        let shape = |r: &PageRequest| (r.index, r.kind(), r.pages());
+        out.iter().map(shape).collect()
+    }
+
+    #[test]
+    fn requests_become_pages_and_partial_writes_show() {
+        let mut s = Splitter::new(4096, [4096]);
+        let pages = split(&mut s, record(Op::Read, 4095, 2));
+        assert_eq!(pages, [(0, Kind::Read, 2), (1, Kind::Read, 0)]);
+        let pages = split(&mut s, record(Op::Write, 4096, 8192));
+        assert_eq!(pages, [(1, Kind::Write, 2), (2, Kind::Write, 0)]);
+        let pages = split(&mut s, record(Op::Write, 4000, 8192));
+        let kinds = [
+            (0, Kind::PartWrite, 3),
+            (1, Kind::Write, 0),
+            (2, Kind::PartWrite, 0),
+        ];
+        assert_eq!(pages, kinds);
+        assert_eq!(split(&mut s, record(Op::Sync, 0, 0)), []);
+        assert_eq!(split(&mut s, record(Op::Read, 9, 0)), []);
+        assert_eq!((s.ios, s.ends[0]), (3, 3));
+    }
+
+    #[test]
+    fn writes_can_be_reads_or_nothing() {
+        let mut s = Splitter::new(4096, [4096]);
+        s.writes = Writes::AsReads;
+        let pages = split(&mut s, record(Op::Write, 1, 2));
+        assert_eq!(pages, [(0, Kind::Read, 1)]);
+        s.writes = Writes::Ignore;
+        assert_eq!(split(&mut s, record(Op::Write, 1, 2)), []);
+        assert_eq!(s.skipped_writes, 1);
+    }
+
+    #[test]
+    fn a_trim_of_the_last_page_seen_reaches_the_end() {
+        let mut s = Splitter::new(4096, [4096]);
+        split(&mut s, record(Op::Read, 0, 4096 * 10));
+        let pages = split(&mut s, record(Op::Trim, 4096, 4096 * 3));
+        assert_eq!(pages, [(1, Kind::Trim, 3)]);
+        let pages = split(&mut s, record(Op::Trim, 4096 * 9, 4096));
+        assert_eq!(pages, [(9, Kind::Trim, PAGES_MAX)]);
+    }
+
+    #[test]
+    fn absurd_lengths_are_named() {
+        let mut s = Splitter::new(4096, [4096]);
+        let merged = |record| Merged {
+            trace: 0,
+            number: 17,
+            record,
+        };
+        let long = s.split(&merged(record(Op::Read, 0, 1 << 50)), &mut Vec::new());
+        let text = long.unwrap_err().to_string();
+        assert!(
+            text.contains("record 17") && text.contains("pages"),
+            "{text}"
+        );
+        let over = s.split(&merged(record(Op::Read, u64::MAX, 2)), &mut Vec::new());
+        assert!(matches!(over, Err(SimError::Address { record: 17, .. })));
+    }
+
+    #[test]
+    fn page_numbers_of_64_bits_are_split_by_one() {
+        let mut s = Splitter::new(4096, [1]);
+        let pages = split(&mut s, record(Op::Write, u64::MAX, 1));
+        assert_eq!(pages, [(u64::MAX, Kind::Write, 1)]);
+    }
+
+    #[test]
+    fn several_traces_are_several_clients_with_their_own_objects() {
+        let mut s = Splitter::new(4096, [4096, 4096]);
+        let mut out = Vec::new();
+        for trace in [0, 1, 0] {
+            let record = record(Op::Read, 0, 1);
+            let merged = Merged {
+                trace,
+                number: 1,
+                record,
+            };
+            s.split(&merged, &mut out).expect("splits");
+        }
+        let seen: Vec<_> = out.iter().map(|r| (r.object.0, r.hints)).collect();
+        assert_eq!(seen, [(0, 0), (1, 1), (0, 0)]);
+        let clients: Vec<u32> = s.hints.sets().iter().map(HintSet::client).collect();
+        assert_eq!(clients, [1, 2]);
+    }
+}

@@ -1,0 +1,527 @@
+//! The page requests of one or several traces, and what is in them.
+//!
+//! Opening reads everything once: it counts, numbers the distinct pages, and keeps the decoded
+//! requests as long as they fit into [`WorkloadOptions::memory`] (36 bytes a page request). A
+//! trace that does not fit is decoded again for every run; what then stays in memory is one
+//! entry of about 30 bytes per *distinct* page while opening and one bit per page request after.
+
+use crate::bits::Bits;
+use crate::error::SimError;
+use crate::merge::{Interleave, Merge};
+use crate::noise::Noise;
+use crate::request::{Kind, PageRequest};
+use crate::source::{Opener, Records};
+use crate::split::{Bypassed, Splitter, Writes};
+use hashbrown::HashTable;
+use thermocline_core::hash;
+use thermocline_core::hint::HINT_TYPES_MAX;
+use thermocline_core::{HintSet, PageId};
+use thermocline_trace::Catalog;
+
+/// Page requests handed over at a time.
+const CHUNK: usize = 1 << 16;
+/// Bytes per page request kept in memory: itself, its page's number, its next read, and its next
+/// read unless a write comes first.
+pub const BYTES_PER_REQUEST: u64 = size_of::<PageRequest>() as u64 + 12;
+/// Bytes per page when neither the trace nor the user says.
+pub const PAGE_SIZE_DEFAULT: u32 = 4096;
+
+/// How traces become page requests.
+#[derive(Clone, Debug)]
+pub struct WorkloadOptions {
+    /// Bytes per page; the trace's own when not given.
+    pub page_size: Option<u32>,
+    /// What writes do.
+    pub writes: Writes,
+    /// Whether requests recorded past the tier count.
+    pub bypassed: Bypassed,
+    /// Order of several traces.
+    pub interleave: Interleave,
+    /// Meaningless hints to add.
+    pub noise: Noise,
+    /// Bytes for decoded page requests.
+    pub memory: u64,
+}
+
+impl Default for WorkloadOptions {
+    fn default() -> Self {
+        Self {
+            page_size: None,
+            writes: Writes::default(),
+            bypassed: Bypassed::default(),
+            interleave: Interleave::default(),
+            noise: Noise::default(),
+            memory: 2 << 30,
+        }
+    }
+}
+
+/// What is in a workload. "Requests" are page requests; trims are counted apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Bytes per page.
+    pub page_size: u32,
+    /// Page requests: reads and writes.
+    pub requests: u64,
+    /// Page reads.
+    pub reads: u64,
+    /// Page writes.
+    pub writes: u64,
+    /// Writes of a part of a page, among the writes.
+    pub part_writes: u64,
+    /// Trims.
+    pub trims: u64,
+    /// I/Os, that is requests of the trace: reads and writes.
+    pub ios: u64,
+    /// Different pages.
+    pub distinct_pages: u64,
+    /// Reads of a page that was never requested before: misses of any tier.
+    pub first_touch_reads: u64,
+    /// Different hint sets.
+    pub hint_sets: u64,
+    /// Traces: clients that give hints.
+    pub traces: usize,
+    /// Requests left out because they were recorded past the tier.
+    pub skipped_bypassed: u64,
+    /// Writes left out because they are to be ignored.
+    pub skipped_writes: u64,
+    /// Time of the last request, milliseconds.
+    pub duration_ms: u32,
+    /// Whether the trace counts pages of a size it does not know.
+    pub counts_pages: bool,
+    /// Of each object: the page after the last one requested.
+    pub extents: Vec<u64>,
+}
+
+/// Pages forgotten by one trim: its position among all requests and trims, and page numbers.
+pub(crate) type Trimmed = (u32, Vec<u32>);
+
+/// See the module text.
+pub struct Workload {
+    openers: Vec<Opener>,
+    options: WorkloadOptions,
+    facts: Facts,
+    hint_sets: Vec<HintSet>,
+    catalogs: Vec<Option<Catalog>>,
+    noise_at: usize,
+    decoded: Option<Vec<PageRequest>>,
+    /// Of each decoded request: the number of its page.
+    ids: Vec<u32>,
+    trims: Vec<Trimmed>,
+    /// First touches by position; used when nothing is decoded.
+    first: Bits,
+}
+
+impl Workload {
+    /// Reads the traces once. `progress` is told the page requests so far, now and then.
+    ///
+    /// # Errors
+    /// When a trace cannot be read, holds nothing to simulate, or options do not fit it.
+    pub fn open(
+        openers: Vec<Opener>,
+        options: WorkloadOptions,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, SimError> {
+        let (mut merge, mut splitter, counts_pages) = start(&openers, &options)?;
+        let mut scan = Scan::new(options.memory);
+        let mut pages = Vec::new();
+        while let Some(merged) = merge.next()? {
+            splitter.split(&merged, &mut pages)?;
+            pages.drain(..).for_each(|request| scan.add(request));
+            if merged.number % CHUNK as u64 == 0 {
+                progress(scan.facts.requests);
+            }
+        }
+        let facts = Facts {
+            page_size: splitter.page_size,
+            ios: splitter.ios,
+            distinct_pages: scan.pages.len() as u64,
+            hint_sets: splitter.hints.sets().len() as u64,
+            traces: openers.len(),
+            skipped_bypassed: splitter.skipped_bypassed,
+            skipped_writes: splitter.skipped_writes,
+            counts_pages,
+            extents: splitter.ends.clone(),
+            ..scan.facts
+        };
+        if facts.requests == 0 {
+            return Err(SimError::Nothing {
+                bypassed: facts.skipped_bypassed,
+                ignored: facts.skipped_writes,
+            });
+        }
+        Ok(Self {
+            catalogs: merge
+                .sources()
+                .iter()
+                .map(|source| source.catalog().cloned())
+                .collect(),
+            noise_at: splitter.noise_at,
+            hint_sets: splitter.hints.sets().to_vec(),
+            decoded: scan.fits.then_some(scan.decoded),
+            ids: scan.ids,
+            trims: scan.trims,
+            first: scan.first,
+            openers,
+            options,
+            facts,
+        })
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The options it was opened with.
+    #[must_use]
+    pub fn options(&self) -> &WorkloadOptions {
+        &self.options
+    }
+
+    /// Every hint set, by the numbers in the requests.
+    #[must_use]
+    pub fn hint_sets(&self) -> &[HintSet] {
+        &self.hint_sets
+    }
+
+    /// All page requests, when they fit into memory.
+    #[must_use]
+    pub fn decoded(&self) -> Option<&[PageRequest]> {
+        self.decoded.as_deref()
+    }
+
+    /// Page numbers by request; empty when nothing is decoded.
+    pub(crate) fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    pub(crate) fn trims(&self) -> &[Trimmed] {
+        &self.trims
+    }
+
+    /// The name of a value of hint type `position` as the client of `hints` uses it.
+    #[must_use]
+    pub fn value_name(&self, hints: &HintSet, position: usize) -> String {
+        let value = hints.get(position);
+        let noise = (self.noise_at..self.noise_at + self.options.noise.types).contains(&position);
+        let catalog = self.catalog_of(hints).filter(|_| !noise);
+        let name = catalog.and_then(|catalog| catalog.value_name(position, value));
+        name.map_or_else(|| value.to_string(), str::to_string)
+    }
+
+    /// The name of hint type `position` as the client of `hints` uses it.
+    #[must_use]
+    pub fn type_name(&self, hints: &HintSet, position: usize) -> String {
+        if (self.noise_at..self.noise_at + self.options.noise.types).contains(&position) {
+            return format!("noise{}", position - self.noise_at + 1);
+        }
+        let names = self.catalog_of(hints).map(|c| c.schema().names());
+        let name = names.and_then(|names| names.get(position));
+        name.cloned().unwrap_or_else(|| format!("hint {position}"))
+    }
+
+    fn catalog_of(&self, hints: &HintSet) -> Option<&Catalog> {
+        let at = hints.client().saturating_sub(1) as usize;
+        self.catalogs.get(at)?.as_ref()
+    }
+
+    /// Hands over all page requests and trims in order, in chunks, with the hint sets they name.
+    ///
+    /// # Errors
+    /// When a trace that is not in memory cannot be read again.
+    pub fn for_each_chunk(
+        &self,
+        mut each: impl FnMut(&[PageRequest], &[HintSet]),
+    ) -> Result<(), SimError> {
+        if let Some(decoded) = &self.decoded {
+            decoded
+                .chunks(CHUNK)
+                .for_each(|chunk| each(chunk, &self.hint_sets));
+            return Ok(());
+        }
+        let (mut merge, mut splitter, _) = start(&self.openers, &self.options)?;
+        let mut chunk: Vec<PageRequest> = Vec::with_capacity(CHUNK);
+        let mut at = 0;
+        loop {
+            let merged = merge.next()?;
+            let ended = merged.is_none();
+            if let Some(merged) = merged {
+                splitter.split(&merged, &mut chunk)?;
+            }
+            if chunk.len() >= CHUNK || ended {
+                for request in &mut chunk {
+                    if self.first.get(at) {
+                        request.set_first_touch();
+                    }
+                    at += 1;
+                }
+                each(&chunk, splitter.hints.sets());
+                chunk.clear();
+            }
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Opens every trace and sees whether they go together. Also says whether one counts pages.
+fn start(
+    openers: &[Opener],
+    options: &WorkloadOptions,
+) -> Result<(Merge, Splitter, bool), SimError> {
+    assert!(!openers.is_empty(), "a workload has at least one trace");
+    let sources: Result<Vec<_>, SimError> = openers.iter().map(|open| open()).collect();
+    let sources = sources?;
+    let page_size = page_size(&sources, options.page_size)?;
+    let unit = |source: &dyn Records| match source.counts_pages() {
+        true => 1,
+        false => u64::from(page_size),
+    };
+    let mut splitter = Splitter::new(page_size, sources.iter().map(|of| unit(of.as_ref())));
+    splitter.writes = options.writes;
+    splitter.bypassed = options.bypassed;
+    splitter.noise = options.noise;
+    let types = sources.iter().map(|source| source.schema().names().len());
+    splitter.noise_at = types.max().unwrap_or(0);
+    if splitter.noise_at + options.noise.types > HINT_TYPES_MAX {
+        return Err(SimError::Noise {
+            noise: options.noise.types,
+            found: splitter.noise_at,
+            max: HINT_TYPES_MAX,
+        });
+    }
+    let counts_pages = sources.iter().any(|source| source.counts_pages());
+    let merge = Merge::new(sources, options.interleave)?;
+    Ok((merge, splitter, counts_pages))
+}
+
+/// The page size asked for, or the one all traces agree on.
+fn page_size(sources: &[Box<dyn Records>], asked: Option<u32>) -> Result<u32, SimError> {
+    if let Some(size) = asked {
+        return Ok(size);
+    }
+    let said = |source: &dyn Records| source.page_size().filter(|_| !source.counts_pages());
+    let first = said(sources[0].as_ref());
+    let text = |size: Option<u32>| size.map_or("a size not given".into(), |s| format!("{s} B"));
+    for (at, source) in sources.iter().enumerate() {
+        let said = said(source.as_ref());
+        if said != first {
+            return Err(SimError::PageSizes {
+                trace: at + 1,
+                found: text(said),
+                first: text(first),
+            });
+        }
+    }
+    Ok(first.unwrap_or(PAGE_SIZE_DEFAULT))
+}
+
+/// The first pass.
+struct Scan {
+    facts: Facts,
+    /// Every page ever requested, with its number.
+    pages: HashTable<(PageId, u32)>,
+    /// Numbers of pages that were trimmed and not requested since.
+    gone: Vec<bool>,
+    at: u64,
+    memory: u64,
+    fits: bool,
+    decoded: Vec<PageRequest>,
+    ids: Vec<u32>,
+    trims: Vec<Trimmed>,
+    first: Bits,
+}
+
+impl Scan {
+    fn new(memory: u64) -> Self {
+        Self {
+            facts: Facts::default(),
+            pages: HashTable::new(),
+            gone: Vec::new(),
+            at: 0,
+            memory,
+            fits: true,
+            decoded: Vec::new(),
+            ids: Vec::new(),
+            trims: Vec::new(),
+            first: Bits::default(),
+        }
+    }
+
+    fn add(&mut self, mut request: PageRequest) {
+        self.facts.duration_ms = self.facts.duration_ms.max(request.time_ms);
+        let id = match request.kind() {
+            Kind::Trim => {
+                self.facts.trims += 1;
+                let gone = self.trim(&request);
+                if self.fits {
+                    self.trims.push((self.at as u32, gone));
+                }
+                u32::MAX
+            }
+            kind => {
+                let (id, first) = self.touch(request.page());
+                self.count(kind, first);
+                if first {
+                    request.set_first_touch();
+                }
+                id
+            }
+        };
+        self.keep(request, id);
+        self.at += 1;
+    }
+
+    fn count(&mut self, kind: Kind, first: bool) {
+        self.facts.requests += 1;
+        match kind {
+            Kind::Read => {
+                self.facts.reads += 1;
+                self.facts.first_touch_reads += u64::from(first);
+            }
+            _ => self.facts.writes += 1,
+        }
+        self.facts.part_writes += u64::from(kind == Kind::PartWrite);
+    }
+
+    fn keep(&mut self, request: PageRequest, id: u32) {
+        let bytes = (self.at + 1).saturating_mul(BYTES_PER_REQUEST);
+        // Positions have 32 bits, of which two values at the end mean something else.
+        if self.fits && (bytes > self.memory || self.at >= u64::from(u32::MAX) - 2) {
+            self.fits = false;
+            for (at, request) in (0..).zip(&self.decoded) {
+                if request.is_first_touch() {
+                    self.first.set(at);
+                }
+            }
+            self.decoded = Vec::new();
+            self.ids = Vec::new();
+            self.trims = Vec::new();
+        }
+        if self.fits {
+            self.decoded.push(request);
+            self.ids.push(id);
+        } else if request.is_first_touch() {
+            self.first.set(self.at);
+        }
+    }
+
+    /// The number of `page` and whether this is its first touch.
+    fn touch(&mut self, page: PageId) -> (u32, bool) {
+        let hash = hash::of_page(page);
+        if let Some(&(_, id)) = self.pages.find(hash, |(known, _)| *known == page) {
+            let first = std::mem::take(&mut self.gone[id as usize]);
+            return (id, first);
+        }
+        let id = self.gone.len() as u32;
+        self.gone.push(false);
+        let rehash = |(page, _): &(PageId, u32)| hash::of_page(*page);
+        self.pages.insert_unique(hash, (page, id), rehash);
+        (id, true)
+    }
+
+    /// Numbers of the pages a trim forgets, in order.
+    fn trim(&mut self, trim: &PageRequest) -> Vec<u32> {
+        let (first, last) = (trim.index, trim.trim_last());
+        let mut found: Vec<u32> = if last - first < self.pages.len() as u64 {
+            let ids = (first..=last).filter_map(|index| {
+                let page = PageId::new(trim.object, index);
+                let known = self.pages.find(hash::of_page(page), |(p, _)| *p == page);
+                known.map(|(_, id)| *id)
+            });
+            ids.collect()
+        } else {
+            let range = first..=last;
+            let inside = |page: &PageId| page.object == trim.object && range.contains(&page.index);
+            let known = self.pages.iter().filter(|(page, _)| inside(page));
+            known.map(|(_, id)| *id).collect()
+        };
+        found.sort_unstable();
+        for &id in &found {
+            self.gone[id as usize] = true;
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::VecRecords;
+    use thermocline_core::ObjectId;
+    use thermocline_trace::{Op, Served, TraceRecord};
+
+    fn record(op: Op, page: u64, pages: u64) -> TraceRecord {
+        TraceRecord {
+            time_ns: page,
+            client: 0,
+            op,
+            served: Served::Unknown,
+            object: ObjectId(0),
+            offset: page * 4096,
+            length: pages * 4096,
+            latency_ns: 0,
+            hints: HintSet::UNKNOWN,
+        }
+    }
+
+    fn records() -> Vec<TraceRecord> {
+        vec![
+            record(Op::Read, 0, 3),
+            record(Op::Write, 1, 1),
+            record(Op::Read, 1, 1),
+            record(Op::Trim, 0, 2),
+            record(Op::Read, 1, 2),
+        ]
+    }
+
+    fn open(memory: u64) -> Workload {
+        let options = WorkloadOptions {
+            memory,
+            ..WorkloadOptions::default()
+        };
+        let openers = vec![VecRecords::opener(records(), 4096)];
+        Workload::open(openers, options, &mut |_| {}).expect("opens")
+    }
+
+    #[test]
+    fn everything_is_counted() {
+        let facts = open(1 << 20).facts().clone();
+        assert_eq!((facts.requests, facts.reads, facts.writes), (7, 6, 1));
+        assert_eq!((facts.ios, facts.trims, facts.distinct_pages), (4, 1, 3));
+        // Pages 0, 1, 2 at first; page 1 again after the trim.
+        assert_eq!(facts.first_touch_reads, 4);
+        assert_eq!(facts.extents, [3]);
+    }
+
+    #[test]
+    fn decoded_or_streamed_it_is_the_same() {
+        let collect = |workload: &Workload| {
+            let mut all = Vec::new();
+            workload
+                .for_each_chunk(|chunk, hints| {
+                    assert!(chunk.iter().all(|r| (r.hints as usize) < hints.len()));
+                    all.extend_from_slice(chunk);
+                })
+                .expect("reads");
+            all
+        };
+        let (decoded, streamed) = (open(1 << 20), open(3 * BYTES_PER_REQUEST));
+        assert!(decoded.decoded().is_some() && streamed.decoded().is_none());
+        assert_eq!(collect(&decoded), collect(&streamed));
+        assert_eq!(decoded.facts(), streamed.facts());
+    }
+
+    #[test]
+    fn nothing_is_an_error_that_says_why() {
+        let mut past = record(Op::Read, 0, 1);
+        past.served = Served::Bypass;
+        let openers = vec![VecRecords::opener(vec![past], 4096)];
+        let result = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+        let text = result.err().expect("nothing").to_string();
+        assert!(text.contains("1 were recorded past the tier"), "{text}");
+    }
+}
