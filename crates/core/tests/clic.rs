@@ -100,6 +100,7 @@ fn options(capacity: u32, clic: ClicConfig) -> PolicyOptions {
 fn window(window: u64) -> ClicConfig {
     ClicConfig {
         window,
+        r: 1.0,
         ..ClicConfig::default()
     }
 }
@@ -177,7 +178,7 @@ fn clients_are_told_apart() {
     assert!(learned[0].priority > 0.0 && learned[1].priority == 0.0);
 }
 
-/// Equation 3.3 with r = 1/4; a hint set that was not seen shows no benefit.
+/// Equation 3.3 with r = 1/4: a hint set that was not seen shows no benefit.
 #[test]
 fn priorities_decay() {
     let config = ClicConfig {
@@ -195,6 +196,23 @@ fn priorities_decay() {
     }
     // Nine of ten requests, each read again after one.
     assert_eq!(priorities, [0.9, 0.9 * 0.75, 0.9 * 0.75 * 0.75]);
+}
+
+/// With r = 1/4 what the window before counted has weight 3/4, rounded down.
+#[test]
+fn earlier_windows_count_less() {
+    let config = ClicConfig {
+        r: 0.25,
+        ..window(10)
+    };
+    let mut tier = Tier::new("clic", &options(4, config));
+    for _ in 0..21 {
+        tier.request(1, Op::Read, hints(1));
+    }
+    // First window: N = 10, Nr = 9; second: N = 10, Nr = 10, the first of them from the first.
+    let learned = tier.learned()[0];
+    assert_eq!((learned.requests, learned.rereads), (17.0, 16.0));
+    assert_eq!((learned.distance, learned.priority), (1.0, 16.0 / 17.0));
 }
 
 #[derive(Clone, Copy)]
@@ -324,7 +342,7 @@ proptest! {
             1..400),
     ) {
         // With as many counters as hint sets, the most frequent ones are all.
-        let config = ClicConfig { window, ties, k: 12, ..ClicConfig::default() };
+        let config = ClicConfig { ties, k: 12, ..self::window(window) };
         let mut tier = Tier::new(name, &options(capacity, config));
         let mut naive = Naive {
             capacity: capacity as usize,

@@ -131,7 +131,7 @@ impl TacSettings {
 pub struct ClicSettings {
     /// Requests in a window; 0 chooses by the size of the tier.
     pub window: u64,
-    /// Weight of the newest window in a priority, above 0 and at most 1.
+    /// How fast earlier windows are forgotten, above 0 and at most 1.
     pub smoothing: f64,
     /// Outqueue entries per slot.
     pub outqueue_per_page: u32,
@@ -349,6 +349,7 @@ impl EngineConfig {
             seed: self.seed,
             tac: self.tac.to_core(),
             clic: self.clic.to_core(),
+            ..PolicyOptions::new(capacity)
         }
     }
 

@@ -49,6 +49,8 @@ struct Plain;
 impl Evidence for Plain {
     fn record(&mut self, _distance: u64, _op: Op) {}
 
+    fn join(&mut self, _older: &Self, _weight: f64) {}
+
     fn conclude(&mut self, counts: &Counts) -> f64 {
         counts.priority()
     }

@@ -14,7 +14,8 @@
 //! - *Sizes* (§3.2: about 1 %): Q has ⌊slots / 100⌋ slots, at least one; the rest are LIR. While
 //!   there are fewer LIR pages than that, a newcomer becomes LIR at once.
 //! - *Absent pages in S* (§3.3 leaves them unbounded): as many as there are slots. Beyond that the
-//!   one that left longest ago is forgotten.
+//!   one that left longest ago is forgotten. With three times as many the misses at 14 sizes of six
+//!   traces changed by -10 to +4 %, most of them by less than 1 %.
 //! - *Slots freed by trims* are given out at once; the share of the LIR pages is filled first.
 //!
 //! Departures: a page that is being read or written is passed over; when all of Q is, the lowest

@@ -31,8 +31,8 @@ impl Counts {
         }
     }
 
-    /// f_hit(H) (equation 3.1), at most 1: a read that re-references a request of the window
-    /// before is counted in this one, so Nr can exceed N.
+    /// f_hit(H) (equation 3.1), at most 1: a read that re-references a request of an earlier
+    /// window is counted in this one, so Nr can exceed N.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         match self.rereads {
@@ -47,6 +47,19 @@ impl Counts {
         match self.rereads {
             0 => 0.0,
             _ => self.hit_rate() / self.mean_distance(),
+        }
+    }
+
+    /// What is left of the counts with weight `weight`, rounded down.
+    #[must_use]
+    pub fn weighted(&self, weight: f64) -> Self {
+        debug_assert!((0.0..=1.0).contains(&weight), "counts only fade");
+        let [requests, rereads, distance] = [self.requests, self.rereads, self.distance]
+            .map(|count| (count as f64 * weight) as u64);
+        Self {
+            requests,
+            rereads,
+            distance,
         }
     }
 
@@ -68,8 +81,11 @@ pub trait Evidence: Clone {
     /// requests later (at least 1).
     fn record(&mut self, distance: u64, op: Op);
 
-    /// The window is over and these are its counts: the priority of the hint set, at least 0;
-    /// 0 means that its pages are not worth keeping.
+    /// Adds what was recorded in earlier windows, `older`, each record with weight `weight`.
+    fn join(&mut self, older: &Self, weight: f64);
+
+    /// A window is over and these are the counts: the priority of the hint set, at least 0; 0
+    /// means that its pages are not worth keeping.
     fn conclude(&mut self, counts: &Counts) -> f64;
 
     /// Back to nothing recorded.

@@ -1,15 +1,15 @@
 //! Priorities in force: what the last window taught, by group of hint sets.
 //!
 //! A *group* is all hint sets that are not told apart: one hint set, or, where only some hint
-//! types are used (thesis §5.1), all that agree in those. Only groups with a priority above 0
-//! exist; everything else is [`GroupId::REST`], whose priority is 0 (§3.3.1).
+//! types are used (thesis §5.1), all that agree in those. The pages of groups whose priority is
+//! 0, and of hint sets that are in no group, are all in [`GroupId::REST`] (§3.3.1).
 //!
 //! Priorities change only when a window closes (§3.2.3). A group that is still there afterwards
 //! keeps its number.
 //!
 //! # Invariants (checked by [`Groups::assert_invariants`])
 //! 1. Every group is found under its hints; `REST` is none.
-//! 2. At most `max` groups; every priority is finite and above 0.
+//! 2. At most `max` groups; every priority is finite and at least 0.
 
 use super::counting::{Counts, Evidence};
 use crate::hash;
@@ -68,11 +68,11 @@ impl HintTypes {
 pub struct Group<E> {
     /// Its hint set; of types that are not used, 0.
     pub hints: HintSet,
-    /// Counts of the last window in which it was counted.
+    /// Counts, those of earlier windows with less weight.
     pub counts: Counts,
-    /// What else was recorded in that window.
+    /// What else was recorded, likewise.
     pub evidence: E,
-    /// Pr, smoothed (equation 3.3).
+    /// Pr, as of the last window in which it was counted.
     pub priority: f64,
     /// Windows in a row in which it was not counted.
     idle: u32,
@@ -111,10 +111,21 @@ impl<E: Evidence> Groups<E> {
         self.types
     }
 
-    /// The group of `hints`. O(1) expected.
+    /// The group of the pages requested with `hints`: `REST` when its priority is 0. O(1)
+    /// expected.
     #[must_use]
     pub fn of(&self, hints: &HintSet) -> GroupId {
-        self.find(&self.types.project(hints))
+        let id = self.find(&self.types.project(hints));
+        match self.priority(id) > 0.0 {
+            true => id,
+            false => GroupId::REST,
+        }
+    }
+
+    /// What is known of `hints`, be it good or bad. O(1) expected.
+    #[must_use]
+    pub fn known(&self, hints: &HintSet) -> Option<&Group<E>> {
+        self.get(self.find(&self.types.project(hints)))
     }
 
     /// Group `id`; none for `REST`.
@@ -141,10 +152,15 @@ impl<E: Evidence> Groups<E> {
         numbered.filter_map(|(id, group)| Some((GroupId(id), group.as_ref()?)))
     }
 
-    /// A window closed: `report` has what was counted, by hint set under `types`. Equation 3.3
-    /// with weight `r` for the new priority; a group that has none from before takes the new one
-    /// whole, and groups that were not counted count as having shown no benefit. When the hint
-    /// types change nothing of the past can be compared, and it is forgotten. O(groups).
+    /// A window closed: `report` has what was counted, by hint set under `types`.
+    ///
+    /// Counts of earlier windows are added with weight 1 - `r`, those of the window before that
+    /// with (1 - `r`)^2 and so on, and priorities follow from the sums. (Equation 3.3 weighs
+    /// priorities in this way. The windows of a small tier are short, and then a priority learned
+    /// from three requests would weigh as much as one learned from thousands. With `r` = 1, as in
+    /// all experiments of the thesis, it is the same.) A group that was not counted has shown no
+    /// benefit: its priority is multiplied by 1 - `r`, as in equation 3.3. When the hint types change, the past cannot be
+    /// compared and is forgotten. O(groups).
     pub fn renew(
         &mut self,
         types: HintTypes,
@@ -159,31 +175,31 @@ impl<E: Evidence> Groups<E> {
             self.types = types;
         }
         for group in self.groups.iter_mut().flatten() {
-            group.priority *= 1.0 - r;
+            group.counts = group.counts.weighted(1.0 - r);
             group.idle += 1;
+            group.priority *= 1.0 - r;
         }
         for (hints, counts, mut evidence) in report {
-            let priority = evidence.conclude(&counts);
-            debug_assert!(priority.is_finite() && priority >= 0.0);
             let id = self.find(&hints);
-            match self.groups[id.at()].as_mut() {
-                Some(group) => {
-                    group.priority += r * priority;
-                    group.counts = counts;
-                    group.evidence = evidence;
-                    group.idle = 0;
-                }
-                None if priority > 0.0 => self.insert(Group {
+            let mut sum = counts;
+            if let Some(older) = self.get(id) {
+                sum = counts.plus(&older.counts);
+                evidence.join(&older.evidence, (1.0 - r).powi(older.idle as i32));
+            }
+            let priority = evidence.conclude(&sum);
+            debug_assert!(priority.is_finite() && priority >= 0.0);
+            self.put(
+                id,
+                Group {
                     hints,
-                    counts,
+                    counts: sum,
                     evidence,
                     priority,
                     idle: 0,
-                }),
-                None => {}
-            }
+                },
+            );
         }
-        self.drop_where(|_, group| group.priority <= 0.0 || group.idle > IDLE_MAX);
+        self.drop_where(|_, group| group.counts == Counts::default() || group.idle > IDLE_MAX);
         self.keep_best();
     }
 
@@ -202,7 +218,7 @@ impl<E: Evidence> Groups<E> {
         for (id, group) in self.iter() {
             assert_eq!(self.find(&group.hints), id, "invariant 1");
             assert!(
-                group.priority.is_finite() && group.priority > 0.0,
+                group.priority.is_finite() && group.priority >= 0.0,
                 "invariant 2"
             );
         }
@@ -219,7 +235,13 @@ impl<E: Evidence> Groups<E> {
         found.map_or(GroupId::REST, |&id| GroupId(id))
     }
 
-    fn insert(&mut self, group: Group<E>) {
+    /// Makes `group` the one with number `id`, or a new one when that is `REST`.
+    fn put(&mut self, id: GroupId, group: Group<E>) {
+        if id != GroupId::REST {
+            debug_assert!(self.get(id).is_some_and(|old| old.hints == group.hints));
+            self.groups[id.at()] = Some(group);
+            return;
+        }
         let hash = hash::of_hints(&group.hints);
         let id = self.free.pop().unwrap_or(self.groups.len() as u32);
         match self.groups.get_mut(id as usize) {

@@ -9,9 +9,6 @@ use crate::hash;
 use crate::hint::HintSet;
 use crate::policy::{Learned, LearnedHintSet, LearnedHintType, Op, PolicyOptions};
 
-/// Worthless hint sets that [`Learning::learned`] names besides the groups: the most frequent.
-const WORTHLESS_MAX: usize = 32;
-
 /// What the window at hand is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -43,8 +40,6 @@ pub struct Learning<E> {
     types_kept: u32,
     seed: u64,
     empty: E,
-    /// What the last window found worthless.
-    worthless: Vec<(HintSet, Counts)>,
     hint_types: Vec<LearnedHintType>,
 }
 
@@ -81,7 +76,6 @@ impl<E: Evidence> Learning<E> {
             types_kept: config.types,
             seed: options.seed,
             empty,
-            worthless: Vec::new(),
             hint_types: Vec::new(),
         }
     }
@@ -167,7 +161,6 @@ impl<E: Evidence> Learning<E> {
                 return false;
             }
         };
-        self.note_worthless(&report);
         self.groups.renew(types, self.r, report);
         if self.step != Step::Plain {
             let seed = hash::mix(self.seed, self.windows);
@@ -180,20 +173,21 @@ impl<E: Evidence> Learning<E> {
     /// What was learned, most valuable first; `resident` counts the pages of a group on flash.
     #[must_use]
     pub fn learned(&self, resident: impl Fn(GroupId) -> u32) -> Learned {
-        let entry = |hints: HintSet, counts: &Counts, priority: f64, resident| LearnedHintSet {
-            hints,
-            requests: counts.requests as f64,
-            rereads: counts.rereads as f64,
-            distance: counts.mean_distance(),
-            priority,
-            resident,
-        };
         let groups = self.groups.iter();
-        let groups = groups.map(|(id, g)| entry(g.hints, &g.counts, g.priority, resident(id)));
-        let mut hint_sets: Vec<LearnedHintSet> = groups.collect();
-        hint_sets.sort_by(|a, b| b.priority.total_cmp(&a.priority));
-        let worthless = self.worthless.iter();
-        hint_sets.extend(worthless.map(|(hints, counts)| entry(*hints, counts, 0.0, 0)));
+        let sets = groups.map(|(id, group)| LearnedHintSet {
+            hints: group.hints,
+            requests: group.counts.requests as f64,
+            rereads: group.counts.rereads as f64,
+            distance: group.counts.mean_distance(),
+            priority: group.priority,
+            resident: resident(id),
+        });
+        let mut hint_sets: Vec<LearnedHintSet> = sets.collect();
+        hint_sets.sort_by(|a, b| {
+            let by_requests = b.requests.total_cmp(&a.requests);
+            let order = b.priority.total_cmp(&a.priority).then(by_requests);
+            order.then(a.hints.cmp(&b.hints))
+        });
         Learned {
             windows: self.windows,
             window: self.window,
@@ -205,9 +199,8 @@ impl<E: Evidence> Learning<E> {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let worthless = self.worthless.capacity() * size_of::<(HintSet, Counts)>();
         let sets = self.sets.bytes() + self.projected.bytes();
-        sets + self.counting.bytes() + self.groups.bytes() + worthless
+        sets + self.counting.bytes() + self.groups.bytes()
     }
 
     /// Panics unless all parts are consistent. O(hint sets + groups).
@@ -266,14 +259,6 @@ impl<E: Evidence> Learning<E> {
             }
         };
         self.sets.set_subject(set, subject);
-    }
-
-    fn note_worthless(&mut self, report: &[(HintSet, Counts, E)]) {
-        let worthless = report.iter().filter(|(_, counts, _)| counts.rereads == 0);
-        let mut worthless: Vec<_> = worthless.map(|(h, counts, _)| (*h, *counts)).collect();
-        worthless.sort_unstable_by(|a, b| b.1.requests.cmp(&a.1.requests).then(a.0.cmp(&b.0)));
-        worthless.truncate(WORTHLESS_MAX);
-        self.worthless = worthless;
     }
 
     /// Puts every hint set into its group; gives whether that changes the group of any page.

@@ -55,7 +55,8 @@ pub struct ClicConfig {
     /// (§3.2.3: 10^6, for 60 000 to 300 000 slots and traces of at least 2.6 million requests;
     /// a small tier sees the same behaviour, and has to learn it, in fewer requests.)
     pub window: u64,
-    /// Weight of the newest window in a priority, in (0, 1] (§3.2.3: 1).
+    /// How fast earlier windows are forgotten, in (0, 1]: what they counted has weight 1 - `r`
+    /// for every window since (§3.2.3: 1, with windows several times as long).
     pub r: f64,
     /// Outqueue entries per slot (§3.4.1: 5).
     pub outqueue_per_page: u32,
@@ -74,7 +75,7 @@ impl Default for ClicConfig {
     fn default() -> Self {
         Self {
             window: 0,
-            r: 1.0,
+            r: 0.3,
             outqueue_per_page: 5,
             sets_max: 1 << 16,
             k: 100,
