@@ -45,6 +45,12 @@ pub struct Source {
     kind: Kind,
 }
 
+// A simulator reads in one thread and works in others.
+const _: fn() = || {
+    fn sent<T: Send>() {}
+    sent::<Source>();
+};
+
 #[derive(Debug)]
 enum Kind {
     Parquet(Box<TraceReader>),
