@@ -10,6 +10,14 @@ mod failure;
 #[path = "../../crates/cli/src/units.rs"]
 mod units;
 
+/// What the configuration asks of the command line.
+mod args {
+    pub(crate) fn policies() -> impl Iterator<Item = &'static str> {
+        let names = thermocline_core::policy::NAMES.iter().copied();
+        names.chain([crate::config::NO_TIER])
+    }
+}
+
 fuzz_target!(|text: &str| {
     if let Ok(config) = config::Config::parse(text, "fuzz") {
         let _ = config.check();

@@ -150,12 +150,17 @@ impl Superblock {
         if !self.page_size.is_power_of_two() || self.page_size < 512 {
             return Err(Invalid::Field("page size"));
         }
-        let data = u64::from(self.page_size) * u64::from(self.slots);
-        if self.slots == 0 || data > self.length {
+        // Below 2^63 + 2^13.
+        let slots = u64::from(self.page_size) * u64::from(self.slots);
+        let map_at = 2 * SUPERBLOCK_BYTES as u64 + slots;
+        if self.slots == 0 || map_at >= self.length {
             return Err(Invalid::Field("number of slots"));
         }
-        if self.map_length > self.length {
+        if self.map_length > self.length - map_at {
             return Err(Invalid::Field("map length"));
+        }
+        if self.generation == u64::MAX {
+            return Err(Invalid::Field("generation"));
         }
         Ok(self)
     }
@@ -229,5 +234,32 @@ mod tests {
         let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         assert_eq!(Superblock::decode(&block), Err(Invalid::Version(9)));
+    }
+
+    /// The sample with eight bytes changed and its checksum put right.
+    fn changed(at: usize, value: u64) -> Result<Superblock, Invalid> {
+        let mut block = sample().encode();
+        block[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
+        block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+        Superblock::decode(&block)
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        let map_at = 2 * 4096 + 8192 * 1000;
+        let slots = Err(Invalid::Field("number of slots"));
+        assert_eq!(changed(32, map_at), slots, "no room for a map");
+        assert_eq!(changed(32, 8192 * 1000), slots, "no room for superblocks");
+        let map = Err(Invalid::Field("map length"));
+        assert_eq!(changed(32, map_at + 23_999), map);
+        assert!(changed(32, map_at + 24_000).is_ok());
+        assert_eq!(changed(56, u64::MAX), map);
+        let generation = Err(Invalid::Field("generation"));
+        assert_eq!(
+            changed(24, u64::MAX),
+            generation,
+            "no later one is possible"
+        );
     }
 }
