@@ -21,6 +21,7 @@ mod lirs;
 mod lru;
 mod lru2;
 mod mq;
+mod priority;
 mod s3_fifo;
 mod sieve;
 mod tac;
@@ -40,6 +41,7 @@ pub use lirs::Lirs;
 pub use lru::Lru;
 pub use lru2::Lru2;
 pub use mq::Mq;
+pub use priority::{Assignment, BuiltIn, Condition, Priority, PriorityRule};
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use tac::{Labels as TacLabels, Order as TacOrder, Tac, TacConfig};
@@ -102,17 +104,20 @@ pub enum Refusal {
     Off,
     /// The page was trimmed or overwritten while it was being read.
     Overtaken,
+    /// Its requests have a priority that never caches (hStorage-DB §3.2).
+    Bypass,
 }
 
 impl Refusal {
     /// Every reason, in numeric order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Cold,
         Self::Opportunity,
         Self::Pinned,
         Self::BufferFull,
         Self::Off,
         Self::Overtaken,
+        Self::Bypass,
     ];
 
     /// Name used in statistics.
@@ -125,6 +130,7 @@ impl Refusal {
             Self::BufferFull => "buffer-full",
             Self::Off => "off",
             Self::Overtaken => "overtaken",
+            Self::Bypass => "bypass",
         }
     }
 }
@@ -248,6 +254,8 @@ pub struct PolicyOptions {
     pub seed: u64,
     /// Parameters of TAC.
     pub tac: TacConfig,
+    /// The policy assignment table of the priority groups.
+    pub priority: Assignment,
     /// Parameters of CLIC and of what is built on it.
     pub clic: ClicConfig,
 }
@@ -262,6 +270,7 @@ impl PolicyOptions {
             admit_on_write: true,
             seed: 1,
             tac: TacConfig::default(),
+            priority: Assignment::default(),
             clic: ClicConfig::default(),
         }
     }
@@ -272,6 +281,7 @@ pub const NAMES: &[&str] = &[
     "tac",
     "tac-bands-lru",
     "tac-bands-mru",
+    "priority",
     "lru",
     "fifo",
     "clock",
@@ -296,6 +306,7 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "tac" => Box::new(Tac::new(options)),
         "tac-bands-lru" => Box::new(Tac::with_bands(options, TacOrder::Lru)),
         "tac-bands-mru" => Box::new(Tac::with_bands(options, TacOrder::Mru)),
+        "priority" => Box::new(Priority::new(options)),
         "lru" => Box::new(Lru::new(options)),
         "fifo" => Box::new(Fifo::new(options)),
         "clock" => Box::new(Clock::new(options)),

@@ -1,0 +1,333 @@
+//! The policy assignment table: hints to priorities (hStorage-DB §2, §4).
+
+use crate::hint::{FileKind, HINT_TYPES_MAX, HintSet, PageType, RequestType, Role, hint_type};
+
+/// That a hint has one of some values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition {
+    position: usize,
+    /// Bit v: value v will do.
+    values: u32,
+}
+
+impl Condition {
+    /// That the hint type at `position` has one of `values`, each below 32.
+    #[must_use]
+    pub fn new(position: usize, values: impl IntoIterator<Item = u32>) -> Self {
+        assert!(position < HINT_TYPES_MAX, "hint types have positions");
+        let bits = values.into_iter().map(|value| {
+            assert!(value < 32, "values of built-in hint types are small");
+            1u32 << value
+        });
+        Self {
+            position,
+            values: bits.fold(0, |all, bit| all | bit),
+        }
+    }
+
+    fn holds(&self, hints: &HintSet) -> bool {
+        let value = hints.get(self.position);
+        value < 32 && self.values & (1 << value) != 0
+    }
+}
+
+/// One rule: a request that meets every condition has the priority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriorityRule {
+    /// All of these must hold; where there are none, every request matches.
+    pub conditions: Vec<Condition>,
+    /// From 1 to N.
+    pub priority: u8,
+}
+
+/// A built-in table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BuiltIn {
+    /// What the three below have in common.
+    #[default]
+    General,
+    /// PostgreSQL.
+    Postgres,
+    /// MariaDB and MySQL with InnoDB.
+    MariaDb,
+    /// SQLite.
+    Sqlite,
+}
+
+impl BuiltIn {
+    /// Every table.
+    pub const ALL: [Self; 4] = [Self::General, Self::Postgres, Self::MariaDb, Self::Sqlite];
+
+    /// Name used in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::General => "general",
+            Self::Postgres => "postgres",
+            Self::MariaDb => "mariadb",
+            Self::Sqlite => "sqlite",
+        }
+    }
+
+    /// The table with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|table| table.name() == name)
+    }
+}
+
+/// Rules in order, of which the first that matches gives the priority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// N.
+    priorities: u8,
+    rules: Vec<PriorityRule>,
+    /// Where no rule matches.
+    default: u8,
+}
+
+impl Default for Assignment {
+    /// The general table with 8 priorities.
+    fn default() -> Self {
+        Self::built_in(BuiltIn::General, 8)
+    }
+}
+
+impl Assignment {
+    /// A table of `priorities` (N, at least 3), with `default` (from 1 to N) where no rule
+    /// matches.
+    #[must_use]
+    pub fn new(priorities: u8, rules: Vec<PriorityRule>, default: u8) -> Self {
+        assert!(
+            priorities >= 3,
+            "one priority that caches and two that do not"
+        );
+        let given = rules.iter().map(|rule| rule.priority).chain([default]);
+        for priority in given {
+            assert!((1..=priorities).contains(&priority), "from 1 to N");
+        }
+        Self {
+            priorities,
+            rules,
+            default,
+        }
+    }
+
+    /// The built-in `table` with `priorities` (N, at least 3). With N = 8:
+    ///
+    /// | requests | priority |
+    /// |---|---|
+    /// | temporary files | 1 (rule 3) |
+    /// | logs; sequential reads | 7 = N − 1 (rule 1) |
+    /// | updates of pages that stay in the database's buffer (below) | 7 |
+    /// | B-tree inner and meta pages | 2 |
+    /// | B-tree leaves, other indexes | 3 |
+    /// | catalogs, maps, sequences, system pages | 4 |
+    /// | everything else: heap, undo, overflow, what is not known | 5 |
+    ///
+    /// Priority 6 is free for rules of one's own. With a smaller N what would be above N − 2 is
+    /// N − 2.
+    ///
+    /// *Random requests*: rule 2 goes by the level in the query plan, which a file system is not
+    /// told. What it can see is the kind of page, and the order is that of how often a page is
+    /// wanted again: an inner page leads to a hundred leaves, a leaf to a hundred rows.
+    ///
+    /// *Updates*: rule 4 needs a write buffer (see [`super`]). A page written because it leaves
+    /// the database's buffer (replacement and synchronous writes) will be read from here when it
+    /// is wanted again, so it has the priority of its kind. A page written at a checkpoint stays
+    /// where it is and has N − 1: what is on flash is kept up to date, and nothing else happens.
+    /// A write of which nothing more is known is taken for the former by `general` and `sqlite`,
+    /// whose buffer is small, and for the latter by `mariadb`, whose page cleaner mostly writes
+    /// for checkpoints.
+    ///
+    /// *Maintenance* (`postgres`): VACUUM, CREATE INDEX and COPY read every page once: N − 1.
+    #[must_use]
+    pub fn built_in(table: BuiltIn, priorities: u8) -> Self {
+        assert!(
+            priorities >= 3,
+            "one priority that caches and two that do not"
+        );
+        let caching = |priority: u8| priority.min(priorities - 2);
+        let never = priorities - 1;
+        let mut rules = vec![
+            by_kind(&[FileKind::Temporary], 1),
+            by_kind(&[FileKind::Log], never),
+            by_request(
+                &[RequestType::SequentialRead, RequestType::RecoveryWrite],
+                never,
+            ),
+        ];
+        match table {
+            BuiltIn::General | BuiltIn::Sqlite => {}
+            BuiltIn::Postgres => rules.push(by_role(&[Role::Maintenance, Role::Autovacuum], never)),
+            BuiltIn::MariaDb => rules.push(by_request(&[RequestType::Write], never)),
+        }
+        rules.extend([
+            by_page(&[PageType::BtreeInner, PageType::BtreeMeta], caching(2)),
+            by_page(&[PageType::BtreeLeaf, PageType::OtherIndex], caching(3)),
+            by_kind(&[FileKind::Index], caching(3)),
+            by_kind(&[FileKind::Catalog, FileKind::Map], caching(4)),
+            by_page(
+                &[PageType::Map, PageType::Sequence, PageType::System],
+                caching(4),
+            ),
+        ]);
+        Self::new(priorities, rules, caching(5))
+    }
+
+    /// The same table with `rules` before its own.
+    #[must_use]
+    pub fn preceded_by(self, mut rules: Vec<PriorityRule>) -> Self {
+        rules.extend(self.rules);
+        Self::new(self.priorities, rules, self.default)
+    }
+
+    /// N, the number of priorities.
+    #[must_use]
+    pub fn priorities(&self) -> u8 {
+        self.priorities
+    }
+
+    /// t = N − 1, the first priority that never caches.
+    #[must_use]
+    pub fn threshold(&self) -> u8 {
+        self.priorities - 1
+    }
+
+    /// Priority of a request with `hints`. O(rules).
+    #[must_use]
+    pub fn priority(&self, hints: &HintSet) -> u8 {
+        let mut rules = self.rules.iter();
+        let matches = |rule: &&PriorityRule| rule.conditions.iter().all(|c| c.holds(hints));
+        rules
+            .find(matches)
+            .map_or(self.default, |rule| rule.priority)
+    }
+}
+
+fn rule(position: usize, values: impl IntoIterator<Item = u32>, priority: u8) -> PriorityRule {
+    PriorityRule {
+        conditions: vec![Condition::new(position, values)],
+        priority,
+    }
+}
+
+fn by_kind(kinds: &[FileKind], priority: u8) -> PriorityRule {
+    rule(
+        hint_type::FILE_KIND,
+        kinds.iter().map(|v| v.value()),
+        priority,
+    )
+}
+
+fn by_request(requests: &[RequestType], priority: u8) -> PriorityRule {
+    rule(
+        hint_type::REQUEST,
+        requests.iter().map(|v| v.value()),
+        priority,
+    )
+}
+
+fn by_page(pages: &[PageType], priority: u8) -> PriorityRule {
+    rule(
+        hint_type::PAGE_TYPE,
+        pages.iter().map(|v| v.value()),
+        priority,
+    )
+}
+
+fn by_role(roles: &[Role], priority: u8) -> PriorityRule {
+    rule(hint_type::ROLE, roles.iter().map(|v| v.value()), priority)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hints(kind: FileKind, request: RequestType, page: PageType, role: Role) -> HintSet {
+        HintSet::UNKNOWN
+            .with(hint_type::FILE_KIND, kind.value())
+            .with(hint_type::REQUEST, request.value())
+            .with(hint_type::PAGE_TYPE, page.value())
+            .with(hint_type::ROLE, role.value())
+    }
+
+    /// Table 1 of the paper, and what is said at `built_in`.
+    #[test]
+    fn built_in_tables() {
+        use FileKind::{Catalog, Log, Relation, Temporary};
+        use PageType::{BtreeInner, BtreeLeaf, Heap};
+        use RequestType::{Read, RecoveryWrite, ReplacementWrite, SequentialRead, Write};
+        let backend = Role::Backend;
+        let cases = [
+            (
+                hints(Temporary, SequentialRead, Heap, backend),
+                [1, 1, 1, 1],
+            ),
+            (hints(Temporary, Write, Heap, backend), [1, 1, 1, 1]),
+            (hints(Log, Write, Heap, backend), [7, 7, 7, 7]),
+            (
+                hints(Relation, SequentialRead, BtreeInner, backend),
+                [7, 7, 7, 7],
+            ),
+            (hints(Relation, Read, BtreeInner, backend), [2, 2, 2, 2]),
+            (hints(Relation, Read, BtreeLeaf, backend), [3, 3, 3, 3]),
+            (hints(Catalog, Read, Heap, backend), [4, 4, 4, 4]),
+            (hints(Relation, Read, Heap, backend), [5, 5, 5, 5]),
+            (
+                hints(Relation, ReplacementWrite, BtreeLeaf, backend),
+                [3, 3, 3, 3],
+            ),
+            (
+                hints(Relation, RecoveryWrite, BtreeLeaf, backend),
+                [7, 7, 7, 7],
+            ),
+            (hints(Relation, Write, Heap, backend), [5, 5, 7, 5]),
+            (hints(Relation, Read, Heap, Role::Autovacuum), [5, 7, 5, 5]),
+            (HintSet::UNKNOWN, [5, 5, 5, 5]),
+        ];
+        for (hints, expected) in cases {
+            let found = BuiltIn::ALL.map(|t| Assignment::built_in(t, 8).priority(&hints));
+            assert_eq!(found, expected, "{hints:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_fits_any_number_of_priorities() {
+        for table in BuiltIn::ALL {
+            assert_eq!(BuiltIn::from_name(table.name()), Some(table));
+            for priorities in 3..=20 {
+                let table = Assignment::built_in(table, priorities);
+                let heap = table.priority(&HintSet::UNKNOWN);
+                assert!(heap < table.threshold() && heap <= 5);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_wins() {
+        let read = RequestType::Read.value();
+        let both = PriorityRule {
+            conditions: vec![
+                Condition::new(hint_type::REQUEST, [read]),
+                Condition::new(hint_type::ROLE, [1, 2]),
+            ],
+            priority: 6,
+        };
+        let every = PriorityRule {
+            conditions: Vec::new(),
+            priority: 8,
+        };
+        let table = Assignment::default().preceded_by(vec![both, every]);
+        let hints = HintSet::UNKNOWN.with(hint_type::REQUEST, read);
+        assert_eq!(table.priority(&hints.with(hint_type::ROLE, 2)), 6);
+        assert_eq!(table.priority(&hints.with(hint_type::ROLE, 3)), 8);
+        assert_eq!(table.priority(&hints), 8, "all conditions must hold");
+        let huge = hints.with(hint_type::ROLE, u32::MAX);
+        assert_eq!(
+            table.priority(&huge),
+            8,
+            "a value out of range matches nothing"
+        );
+    }
+}
