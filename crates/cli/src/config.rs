@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use thermocline::EngineConfig;
 use thermocline::classify::{Rule, Rules};
-use thermocline::config::{ClicSettings, CostSettings, TacSettings};
+use thermocline::config::{ClicSettings, CostSettings, PrioritySettings, TacSettings};
 use thermocline_core::model::{IoOp, Model, Pattern};
 
 /// The documented defaults, as `thermocline config --defaults` prints them.
@@ -33,6 +33,7 @@ pub(crate) struct Config {
     pub(crate) tac: TacSettings,
     /// Parameters of the policies that learn from hints.
     pub(crate) clic: ClicSettings,
+    pub(crate) priority: PrioritySettings,
     pub(crate) pool: PoolSection,
     pub(crate) costs: CostSettings,
     /// What stays out of the tier, or is let in: first match wins, before the built-in rules.
@@ -160,7 +161,10 @@ impl Config {
 
     /// The rules by path over the built-in ones.
     pub(crate) fn rules(&self) -> Result<Rules, Failure> {
-        Rules::new(self.rules.clone()).map_err(|error| Failure::usage(error.to_string()))
+        let rules = Rules::new(self.rules.clone());
+        let rules = rules.map_err(|error| Failure::usage(error.to_string()))?;
+        // Only the priority groups know what to do with them.
+        Ok(rules.with_temporary(self.tier.policy == "priority"))
     }
 
     /// The settings of the engine, within their ranges.
@@ -179,6 +183,7 @@ impl Config {
             seed: self.tier.seed,
             tac: self.tac,
             clic: self.clic,
+            priority: self.priority.clone(),
             costs: self.costs,
             ..EngineConfig::default()
         };
@@ -277,12 +282,22 @@ mod tests {
     fn the_commented_rules_of_the_example_are_rules() {
         let start = EXAMPLE.find("# [[rules]]").expect("rules");
         let end = EXAMPLE.find("[trace]").expect("trace");
-        let text: Vec<&str> = EXAMPLE[start..end]
-            .lines()
-            .map(|l| l.trim_start_matches("# "))
-            .collect();
-        let config = Config::parse(&text.join("\n"), "rules").expect("parses");
+        let config = Config::parse(&uncommented(&EXAMPLE[start..end]), "rules").expect("parses");
         assert_eq!(config.rules.len(), 2);
+    }
+
+    #[test]
+    fn the_commented_priority_rules_of_the_example_are_rules() {
+        let start = EXAMPLE.find("# [[priority.rule]]").expect("rules");
+        let end = EXAMPLE.find("[pool]").expect("pool");
+        let text = uncommented(EXAMPLE[start..end].split("\n\n").next().expect("text"));
+        let config = Config::parse(&text, "rules").expect("parses");
+        assert_eq!(config.priority.rule.len(), 2);
+    }
+
+    fn uncommented(text: &str) -> String {
+        let lines: Vec<&str> = text.lines().map(|l| l.trim_start_matches("# ")).collect();
+        lines.join("\n")
     }
 
     #[test]
@@ -320,6 +335,12 @@ mod tests {
             ("[tac]\nmargin = nan", "tac.margin"),
             ("[clic]\nsmoothing = 0.0", "clic.smoothing"),
             ("[clic]\nk = 0", "clic.k"),
+            ("[priority]\npriorities = 2", "priority.priorities"),
+            ("[priority]\ndefault = 9", "priority.default"),
+            (
+                "[[priority.rule]]\nmatch = { role = \"king\" }\npriority = 1",
+                "king",
+            ),
             ("[costs]\nflash_read_us = -1.0", "costs"),
             ("[costs]\nbase_random_read_us = inf", "costs"),
             ("[tier]\nwrite_buffer = 0", "write_buffer_pages"),

@@ -1,6 +1,7 @@
 //! Settings of the engine, with their defaults. `thermocline.example.toml` documents each.
 
 use crate::error::Error;
+pub use crate::policy_table::PrioritySettings;
 use serde::{Deserialize, Serialize};
 use thermocline_core::Costs;
 use thermocline_core::policy::{ClicConfig, PolicyOptions, TacConfig, TacLabels};
@@ -30,6 +31,8 @@ pub struct EngineConfig {
     pub tac: TacSettings,
     /// Parameters of the policies that learn from hints.
     pub clic: ClicSettings,
+    /// The policy assignment table of the priority groups.
+    pub priority: PrioritySettings,
     /// Device costs.
     pub costs: CostSettings,
 }
@@ -46,6 +49,7 @@ impl Default for EngineConfig {
             seed: 1,
             tac: TacSettings::default(),
             clic: ClicSettings::default(),
+            priority: PrioritySettings::default(),
             costs: CostSettings::default(),
         }
     }
@@ -326,6 +330,7 @@ impl EngineConfig {
         let bands_ok = (1..=255).contains(&tac.bands);
         need(bands_ok, "tac.bands", tac.bands, "1 to 255")?;
         self.clic.check()?;
+        self.priority.to_core()?;
         let costs_ok = self.costs.all().iter().all(|c| c.is_finite() && *c >= 0.0);
         need(
             costs_ok,

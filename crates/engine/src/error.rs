@@ -132,6 +132,14 @@ pub enum Error {
         /// What would be allowed.
         rule: &'static str,
     },
+    /// A rule of the policy assignment table cannot be used.
+    #[error("priority rule {number}: {why}")]
+    PriorityRule {
+        /// Its number, from 1, in the order they are written.
+        number: u32,
+        /// What is wrong with it.
+        why: String,
+    },
     /// There is no such policy.
     #[error(transparent)]
     Policy(#[from] thermocline_core::hierarchy::UnknownPolicy),

@@ -16,6 +16,7 @@ mod histogram;
 mod io;
 mod learned;
 mod object;
+mod policy_table;
 mod registry;
 mod stats;
 mod writer;

@@ -68,6 +68,8 @@ pub struct Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     user: Vec<(Rule, Option<FileKind>)>,
+    /// Whether temporary files are cached where no rule says otherwise.
+    temporary: bool,
 }
 
 impl Rules {
@@ -93,7 +95,20 @@ impl Rules {
         let user: Vec<(Rule, Option<FileKind>)> = user.collect::<Result<_, _>>()?;
         let known = |(rule, kind): &(Rule, Option<_>)| rule.kind.is_some() == kind.is_some();
         debug_assert!(user.iter().all(known), "every name of a kind is known");
-        Ok(Self { user })
+        Ok(Self {
+            user,
+            temporary: false,
+        })
+    }
+
+    /// Lets temporary files into the tier where no user rule says otherwise: the priority groups
+    /// give them their best priority (hStorage-DB rule 3) and lose them when they are deleted.
+    #[must_use]
+    pub fn with_temporary(self, cached: bool) -> Self {
+        Self {
+            temporary: cached,
+            ..self
+        }
     }
 
     /// What the file at `path` is. `head` is called at most once, for files no rule knows by
@@ -103,6 +118,7 @@ impl Rules {
         debug_assert!(!class.cached || class.kind != FileKind::Log);
         debug_assert!(!class.cached || class.kind != FileKind::Temporary);
         debug_assert!(!class.cached || class.kind != FileKind::Other);
+        class.cached |= self.temporary && class.kind == FileKind::Temporary;
         if let Some((rule, kind)) = self.user.iter().find(|(r, _)| glob::matches(&r.path, path)) {
             class.kind = kind.unwrap_or(class.kind);
             class.dialect = rule.dialect.unwrap_or(class.dialect);
@@ -306,6 +322,21 @@ mod tests {
 
     fn class(path: &str) -> FileClass {
         Rules::default().class(path, Vec::new)
+    }
+
+    #[test]
+    fn temporary_files_are_let_in_unless_a_rule_says_no() {
+        let no = Rule {
+            path: "base/pgsql_tmp/**".into(),
+            kind: None,
+            cache: Some(false),
+            dialect: None,
+        };
+        let rules = Rules::new(vec![no]).expect("rules").with_temporary(true);
+        let class = |path: &str| rules.class(path, Vec::new);
+        assert!(class("base/5/t3_16402").cached && class("ibtmp1").cached);
+        assert!(!class("base/pgsql_tmp/pgsql_tmp812.0").cached);
+        assert!(!class("pg_wal/000000010000000000000001").cached);
     }
 
     #[test]

@@ -182,6 +182,12 @@ impl Assignment {
         Self::new(self.priorities, rules, self.default)
     }
 
+    /// The same table with `default`, from 1 to N, where no rule matches.
+    #[must_use]
+    pub fn with_default(self, default: u8) -> Self {
+        Self::new(self.priorities, self.rules, default)
+    }
+
     /// N, the number of priorities.
     #[must_use]
     pub fn priorities(&self) -> u8 {
