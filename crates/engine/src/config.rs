@@ -354,7 +354,7 @@ impl EngineConfig {
             seed: self.seed,
             tac: self.tac.to_core(),
             clic: self.clic.to_core(),
-            ..PolicyOptions::new(capacity)
+            priority: self.priority.to_core().unwrap_or_default(),
         }
     }
 
