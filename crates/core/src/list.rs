@@ -152,6 +152,18 @@ impl List {
         links.links[old as usize] = (NONE, NONE);
     }
 
+    /// Ids from front to back.
+    pub fn iter_from_front<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
+        let mut at = self.head;
+        std::iter::from_fn(move || {
+            let id = at;
+            (id != NONE).then(|| {
+                at = links.links[id as usize].1;
+                id
+            })
+        })
+    }
+
     /// Ids from back to front.
     pub fn iter_from_back<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
         let mut at = self.tail;
@@ -200,6 +212,8 @@ mod tests {
                 let seen: Vec<u32> = list.iter_from_back(&links).collect();
                 let expected: Vec<u32> = model.iter().rev().copied().collect();
                 prop_assert_eq!(seen, expected);
+                let forwards: Vec<u32> = list.iter_from_front(&links).collect();
+                prop_assert!(forwards.iter().eq(&model));
                 prop_assert_eq!(list.len() as usize, model.len());
                 prop_assert_eq!(list.front(), model.front().copied());
                 prop_assert_eq!(list.back(), model.back().copied());

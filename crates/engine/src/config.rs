@@ -145,6 +145,10 @@ pub struct ClicSettings {
     pub k: u32,
     /// Hint types that hybrid keeps.
     pub types: u32,
+    /// Buckets of a re-reference histogram of DP-CLIC at most.
+    pub buckets: u32,
+    /// Distances per bucket; 0 chooses by the size of the tier.
+    pub bucket_width: u64,
 }
 
 impl Default for ClicSettings {
@@ -157,6 +161,8 @@ impl Default for ClicSettings {
             sets_max: core.sets_max,
             k: core.k,
             types: core.types,
+            buckets: core.buckets,
+            bucket_width: core.bucket_width,
         };
         debug_assert_eq!(settings.to_core(), core, "nothing is left out");
         settings
@@ -174,6 +180,8 @@ impl ClicSettings {
             sets_max: self.sets_max,
             k: self.k,
             types: self.types,
+            buckets: self.buckets,
+            bucket_width: self.bucket_width,
             ..ClicConfig::default()
         }
     }
@@ -196,6 +204,7 @@ impl ClicSettings {
             ("clic.sets_max", self.sets_max),
             ("clic.k", self.k),
             ("clic.types", self.types),
+            ("clic.buckets", self.buckets),
         ];
         for (name, value) in bounds {
             need((1..=1 << 20).contains(&value), name, value, "1 to 1048576")?;

@@ -173,26 +173,6 @@ impl Clic {
         self.heap.extend(self.aside.drain(..));
         found
     }
-
-    /// Whether a newcomer of equal priority replaces the page in `slot`.
-    fn breaks_tie(&self, slot: SlotId, now: u64) -> bool {
-        if self.pages.learning().windows() == 0 {
-            return true;
-        }
-        match self.ties {
-            Ties::Refuse => false,
-            Ties::Admit => true,
-            Ties::Overdue => {
-                let age = now.saturating_sub(self.pages.seq(slot));
-                let group = self.pages.groups().get(self.pages.group_in(slot));
-                let due = match group {
-                    Some(group) => group.counts.mean_distance(),
-                    None => self.pages.learning().window() as f64,
-                };
-                age as f64 > due
-            }
-        }
-    }
 }
 
 impl TierPolicy for Clic {
@@ -226,7 +206,7 @@ impl TierPolicy for Clic {
         let lowest = self.priority(victim);
         let priority = self.pages.groups().priority(self.pages.group_of(access));
         let better = priority > lowest;
-        if better || (priority == lowest && self.breaks_tie(victim, access.number)) {
+        if better || (priority == lowest && self.pages.yields(victim, access.number, self.ties)) {
             return Decision::Replace(victim);
         }
         Decision::Refuse(Refusal::Cold)

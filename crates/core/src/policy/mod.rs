@@ -15,6 +15,7 @@
 mod arc;
 mod clic;
 mod clock;
+mod dp_clic;
 mod fifo;
 pub mod hints;
 mod lirs;
@@ -34,6 +35,7 @@ mod learned;
 pub use arc::Arc;
 pub use clic::{Clic, Ties};
 pub use clock::Clock;
+pub use dp_clic::DpClic;
 pub use fifo::Fifo;
 pub use hints::{ClicConfig, HintKeys};
 pub use learned::{Learned, LearnedHintSet, LearnedHintType};
@@ -292,6 +294,9 @@ pub const NAMES: &[&str] = &[
     "clic",
     "clic-topk",
     "clic-hybrid",
+    "dp-clic",
+    "dp-clic-topk",
+    "dp-clic-hybrid",
     "lru2",
     "2q",
     "arc",
@@ -322,6 +327,9 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "mq" => Box::new(Mq::new(options)),
         "tq" => Box::new(Tq::new(options)),
         "clic-hybrid" => Box::new(Clic::new(HintKeys::Hybrid, options)),
+        "dp-clic" => Box::new(DpClic::new(HintKeys::All, options)),
+        "dp-clic-topk" => Box::new(DpClic::new(HintKeys::TopK, options)),
+        "dp-clic-hybrid" => Box::new(DpClic::new(HintKeys::Hybrid, options)),
         _ => return None,
     })
 }
@@ -358,4 +366,10 @@ fn admit_always(
 fn evictable_from_back(list: &List, links: &Links, slots: &SlotTable) -> Option<SlotId> {
     let mut from_back = list.iter_from_back(links).map(SlotId);
     from_back.find(|slot| slots.evictable(*slot))
+}
+
+/// The evictable slot nearest the front of `list`: O(slots in use by a read or a write).
+fn evictable_from_front(list: &List, links: &Links, slots: &SlotTable) -> Option<SlotId> {
+    let mut from_front = list.iter_from_front(links).map(SlotId);
+    from_front.find(|slot| slots.evictable(*slot))
 }

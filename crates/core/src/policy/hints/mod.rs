@@ -67,6 +67,11 @@ pub struct ClicConfig {
     pub k: u32,
     /// Hint types kept by hybrid (§5.3: 3).
     pub types: u32,
+    /// Buckets of a re-reference histogram of DP-CLIC at most (§4.6: 3000; §4.6.3: 200 do).
+    pub buckets: u32,
+    /// Distances per bucket; 0 means a sixteenth of the slots (§4.6: 5000, which is a twelfth to
+    /// a sixtieth).
+    pub bucket_width: u64,
     /// Whether a newcomer replaces a page of equal priority.
     pub ties: Ties,
 }
@@ -80,6 +85,8 @@ impl Default for ClicConfig {
             sets_max: 1 << 16,
             k: 100,
             types: 3,
+            buckets: 256,
+            bucket_width: 0,
             ties: Ties::Overdue,
         }
     }
@@ -91,6 +98,15 @@ impl ClicConfig {
     pub fn window_of(&self, capacity: u32) -> u64 {
         match self.window {
             0 => (2 * u64::from(capacity)).clamp(1000, 1_000_000),
+            given => given,
+        }
+    }
+
+    /// Distances in a bucket of a re-reference histogram in a tier of `capacity` slots.
+    #[must_use]
+    pub fn bucket_width_of(&self, capacity: u32) -> u64 {
+        match self.bucket_width {
+            0 => u64::from(capacity / 16).max(1),
             given => given,
         }
     }

@@ -9,7 +9,7 @@ use super::outqueue::Outqueue;
 use super::sets::SetId;
 use crate::list::{Links, List};
 use crate::page::{ObjectId, PageId, SlotId};
-use crate::policy::{Access, Learned, PolicyOptions, Removal};
+use crate::policy::{Access, Learned, PolicyOptions, Removal, Ties};
 use crate::tier::SlotTable;
 
 /// Last request of a page on flash.
@@ -198,6 +198,27 @@ impl<E: Evidence> HintedPages<E> {
     #[must_use]
     pub fn group_in(&self, slot: SlotId) -> GroupId {
         self.residents[slot.at()].group
+    }
+
+    /// Whether the page in `slot` makes way for a newcomer of equal priority at request `now`.
+    /// Until the first window has closed it does: nothing is known yet.
+    #[must_use]
+    pub fn yields(&self, slot: SlotId, now: u64, ties: Ties) -> bool {
+        if self.learning.windows() == 0 {
+            return true;
+        }
+        match ties {
+            Ties::Refuse => false,
+            Ties::Admit => true,
+            Ties::Overdue => {
+                let age = now.saturating_sub(self.seq(slot));
+                let due = match self.groups().get(self.group_in(slot)) {
+                    Some(group) => group.counts.mean_distance(),
+                    None => self.learning.window() as f64,
+                };
+                age as f64 > due
+            }
+        }
     }
 
     /// For [`crate::policy::TierPolicy::learned`].

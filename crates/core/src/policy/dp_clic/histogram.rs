@@ -1,0 +1,217 @@
+//! What DP-CLIC keeps of a hint set: when its pages are requested again, and from that its
+//! priority curve (thesis §4.2, §4.3).
+
+use crate::policy::Op;
+use crate::policy::hints::{ClicConfig, Counts, Evidence};
+
+/// Re-references at one range of distances.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    reads: u32,
+    writes: u32,
+}
+
+/// Read and write re-reference histograms of a hint set H in the window at hand, and the priority
+/// curve that the last one gave.
+///
+/// Buckets are made up to the largest distance seen: 8 bytes each in a window, 4 in a curve.
+#[derive(Clone, Debug)]
+pub(super) struct Histogram {
+    /// W: distances per bucket.
+    width: u64,
+    /// Buckets at most; what is requested again later counts as not requested again.
+    max: u32,
+    buckets: Vec<Bucket>,
+    /// Pr(H, d) for d at the beginning of each bucket; 0 beyond.
+    curve: Vec<f32>,
+    /// Where the curve is highest.
+    peak: u32,
+}
+
+impl Histogram {
+    /// Nothing recorded.
+    pub(super) fn new(config: &ClicConfig, capacity: u32) -> Self {
+        assert!(config.buckets > 0, "a histogram has buckets");
+        Self {
+            width: config.bucket_width_of(capacity),
+            max: config.buckets,
+            buckets: Vec::new(),
+            curve: Vec::new(),
+            peak: 0,
+        }
+    }
+
+    fn bucket(&self, distance: u64) -> usize {
+        usize::try_from(distance / self.width).unwrap_or(usize::MAX)
+    }
+
+    /// Pr(H, d) for d = `distance`.
+    pub(super) fn priority(&self, distance: u64) -> f64 {
+        let found = self.curve.get(self.bucket(distance));
+        found.map_or(0.0, |priority| f64::from(*priority))
+    }
+
+    /// The highest priority of the curve.
+    pub(super) fn highest(&self) -> f64 {
+        let found = self.curve.get(self.peak as usize);
+        found.map_or(0.0, |priority| f64::from(*priority))
+    }
+
+    /// Whether `distance` lies beyond the peak.
+    pub(super) fn has_passed(&self, distance: u64) -> bool {
+        self.bucket(distance) > self.peak as usize
+    }
+
+    /// Whether the curve never falls before its peak and never rises after it.
+    #[cfg(test)]
+    pub(super) fn is_hill(&self) -> bool {
+        let (rise, fall) = self.curve.split_at(self.peak as usize);
+        rise.is_sorted() && fall.is_sorted_by(|a, b| a >= b) && rise.last() <= fall.first()
+    }
+
+    /// Equation 4.6, bucket by bucket: for d at the beginning of bucket i, the sum over buckets
+    /// j >= i of N_r(j) / N(i) / (distance from d to the middle of j). N(i) is what had not been
+    /// requested again before bucket i (equation 4.2). O(buckets × buckets with reads).
+    fn make_curve(&mut self, requests: u64) {
+        let reads = self.buckets.iter().rposition(|bucket| bucket.reads > 0);
+        let len = reads.map_or(0, |last| last + 1);
+        let gain: Vec<f64> = (0..len)
+            .map(|apart| 1.0 / ((apart as f64 + 0.5) * self.width as f64))
+            .collect();
+        let mut sums = vec![0.0; len];
+        for (at, bucket) in self.buckets.iter().enumerate().take(len) {
+            if bucket.reads > 0 {
+                let before = sums[..=at].iter_mut().zip(gain[..=at].iter().rev());
+                before.for_each(|(sum, gain)| *sum += f64::from(bucket.reads) * gain);
+            }
+        }
+        let all = self.buckets.iter();
+        let again: u64 = all.map(|b| u64::from(b.reads) + u64::from(b.writes)).sum();
+        // A page requested again in this window may have been requested first in the last one.
+        let mut left = requests.max(again);
+        self.curve.clear();
+        for (sum, bucket) in sums.iter().zip(&self.buckets) {
+            debug_assert!(left > 0, "reads are still to come");
+            self.curve.push((sum / left as f64) as f32);
+            left -= u64::from(bucket.reads) + u64::from(bucket.writes);
+        }
+        self.peak = 0;
+        for (at, priority) in (0u32..).zip(&self.curve) {
+            if *priority > self.curve[self.peak as usize] {
+                self.peak = at;
+            }
+        }
+    }
+}
+
+impl Evidence for Histogram {
+    fn record(&mut self, distance: u64, op: Op) {
+        let at = self.bucket(distance);
+        if at >= self.max as usize {
+            return;
+        }
+        if at >= self.buckets.len() {
+            self.buckets.resize(at + 1, Bucket::default());
+        }
+        match op {
+            Op::Read => self.buckets[at].reads += 1,
+            Op::Write => self.buckets[at].writes += 1,
+        }
+    }
+
+    /// Makes the curve; its peak stands for the whole of it where one number must.
+    fn conclude(&mut self, counts: &Counts) -> f64 {
+        self.make_curve(counts.requests);
+        self.buckets = Vec::new();
+        self.curve.shrink_to_fit();
+        self.highest()
+    }
+
+    fn clear(&mut self) {
+        self.buckets.clear();
+        self.curve.clear();
+        self.peak = 0;
+    }
+
+    fn bytes(&self) -> usize {
+        self.buckets.capacity() * size_of::<Bucket>() + self.curve.capacity() * size_of::<f32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn empty(buckets: u32, width: u64) -> Histogram {
+        let config = ClicConfig {
+            buckets,
+            bucket_width: width,
+            ..ClicConfig::default()
+        };
+        Histogram::new(&config, 100)
+    }
+
+    fn counts(requests: u64) -> Counts {
+        Counts {
+            requests,
+            ..Counts::default()
+        }
+    }
+
+    /// Equation 4.6 by hand: 4 requests, one written again in bucket 0, two read in bucket 2.
+    #[test]
+    fn a_curve_by_hand() {
+        let mut histogram = empty(10, 10);
+        histogram.record(5, Op::Write);
+        histogram.record(20, Op::Read);
+        histogram.record(29, Op::Read);
+        histogram.record(100, Op::Read);
+        let highest = histogram.conclude(&counts(4));
+        assert_eq!(highest, histogram.priority(25), "bucket 2 is the peak");
+        let expected = [2.0 / 4.0 / 25.0, 2.0 / 3.0 / 15.0, 2.0 / 3.0 / 5.0, 0.0];
+        for (distance, expected) in [3, 10, 25, 30].into_iter().zip(expected) {
+            let found = histogram.priority(distance);
+            assert!((found - expected).abs() < 1e-6, "{distance}: {found}");
+        }
+        assert!(!histogram.has_passed(29) && histogram.has_passed(30));
+        assert!(histogram.is_hill());
+    }
+
+    #[test]
+    fn nothing_read_is_worth_nothing() {
+        let mut histogram = empty(10, 10);
+        histogram.record(5, Op::Write);
+        assert_eq!(histogram.conclude(&counts(2)), 0.0);
+        assert_eq!(histogram.priority(0), 0.0);
+        assert_eq!(histogram.bytes(), 0);
+    }
+
+    proptest! {
+        /// Beside the sum as it is written, over distances at the middles of their buckets.
+        #[test]
+        fn equals_the_sum(
+            width in 1u64..20,
+            requests in 0u64..100,
+            again in prop::collection::vec((0u64..200, any::<bool>()), 1..60),
+            d in 0u64..250,
+        ) {
+            let mut histogram = empty(8, width);
+            for (distance, read) in &again {
+                histogram.record(*distance, if *read { Op::Read } else { Op::Write });
+            }
+            let highest = histogram.conclude(&counts(requests));
+            let counted = again.iter().filter(|e| e.0 / width < 8);
+            let counted: Vec<(u64, bool)> = counted.map(|e| (e.0 / width, e.1)).collect();
+            let d = d / width;
+            let gone = counted.iter().filter(|e| e.0 < d).count() as u64;
+            let left = (requests.max(counted.len() as u64) - gone) as f64;
+            let terms = counted.iter().filter(|e| e.0 >= d && e.1);
+            let cost = |bucket: u64| ((bucket - d) as f64 + 0.5) * width as f64;
+            let sum: f64 = terms.map(|e| 1.0 / left / cost(e.0)).sum();
+            let found = histogram.priority(d * width);
+            prop_assert!((found - sum).abs() <= 1e-6 * sum, "{} {}", found, sum);
+            prop_assert!(found <= highest);
+        }
+    }
+}
