@@ -34,7 +34,9 @@ fn engine_advice(error: &EngineError) -> Option<&'static str> {
             ErrorKind::NotFound => Some("a file in a directory that exists"),
             _ => Some("another --cache, or check the device (dmesg says what it reported)"),
         },
-        EngineError::Setting { .. } => Some("thermocline config --defaults lists every setting"),
+        EngineError::Setting { .. } | EngineError::PriorityRule { .. } => {
+            Some("thermocline config --defaults lists every setting")
+        }
         _ => None,
     }
 }
@@ -71,6 +73,7 @@ fn without_numbers(text: &str) -> String {
 fn engine_code(error: &EngineError) -> Code {
     match error {
         EngineError::Setting { .. }
+        | EngineError::PriorityRule { .. }
         | EngineError::Policy(_)
         | EngineError::TooSmall { .. }
         | EngineError::NoSize { .. }

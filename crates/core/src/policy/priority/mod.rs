@@ -5,12 +5,13 @@
 //! in the group of the last priority its requests gave it, least recently used last. With the
 //! threshold t = N − 1 the two last priorities never cache:
 //!
-//! | priority | a page that is absent | a page on flash |
+//! | priority | an absent page | a page on flash |
 //! |---|---|---|
-//! | 1 … N−2 | comes in if there is room or a page of the same or a larger number to evict | moves to the front of that group |
+//! | 1 … N−2 | comes in (below) | moves to the front of that group |
 //! | N−1, "non-caching and non-eviction" | stays out | keeps group and place |
-//! | N, "non-caching and eviction" | stays out | moves to group N, from which the next victims come |
+//! | N, "non-caching and eviction" | stays out | moves to group N: next to leave |
 //!
+//! A page comes in if there is room, or a page of the same or a larger number to evict.
 //! The victim is the least recently used page of the last group that has pages. §5.1 names six
 //! actions: *cache hit*; *read allocation* and *write allocation* (both are an admission);
 //! *bypassing* (a refusal, counted as `bypass` or `cold`); *re-allocation* (from one group to
