@@ -10,7 +10,7 @@
 //!
 //! *Cost*: O(1) expected a request, O(hint sets with pages) to find a victim (§4.4: O(n)), and
 //! O(buckets) a request, at worst, for the curves when a window closes. *Memory*: see
-//! [`super::hints`]; besides, a hint set has up to 12 bytes for each of
+//! [`super::hints`]; besides, a hint set has up to 20 bytes for each of
 //! [`ClicConfig::buckets`] buckets, as many as the distances it was read again at need.
 //!
 //! # Where the thesis leaves a choice
@@ -23,7 +23,8 @@
 //!   for in so long are worth nothing.
 //! - *Curves that are no hills*: the search is figure 4.5 all the same. The victim is then the
 //!   least among the pages that it looks at, at least one of every hint set.
-//! - *Smoothing* (r < 1): the newest window gives the shape of a curve, equation 3.3 its height.
+//! - *Smoothing* (r < 1): histograms of earlier windows fade like the counts of CLIC; the curve
+//!   of a hint set that was not requested in a window keeps its shape and is lowered by 1 − r.
 //! - *Equal priorities*, the time before the first window closes, writes and pinned pages: as in
 //!   CLIC. Of pages of equal priority the one not requested for longest leaves (figure 4.5, 9).
 
@@ -71,8 +72,11 @@ impl DpClic {
             return 0.0;
         };
         let highest = group.evidence.highest();
-        debug_assert!(highest > 0.0, "groups are worth something");
+        if highest <= 0.0 {
+            return 0.0;
+        }
         let height = group.priority / highest;
+        debug_assert!(height <= 1.0, "a group that is not counted only loses");
         group.evidence.priority(distance) * height
     }
 
@@ -175,7 +179,8 @@ impl TierPolicy for DpClic {
     fn assert_invariants(&self, slots: &SlotTable) {
         self.pages.assert_invariants(slots);
         for (_, group) in self.pages.groups().iter() {
-            assert!(group.evidence.highest() > 0.0, "a group has a curve");
+            let highest = group.evidence.highest();
+            assert!(group.priority <= highest, "a priority is the peak or faded");
         }
     }
 }
