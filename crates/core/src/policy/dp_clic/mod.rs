@@ -176,6 +176,10 @@ impl TierPolicy for DpClic {
         self.pages.bytes()
     }
 
+    fn bytes_full(&self) -> usize {
+        self.pages.bytes_full()
+    }
+
     fn assert_invariants(&self, slots: &SlotTable) {
         self.pages.assert_invariants(slots);
         for (_, group) in self.pages.groups().iter() {
