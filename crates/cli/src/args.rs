@@ -4,6 +4,9 @@ use crate::config::NO_TIER;
 use crate::demo;
 use crate::failure::CODES_HELP;
 use crate::import::{self, ImportArgs};
+use crate::mrc;
+use crate::plan;
+use crate::replay;
 use crate::simulate;
 use crate::units::Size;
 use clap::builder::PossibleValuesParser;
@@ -55,6 +58,15 @@ pub(crate) enum Command {
     /// Compare policies and sizes of the tier on recorded requests, without any device
     #[command(after_long_help = simulate::EXAMPLES)]
     Simulate(Box<simulate::SimulateArgs>),
+    /// Draw miss ratio by size of the tier, from a sample of a trace's pages
+    #[command(after_long_help = mrc::EXAMPLES)]
+    Mrc(Box<mrc::MrcArgs>),
+    /// Recommend sizes of flash and memory for a trace, given their prices
+    #[command(after_long_help = plan::EXAMPLES)]
+    Plan(Box<plan::PlanArgs>),
+    /// Do a trace's requests on real files through the tier, and time them
+    #[command(after_long_help = replay::EXAMPLES)]
+    Replay(Box<replay::ReplayArgs>),
     /// Show the tier at work on an emulated disk: no mount, no database server needed
     #[command(after_help = demo::EXPLANATION)]
     Demo(demo::DemoArgs),

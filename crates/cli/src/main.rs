@@ -11,7 +11,12 @@ mod explain;
 mod failure;
 mod import;
 mod log;
+mod modelled;
+mod mrc;
+mod plan;
+mod plot;
 mod preflight;
+mod replay;
 mod report;
 mod serving;
 mod settings;
@@ -46,6 +51,9 @@ fn run(command: Command) -> Outcome {
         Command::Trace(TraceCommand::Info(args)) => commands::trace::info(&args),
         Command::Trace(TraceCommand::Convert(args)) => commands::trace::convert(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Mrc(args) => mrc::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Config(args) => commands::config::run(&args),
         Command::Man(args) => commands::generate::man(&args),

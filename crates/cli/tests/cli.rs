@@ -32,7 +32,7 @@ fn failure(arguments: &[&str], code: i32) -> String {
     message
 }
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 15] = [
     "mount",
     "umount",
     "status",
@@ -41,6 +41,9 @@ const COMMANDS: [&str; 12] = [
     "calibrate",
     "trace",
     "simulate",
+    "mrc",
+    "plan",
+    "replay",
     "demo",
     "config",
     "man",

@@ -14,6 +14,8 @@
 //! | [`device`], [`closed_loop`] | how long it would take: device models, queues, clients |
 //! | `meter`, [`result`](mod@result) | counting |
 //! | [`experiment`] | policies × sizes in parallel |
+//! | [`mrc`] | miss-ratio curves from one pass over a sample |
+//! | [`plan`](mod@plan) | which sizes are worth their money |
 #![forbid(unsafe_code)]
 
 mod bits;
@@ -23,9 +25,11 @@ mod error;
 pub mod experiment;
 mod merge;
 mod meter;
+pub mod mrc;
 pub mod noise;
 pub mod opt;
 mod outlook;
+pub mod plan;
 pub mod request;
 pub mod result;
 mod source;

@@ -9,7 +9,11 @@ use std::io::{self, Write};
 /// Writes one page for the program and one for each command.
 pub(crate) fn man(args: &ManArgs) -> Outcome {
     fs::create_dir_all(&args.out).map_err(|e| Failure::io("create", &args.out, &e))?;
-    let command = Cli::command().mut_subcommands(|inner| inner.after_help(CODES_HELP));
+    let command = Cli::command().mut_subcommands(|inner| {
+        let own = inner.get_after_long_help().or(inner.get_after_help());
+        let own = own.map_or(String::new(), |text| format!("{text}\n\n"));
+        inner.after_long_help(own + CODES_HELP)
+    });
     clap_mangen::generate_to(command, &args.out)
         .map_err(|e| Failure::io("write", &args.out, &e))?;
     println!("man pages written to {}", args.out.display());

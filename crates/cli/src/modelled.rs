@@ -1,0 +1,185 @@
+//! What the commands that work on traces share: reading, device models, progress bars.
+
+use crate::commands::status;
+use crate::config::{self, Config};
+use crate::failure::{Code, Failure, Outcome};
+use crate::simulate::{self, Order, TierSize, TraceInput, WriteMode};
+use crate::units::Size;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use thermocline_core::Costs;
+use thermocline_sim::device::{BASES, Devices, Timing};
+use thermocline_sim::experiment::Progress;
+use thermocline_sim::workload::Facts;
+use thermocline_sim::{Bypassed, Interleave, Noise, SimError, Workload, WorkloadOptions, Writes};
+
+/// A bar appears when something takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How a trace becomes page requests.
+#[derive(Args, Debug)]
+pub(crate) struct Reading {
+    #[command(flatten)]
+    pub(crate) input: TraceInput,
+    /// What writes do
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) writes: WriteMode,
+    /// How several traces become one
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) interleave: Order,
+    /// Memory for the decoded trace; a longer one is read again from its files
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    pub(crate) memory: Size,
+}
+
+impl Reading {
+    /// Reads the traces once.
+    pub(crate) fn open(&self) -> Result<Workload, Failure> {
+        let options = WorkloadOptions {
+            page_size: self.input.page_size()?,
+            writes: match self.writes {
+                WriteMode::Allocate => Writes::Allocate,
+                WriteMode::NoAllocate => Writes::NoAllocate,
+                WriteMode::AsReads => Writes::AsReads,
+                WriteMode::Ignore => Writes::Ignore,
+            },
+            bypassed: match self.input.bypassed {
+                true => Bypassed::Include,
+                false => Bypassed::Skip,
+            },
+            interleave: match self.interleave {
+                Order::Time => Interleave::Time,
+                Order::RoundRobin => Interleave::RoundRobin,
+            },
+            noise: Noise::default(),
+            memory: self
+                .memory
+                .bytes(config::PAGE_SIZE_MIN as u32)
+                .unwrap_or(u64::MAX),
+        };
+        let bar = ProgressBar::new_spinner();
+        bar.set_style(style(
+            "{spinner} reading, {human_pos} page requests {elapsed}",
+        ));
+        let begin = Instant::now();
+        let openers = self.input.openers()?;
+        let workload = Workload::open(openers, options, &mut |requests| {
+            if begin.elapsed() > PATIENCE {
+                bar.set_position(requests);
+            }
+        });
+        bar.finish_and_clear();
+        workload.map_err(|error| simulate::explain(&error))
+    }
+}
+
+/// `size` in pages of the workload, at least one.
+pub(crate) fn pages(option: &str, size: &TierSize, facts: &Facts) -> Result<u32, Failure> {
+    match size.pages(facts.distinct_pages, facts.page_size) {
+        Some(0) => Err(
+            Failure::usage(format!("{option} {size} holds not one page"))
+                .advise("a larger size, or pages such as 100p"),
+        ),
+        Some(pages) => Ok(pages),
+        None => Err(
+            Failure::usage(format!("{option} {size} is more than 4,294,967,295 pages"))
+                .advise("a smaller size, or larger pages"),
+        ),
+    }
+}
+
+/// The base device called `base`, or measured costs in a file of that name, and flash.
+pub(crate) fn devices(base: &str, flash: &str, page_size: u32) -> Result<Devices, Failure> {
+    if let (Some(base), Some(flash)) = (Timing::base(base), Timing::flash(flash)) {
+        return Ok(Devices { base, flash });
+    }
+    let path = Path::new(base);
+    if !path.exists() {
+        let names = BASES.join(", ");
+        let fact = format!("--base {base} is neither a device nor a file");
+        return Err(Failure::usage(fact).advise(format!(
+            "{names}, or a file written by thermocline calibrate --config"
+        )));
+    }
+    let costs = Config::load(Some(path))?.costs;
+    let costs = Costs {
+        base_random_read: costs.base_random_read_us * 1e3,
+        base_sequential_read: costs.base_sequential_read_us * 1e3,
+        base_random_write: costs.base_random_write_us * 1e3,
+        flash_read: costs.flash_read_us * 1e3,
+        flash_write: costs.flash_write_us * 1e3,
+    };
+    Ok(Devices::calibrated(&costs, page_size))
+}
+
+/// Does `work` under a bar that says `what` is being done and appears after two seconds.
+pub(crate) fn watched<T: Send>(
+    what: &str,
+    work: impl FnOnce(&Progress) -> Result<T, SimError> + Send,
+) -> Result<T, Failure> {
+    let progress = Progress::default();
+    let bar = ProgressBar::new(0).with_style(style(&format!(
+        "{what} {{wide_bar}} {{percent}} % {{human_pos}} page requests, {{eta}} left"
+    )));
+    let results = std::thread::scope(|scope| {
+        let work = scope.spawn(|| work(&progress));
+        let begin = Instant::now();
+        while !work.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+            if begin.elapsed() > PATIENCE {
+                bar.set_length(progress.total.load(Ordering::Relaxed));
+                bar.set_position(progress.done.load(Ordering::Relaxed));
+            }
+        }
+        work.join()
+    });
+    bar.finish_and_clear();
+    match results {
+        Ok(results) => results.map_err(|error| simulate::explain(&error)),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// A progress bar that appears after two seconds.
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    begin: Instant,
+}
+
+impl Bar {
+    /// A bar up to `length`; `template` is indicatif's.
+    pub(crate) fn new(template: &str, length: u64) -> Self {
+        Self {
+            bar: ProgressBar::new(length).with_style(style(template)),
+            begin: Instant::now(),
+        }
+    }
+
+    /// That much is done.
+    pub(crate) fn set(&self, position: u64) {
+        if self.begin.elapsed() > PATIENCE {
+            self.bar.set_position(position);
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Prints `value` as JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> Outcome {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| Failure::new(Code::Failure, format!("cannot print the results: {e}")))?;
+    status::print(&(text + "\n"))
+}

@@ -1,0 +1,112 @@
+//! `thermocline plan` as a built command.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn thermocline(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+    command.args(arguments).output().expect("runs")
+}
+
+fn success(arguments: &[&str]) -> String {
+    let output = thermocline(arguments);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn failure(arguments: &[&str]) -> String {
+    let output = thermocline(arguments);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    message
+}
+
+/// A CSV trace of an hour: reads all over 256 MiB, of which nine in ten go to 16 MiB.
+fn trace(directory: &Path) -> PathBuf {
+    let mut text = "time_ns,offset,length,op\n".to_string();
+    for number in 0..36_000u64 {
+        let draw = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
+        let pages = if number % 10 == 0 { 65_536 } else { 4096 };
+        let _ = writeln!(
+            text,
+            "{},{},4096,r",
+            number * 100_000_000,
+            draw % pages * 4096
+        );
+    }
+    let path = directory.join("skewed.csv");
+    fs::write(&path, text).expect("writes");
+    path
+}
+
+#[test]
+fn the_hot_part_is_what_is_worth_buying() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    let sizes = "4MiB,8MiB,20MiB,40MiB,60MiB";
+    let arguments = [
+        "plan", path, "--flash", sizes, "--pool", "1MiB", "--policy", "lru",
+    ];
+    let text = success(&arguments);
+    for part in [
+        "Buy ",
+        "(model)",
+        "base alone",
+        "I/Os per second",
+        "€",
+        "written a day",
+        "→",
+    ] {
+        assert!(text.contains(part), "{part} not in: {text}");
+    }
+    let json = success(&[&arguments[..], &["--json", "--worth", "50%"]].concat());
+    let plan: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let options = plan["options"].as_array().expect("options");
+    assert_eq!(options.len(), 12);
+    assert_eq!(
+        (&options[0]["cost"], &options[0]["speedup"]),
+        (&0.0.into(), &1.0.into())
+    );
+    let at = plan["recommended"].as_u64().expect("a position") as usize;
+    assert_eq!(options[at]["flash_bytes"], 20 << 20, "{text}");
+    assert!(options[at]["efficient"] == true && options[at]["envelope"] == true);
+    assert!(options[at]["endurance_years"].as_f64() > Some(0.0));
+    let sentence = plan["recommendation"].as_str().expect("a sentence");
+    assert!(
+        sentence.starts_with("Buy 20.0 MiB of flash (model)"),
+        "{sentence}"
+    );
+    let target = success(&[&arguments[..], &["--target", "100000x"]].concat());
+    assert!(
+        target.contains("No size tried reaches the target"),
+        "{target}"
+    );
+    let target = success(&[&arguments[..], &["--target", "1ms", "--base", "ssd"]].concat());
+    assert!(target.contains("Buy nothing"), "{target}");
+}
+
+#[test]
+fn wrong_options_are_named() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    let wrong = |option: &str, value: &str| failure(&["plan", path, option, value]);
+    for (option, value) in [
+        ("--flash-price", "cheap"),
+        ("--dram-price", "-1"),
+        ("--worth", "0%"),
+        ("--target", "fast"),
+        ("--flash", "0p"),
+        ("--base", "floppy"),
+    ] {
+        let message = wrong(option, value);
+        assert!(
+            message.starts_with("error: ") && message.contains(value),
+            "{message}"
+        );
+    }
+}
