@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Markdown tables of the JSON files that run.sh wrote.
+
+table.py DIRECTORY
+"""
+
+import glob
+import json
+import os
+import sys
+
+FUTURE = ("opt", "opt-bypass")
+
+
+def percent(value):
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def load(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def main_table(name, runs):
+    """Read hit ratio by policy and size; the best online policy of each size is bold."""
+    runs = [run for run in runs if run["policy"] != "none"]
+    sizes = sorted({run["capacity_pages"] for run in runs})
+    policies = list(dict.fromkeys(run["policy"] for run in runs))
+    ratio = {(run["policy"], run["capacity_pages"]): run["read_hit_ratio"] for run in runs}
+    first = runs[0]
+    print(f"\n### {name}\n")
+    print(
+        f"{first['requests']:,} page requests counted, {first['reads']:,} of them reads, "
+        f"{first['distinct_pages']:,} different pages, "
+        f"{first['compulsory_misses']:,} compulsory misses.\n"
+    )
+    head = [f"{size:,}p ({100 * size / first['distinct_pages']:.0f} %)" for size in sizes]
+    print("| policy | " + " | ".join(head) + " | wear | share of OPT |")
+    print("|---|" + "---:|" * (len(sizes) + 2))
+    online = [p for p in policies if p not in FUTURE]
+    best = {s: max((ratio.get((p, s)) or 0.0) for p in online) for s in sizes}
+    middle = sizes[len(sizes) // 2]
+
+    def order(policy):
+        return (policy in FUTURE, -(ratio.get((policy, middle)) or 0.0))
+
+    for policy in sorted(policies, key=order):
+        cells = []
+        for size in sizes:
+            value = ratio.get((policy, size))
+            text = percent(value)
+            if policy in online and value is not None and value >= best[size] - 0.0005:
+                text = f"**{text}**"
+            cells.append(text)
+        run = next(r for r in runs if (r["policy"], r["capacity_pages"]) == (policy, middle))
+        wear = "-" if run["wear"] is None else f"{run['wear']:.2f}"
+        print(f"| {policy} | " + " | ".join(cells) + f" | {wear} | {percent(run['opt_share'])} |")
+
+
+def learned_table(runs, policy="clic", rows=8):
+    """The hint sets CLIC valued most, at the middle size."""
+    sizes = sorted({run["capacity_pages"] for run in runs})
+    middle = sizes[len(sizes) // 2]
+    for run in runs:
+        if (run["policy"], run["capacity_pages"]) != (policy, middle) or not run["learned"]:
+            continue
+        learned = run["learned"]
+        print(
+            f"\nWhat {policy} had learned at {middle:,} pages "
+            f"({learned['windows']} windows of {learned['window']:,} requests):\n"
+        )
+        print("| Pr | N | Nr | D | on flash | hint set |")
+        print("|---:|---:|---:|---:|---:|---|")
+        for row in learned["hint_sets"][:rows]:
+            print(
+                f"| {row['priority']:.2e} | {row['requests']:.0f} | {row['rereads']:.0f} "
+                f"| {row['distance']:.0f} | {row['resident']} | {row['hints']} |"
+            )
+
+
+def noise_table(directory):
+    found = {}
+    for path in sorted(glob.glob(os.path.join(directory, "noise-*.json"))):
+        stem = os.path.basename(path)[len("noise-") : -len(".json")]
+        name, types = stem.rsplit("-", 1)
+        for run in load(path):
+            if run["policy"] != "none":
+                found.setdefault(name, {}).setdefault(run["policy"], {})[int(types)] = run
+    for name, policies in found.items():
+        print(f"\n### Noise hints: {name}, tier of 10 %\n")
+        types = sorted({t for runs in policies.values() for t in runs})
+        print("| policy | " + " | ".join(f"T = {t}" for t in types) + " |")
+        print("|---|" + "---:|" * len(types))
+        for policy, runs in policies.items():
+            cells = [percent(runs[t]["read_hit_ratio"]) if t in runs else "-" for t in types]
+            print(f"| {policy} | " + " | ".join(cells) + " |")
+
+
+def main():
+    directory = sys.argv[1]
+    for path in sorted(glob.glob(os.path.join(directory, "*.json"))):
+        name = os.path.basename(path)[: -len(".json")]
+        if name.startswith("noise-"):
+            continue
+        runs = load(path)
+        main_table(name, runs)
+        learned_table(runs)
+    noise_table(directory)
+
+
+if __name__ == "__main__":
+    main()
