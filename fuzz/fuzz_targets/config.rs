@@ -10,6 +10,12 @@ mod failure;
 #[path = "../../crates/cli/src/units.rs"]
 mod units;
 
+impl From<thermocline::Error> for failure::Failure {
+    fn from(error: thermocline::Error) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
 /// What the configuration asks of the command line.
 mod args {
     pub(crate) fn policies() -> impl Iterator<Item = &'static str> {
