@@ -388,7 +388,8 @@ proptest! {
                     tier.policy.assert_invariants(&tier.slots);
                     prop_assert!(tier.slots.resident() <= capacity);
                     let sets = tier.learned();
-                    prop_assert!(name == "clic" || sets.iter().filter(|s| s.priority > 0.0).count() <= k as usize);
+                    let worthy = sets.iter().filter(|set| set.priority > 0.0);
+                    prop_assert!(name == "clic" || worthy.count() <= k as usize);
                 }
                 Ok(log)
             };

@@ -92,7 +92,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(size in 1usize..10_000, steps in prop::collection::vec(any::<u32>(), 1..300)) {
+        fn it_is_a_set(
+            size in 1usize..10_000,
+            steps in prop::collection::vec(any::<u32>(), 1..300),
+        ) {
             let (mut tree, mut naive) = (BitTree::new(size), BTreeSet::new());
             for step in steps {
                 let value = step as usize % size;

@@ -48,7 +48,10 @@ pub enum SimError {
         requests: u64,
     },
     /// There is no policy of that name.
-    #[error("no policy is called \"{0}\"; there are {names}", names = crate::opt::names().join(", "))]
+    #[error(
+        "no policy is called \"{0}\"; there are {names}",
+        names = crate::opt::names().join(", ")
+    )]
     UnknownPolicy(String),
     /// OPT needs the future, which is not kept in memory.
     #[error(

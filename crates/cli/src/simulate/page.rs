@@ -15,7 +15,8 @@ const COLOURS: [&str; 8] = [
 const STYLE: &str = "
 body{font:15px/1.5 system-ui,'DejaVu Sans',sans-serif;color:#1c2730;background:#fff;
 max-width:1120px;margin:32px auto;padding:0 20px}
-h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:36px 0 0}h3{font-size:15px;margin:20px 0 0}
+h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:36px 0 0}
+h3{font-size:15px;margin:20px 0 0}
 p{margin:4px 0 12px;color:#3d4c57;max-width:80ch}
 p.fact{margin:1px 0;max-width:none;padding-left:92px;text-indent:-92px}
 p.fact b{display:inline-block;width:92px;text-indent:0}

@@ -159,8 +159,8 @@ impl<E: Evidence> Groups<E> {
     /// priorities in this way. The windows of a small tier are short, and then a priority learned
     /// from three requests would weigh as much as one learned from thousands. With `r` = 1, as in
     /// all experiments of the thesis, it is the same.) A group that was not counted has shown no
-    /// benefit: its priority is multiplied by 1 - `r`, as in equation 3.3. When the hint types change, the past cannot be
-    /// compared and is forgotten. O(groups).
+    /// benefit: its priority is multiplied by 1 - `r`, as in equation 3.3. When the hint types
+    /// change, the past cannot be compared and is forgotten. O(groups).
     pub fn renew(
         &mut self,
         types: HintTypes,
