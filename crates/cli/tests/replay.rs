@@ -114,7 +114,11 @@ fn one_client_does_what_the_simulator_says() {
         (&alone["policy"], &alone["speedup"]),
         (&"none".into(), &1.0.into())
     );
-    assert_eq!(alone["base_reads"], alone["reads"]);
+    assert_eq!(alone["base_reads"], simulated[0]["reads"]);
+    assert_eq!(
+        (&alone["read_hit_ratio"], &alone["flash_reads"]),
+        (&0.0.into(), &0.into())
+    );
     // An emulated disk needs milliseconds for each of 3000 I/Os; nobody waits for it.
     assert!(alone["elapsed_s"].as_f64() > Some(3.0), "{alone}");
     assert!(

@@ -103,6 +103,9 @@ struct Bench<'a> {
     failed: AtomicBool,
     error: Mutex<Option<io::Error>>,
     ios: AtomicU64,
+    /// Pages read and written: an engine without tier and pool does not count them.
+    pages_read: AtomicU64,
+    pages_written: AtomicU64,
     io_ns: AtomicU64,
     /// Real time that is no part of the run: waiting for writers on their behalf.
     left_out_ns: AtomicU64,
@@ -214,15 +217,14 @@ fn store(replay: &Replay<'_>, path: &Path) -> Result<FlashStore, Failure> {
 impl<'a> Bench<'a> {
     fn new(replay: &'a Replay<'a>, engine: Arc<Engine>, bar: &'a Bar) -> Result<Self, Failure> {
         let base = Arc::new(Meters::default());
-        let total = replay.layout.total().unwrap_or(u64::MAX).max(1);
-        // The disk is full of the files: its arm moves over all of it.
-        let disk = replay
-            .emulated
-            .as_ref()
-            .map(|model| match replay.virtual_time() {
-                true => ShapedDisk::accounting(model.clone(), total),
-                false => ShapedDisk::new(model.clone(), total),
-            });
+        // As in a simulation the files lie at the beginning of a disk that is otherwise empty.
+        let disk = replay.emulated.as_ref().map(|model| {
+            let (model, capacity) = (model.clone(), model.capacity());
+            match replay.virtual_time() {
+                true => ShapedDisk::accounting(model, capacity),
+                false => ShapedDisk::new(model, capacity),
+            }
+        });
         let mut bench = Self {
             replay,
             engine,
@@ -233,6 +235,8 @@ impl<'a> Bench<'a> {
             failed: AtomicBool::new(false),
             error: Mutex::new(None),
             ios: AtomicU64::new(0),
+            pages_read: AtomicU64::new(0),
+            pages_written: AtomicU64::new(0),
             io_ns: AtomicU64::new(0),
             left_out_ns: AtomicU64::new(0),
             wrong_pages: AtomicU64::new(0),
@@ -318,8 +322,11 @@ impl<'a> Bench<'a> {
         let bytes = &mut buffer[..pages * page];
         if first.kind() == Kind::Read {
             self.read(first, bytes)?;
+            self.pages_read.fetch_add(pages as u64, Ordering::Relaxed);
         } else {
             self.write(requests, bytes)?;
+            self.pages_written
+                .fetch_add(pages as u64, Ordering::Relaxed);
         }
         let took = begin.elapsed();
         self.ios.fetch_add(1, Ordering::Relaxed);
@@ -431,9 +438,8 @@ impl<'a> Bench<'a> {
 
     fn measured(&self, stats: &Stats, wall: Duration) -> Measured {
         let count = |source: &str| stats.page_reads.get(source).copied().unwrap_or(0);
-        let (pool, base) = (count("pool"), count("base"));
-        let flash = count("flash") + count("buffer");
-        let reads = pool + flash + base;
+        let (pool, flash) = (count("pool"), count("flash") + count("buffer"));
+        let reads = self.pages_read.load(Ordering::Relaxed);
         let ios = self.ios.load(Ordering::Relaxed);
         let left_out = self.left_out_ns.load(Ordering::Relaxed) as f64 / 1e9;
         let mut elapsed = wall.as_secs_f64() - left_out;
@@ -449,8 +455,8 @@ impl<'a> Bench<'a> {
             reads,
             pool_hits: pool,
             flash_reads: flash,
-            base_reads: base,
-            writes: stats.page_writes,
+            base_reads: reads.saturating_sub(pool + flash),
+            writes: self.pages_written.load(Ordering::Relaxed),
             flash_writes: stats.tier.as_ref().map_or(0, |tier| tier.flash_writes),
             read_hit_ratio: (reads > 0).then(|| (pool + flash) as f64 / reads as f64),
             elapsed_s: elapsed,
