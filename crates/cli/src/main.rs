@@ -5,6 +5,7 @@ mod chart;
 mod commands;
 mod config;
 mod control;
+mod curve_page;
 mod daemon;
 mod demo;
 mod explain;

@@ -59,7 +59,14 @@ fn a_loop_misses_until_it_fits() {
     ] {
         assert!(text.contains(part), "{part} not in: {text}");
     }
-    let json = success(&[&arguments[..], &["--json"]].concat());
+    let picture = directory.path().join("curves.html");
+    let html = ["--json", "--html", picture.to_str().expect("path")];
+    let json = success(&[&arguments[..], &html].concat());
+    let html = fs::read_to_string(picture).expect("written");
+    assert!(
+        html.contains("<svg") && html.contains("no listed size below"),
+        "{html}"
+    );
     let curves: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     for (at, policy) in ["lru", "fifo"].iter().enumerate() {
         let curve = &curves[at];

@@ -63,7 +63,14 @@ fn the_hot_part_is_what_is_worth_buying() {
     ] {
         assert!(text.contains(part), "{part} not in: {text}");
     }
-    let json = success(&[&arguments[..], &["--json", "--worth", "50%"]].concat());
+    let picture = directory.path().join("plan.html");
+    let html = ["--html", picture.to_str().expect("path")];
+    let json = success(&[&arguments[..], &["--json", "--worth", "50%"], &html].concat());
+    let html = fs::read_to_string(picture).expect("written");
+    assert!(
+        html.contains("<svg") && html.contains("Buy 20.0 MiB of flash"),
+        "{html}"
+    );
     let plan: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let options = plan["options"].as_array().expect("options");
     assert_eq!(options.len(), 12);

@@ -6,8 +6,9 @@ use crate::commands::status;
 use crate::failure::{Failure, Outcome};
 use crate::modelled::{self, Reading};
 use crate::simulate::{Amount, TierSize};
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
 use std::str::FromStr;
 use thermocline_core::policy::{NAMES, PolicyOptions};
 use thermocline_sim::Workload;
@@ -66,6 +67,9 @@ pub(crate) struct MrcArgs {
     /// Threads; as many as the machine has processors if not given
     #[arg(long, value_name = "COUNT")]
     pub(crate) threads: Option<usize>,
+    /// Write a picture of the curves, as one HTML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
     /// Print the curves as JSON: an array of one object for each policy
     #[arg(long)]
     pub(crate) json: bool,
@@ -96,6 +100,9 @@ pub(crate) fn run(args: &MrcArgs) -> Outcome {
     let work = |progress: &_| mrc::curves(&workload, &options, progress);
     let curves = modelled::watched("sampling", work)?;
     check(&curves)?;
+    if let Some(path) = &args.html {
+        table::page(args, &workload, &curves, path)?;
+    }
     match args.json {
         true => modelled::print_json(&curves),
         false => status::print(&table::text(args, &workload, &curves)),

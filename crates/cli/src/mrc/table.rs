@@ -1,10 +1,13 @@
 //! Curves as text: a picture, the figures, and what they say.
 
 use super::MrcArgs;
+use crate::curve_page::{self, Page};
+use crate::failure::Outcome;
 use crate::plot::{self, Axes};
 use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_share};
 use std::fmt::Write;
+use std::path::Path;
 use thermocline_sim::Workload;
 use thermocline_sim::mrc::{Curve, Method, Point};
 
@@ -15,6 +18,52 @@ const ENOUGH: f64 = 0.9;
 
 /// Everything.
 pub(super) fn text(args: &MrcArgs, workload: &Workload, curves: &[Curve]) -> String {
+    let page = u64::from(workload.facts().page_size);
+    let mut out = heading(args, workload, curves);
+    out += "\n";
+    out += &picture(curves, page);
+    out += "\n";
+    out += &figures(curves, page).to_string();
+    out += &notes(curves);
+    out + "\n" + &sentences(curves, page)
+}
+
+/// The same as an HTML file at `path`.
+pub(super) fn page(args: &MrcArgs, workload: &Workload, curves: &[Curve], path: &Path) -> Outcome {
+    let page = u64::from(workload.facts().page_size);
+    let line = |curve: &Curve| {
+        let share = |point: &Point| {
+            let pages = 100.0 * point.capacity_pages as f64;
+            let misses = 100.0 * point.read_miss_ratio.unwrap_or(0.0);
+            (pages / curve.distinct_pages.max(1) as f64, misses)
+        };
+        plot::Curve {
+            name: curve.policy.clone(),
+            points: curve.points.iter().map(share).collect(),
+        }
+    };
+    let lines: Vec<plot::Curve> = curves.iter().map(line).collect();
+    let title = args.reading.input.title();
+    curve_page::write(
+        path,
+        &Page {
+            title: &format!("{title}: reads that miss, by size of the tier"),
+            heading: &heading(args, workload, curves),
+            sentence: &sentences(curves, page).replace('\n', ". "),
+            curves: &lines,
+            x_title: "size of the tier, % of the trace's pages",
+            y_title: "page reads that miss, %",
+            figures: &(figures(curves, page).to_string() + &notes(curves)),
+        },
+    )
+}
+
+fn sentences(curves: &[Curve], page: u64) -> String {
+    let bytes = |pages: u64| show_bytes(pages.saturating_mul(page));
+    curves.iter().map(|curve| enough(curve, &bytes)).collect()
+}
+
+fn heading(args: &MrcArgs, workload: &Workload, curves: &[Curve]) -> String {
     let mut out = format!("trace     {}\n", args.reading.input.title());
     let facts = workload.facts();
     let page = u64::from(facts.page_size);
@@ -32,15 +81,6 @@ pub(super) fn text(args: &MrcArgs, workload: &Workload, curves: &[Curve]) -> Str
     );
     if let Some(curve) = curves.first() {
         out += &sampled(curve);
-    }
-    out += "\n";
-    out += &picture(curves, page);
-    out += "\n";
-    out += &figures(curves, page).to_string();
-    out += &notes(curves);
-    out += "\n";
-    for curve in curves {
-        out += &enough(curve, &bytes);
     }
     out
 }

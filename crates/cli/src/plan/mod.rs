@@ -9,6 +9,7 @@ use crate::simulate::{Amount, TierSize};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use serde::Serialize;
+use std::path::PathBuf;
 use std::str::FromStr;
 use thermocline_core::policy::{NAMES, PolicyOptions};
 use thermocline_sim::Workload;
@@ -101,6 +102,9 @@ pub(crate) struct PlanArgs {
     /// Runs at the same time; as many as the machine has processors if not given
     #[arg(long, value_name = "COUNT")]
     pub(crate) threads: Option<usize>,
+    /// Write a picture of the options, as one HTML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
     /// Print the plan as JSON: all options, the recommended one, and the sentence
     #[arg(long)]
     pub(crate) json: bool,
@@ -157,6 +161,9 @@ pub(crate) fn run(args: &PlanArgs) -> Outcome {
     let options = options(args, &workload)?;
     let work = |progress: &_| plan::plan(&workload, &options, progress);
     let plan = modelled::watched("simulating", work)?;
+    if let Some(path) = &args.html {
+        table::page(args, &workload, &options, &plan, path)?;
+    }
     if !args.json {
         return status::print(&table::text(args, &workload, &options, &plan));
     }

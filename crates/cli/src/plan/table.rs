@@ -1,10 +1,13 @@
 //! The plan as text: a picture, the efficient options, and a sentence.
 
 use super::PlanArgs;
+use crate::curve_page::{self, Page};
+use crate::failure::Outcome;
 use crate::plot::{self, Axes};
 use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
 use std::fmt::Write;
+use std::path::Path;
 use thermocline_sim::Workload;
 use thermocline_sim::plan::{Choice, Plan, PlanOptions, Reason};
 
@@ -82,6 +85,56 @@ pub(super) fn models(options: &PlanOptions) -> [String; 2] {
     devices.map_or_else(Default::default, |devices| {
         [devices.base.describe(), devices.flash.describe()]
     })
+}
+
+/// The same as an HTML file at `path`.
+pub(super) fn page(
+    args: &PlanArgs,
+    workload: &Workload,
+    options: &PlanOptions,
+    plan: &Plan,
+    path: &Path,
+) -> Outcome {
+    let highest = plan
+        .options
+        .iter()
+        .fold(0.0, |max: f64, choice| max.max(choice.cost));
+    // Axes have one digit after the point.
+    let (unit, name) = match highest {
+        ..0.01 => (1e6, "1/1,000,000 "),
+        0.01..10.0 => (1e3, "1/1,000 "),
+        _ => (1.0, ""),
+    };
+    let place = |choice: &Choice| (choice.cost * unit, choice.ios_per_s);
+    let efficient = plan.options.iter().filter(|choice| choice.efficient);
+    let base = plan.options[0].ios_per_s;
+    let curves = [
+        plot::Curve {
+            name: "efficient".into(),
+            points: efficient.map(place).collect(),
+        },
+        plot::Curve {
+            name: "base alone".into(),
+            points: vec![(0.0, base), (highest * unit, base)],
+        },
+        plot::Curve {
+            name: "recommended".into(),
+            points: vec![place(&plan.options[plan.recommended])],
+        },
+    ];
+    let title = args.reading.input.title();
+    curve_page::write(
+        path,
+        &Page {
+            title: &format!("{title}: which sizes are worth their money"),
+            heading: &heading(args, workload, options, plan),
+            sentence: &recommendation(args, plan),
+            curves: &curves,
+            x_title: &format!("cost, {name}{}", args.currency),
+            y_title: "I/Os per second (model)",
+            figures: &figures(args, plan).to_string(),
+        },
+    )
 }
 
 fn picture(args: &PlanArgs, plan: &Plan) -> String {
