@@ -56,7 +56,8 @@ for name in $NOISE; do
         echo "noise $name $types" >&2
         "$thermocline" simulate "$here/../captures/$name.parquet" --page-size 8KiB \
             --policy clic,clic-topk,clic-hybrid,dp-clic,dp-clic-topk,dp-clic-hybrid,lru,arc \
-            --flash 10% --warm-up "$WARM_UP" --noise "$types" --json > "$out/noise-$name-$types.json"
+            --flash 10% --warm-up "$WARM_UP" --noise "$types" --json > "$out/noise.json.new"
+        mv "$out/noise.json.new" "$out/noise-$name-$types.json"
     done
 done
 

@@ -58,7 +58,7 @@ def main_table(name, runs):
 
 
 def learned_table(runs, policy="clic", rows=8):
-    """The hint sets CLIC valued most, at the middle size."""
+    """The hint sets CLIC valued most of those with 100 requests, at the middle size."""
     sizes = sorted({run["capacity_pages"] for run in runs})
     middle = sizes[len(sizes) // 2]
     for run in runs:
@@ -71,11 +71,41 @@ def learned_table(runs, policy="clic", rows=8):
         )
         print("| Pr | N | Nr | D | on flash | hint set |")
         print("|---:|---:|---:|---:|---:|---|")
-        for row in learned["hint_sets"][:rows]:
+        frequent = [row for row in learned["hint_sets"] if row["requests"] >= 100]
+        for row in frequent[:rows]:
             print(
                 f"| {row['priority']:.2e} | {row['requests']:.0f} | {row['rereads']:.0f} "
                 f"| {row['distance']:.0f} | {row['resident']} | {row['hints']} |"
             )
+
+
+COLUMNS = ("lru", "arc", "tq", "tac", "clic", "clic-topk", "dp-clic")
+
+
+def summary(traces, share):
+    """One row for each trace: a few policies, the best of the others, the optimum."""
+    print(f"\n### Read hit ratio in %, tier of {share} % of the different pages\n")
+    print("| trace | " + " | ".join(COLUMNS) + " | best of the rest | opt-bypass |")
+    print("|---|" + "---:|" * len(COLUMNS) + "---|---:|")
+    for name, runs in traces.items():
+        found = {}
+        for run in runs:
+            part = 100 * run["capacity_pages"] / run["distinct_pages"]
+            if abs(part - share) < 0.3 and run["policy"] != "none":
+                found[run["policy"]] = run["read_hit_ratio"] or 0.0
+        if not found:
+            continue
+        rest = [p for p in found if p not in COLUMNS and p not in FUTURE]
+        other = max(rest, key=found.get)
+        top = max(value for policy, value in found.items() if policy not in FUTURE)
+        cells = []
+        for policy in COLUMNS:
+            text = percent(found[policy])
+            cells.append(f"**{text}**" if found[policy] >= top - 0.0005 else text)
+        best = f"{other} {percent(found[other])}"
+        if found[other] >= top - 0.0005:
+            best = f"**{best}**"
+        print(f"| {name} | " + " | ".join(cells) + f" | {best} | {percent(found['opt-bypass'])} |")
 
 
 def noise_table(directory):
@@ -98,14 +128,17 @@ def noise_table(directory):
 
 def main():
     directory = sys.argv[1]
+    traces = {}
     for path in sorted(glob.glob(os.path.join(directory, "*.json"))):
         name = os.path.basename(path)[: -len(".json")]
-        if name.startswith("noise-"):
-            continue
-        runs = load(path)
+        if not name.startswith("noise-"):
+            traces[name] = load(path)
+    for share in (1, 5, 10, 20):
+        summary(traces, share)
+    noise_table(directory)
+    for name, runs in traces.items():
         main_table(name, runs)
         learned_table(runs)
-    noise_table(directory)
 
 
 if __name__ == "__main__":
