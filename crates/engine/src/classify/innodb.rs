@@ -5,7 +5,8 @@
 //! rows and are table data; the others are B-tree leaves. `PAGE_MAX_TRX_ID` tells them apart: it
 //! is kept for leaves of secondary indexes and zero elsewhere. The exception is the root of a
 //! clustered index with an auto-increment counter, which is a leaf only while the table has one
-//! page; it is taken for an index. Values from `fil0fil.h` and `page0page.h` of MariaDB 10.11.
+//! page; it is taken for an index. The change buffer's tree, which keeps no id either, has an
+//! index id of its own. Values from `fil0fil.h` and `page0page.h` of MariaDB 10.11.
 
 use thermocline_core::hint::{FileKind, PageType};
 
@@ -14,11 +15,15 @@ use super::{be16, is_zero};
 const TYPE_OFFSET: usize = 24;
 const MAX_TRX_ID_OFFSET: usize = 56;
 const LEVEL_OFFSET: usize = 64;
-/// `FIL_PAGE_DATA` plus the index page header.
-const HEADER_LEN: usize = 66;
+const INDEX_ID_OFFSET: usize = 66;
+/// `FIL_PAGE_DATA` plus the index page header up to `PAGE_INDEX_ID`.
+const HEADER_LEN: usize = 74;
+/// First four bytes of the index id of the change buffer (`DICT_IBUF_ID_MIN`).
+const CHANGE_BUFFER: [u8; 4] = [0xFF; 4];
 
 const _: () = assert!(TYPE_OFFSET + 2 <= MAX_TRX_ID_OFFSET);
-const _: () = assert!(MAX_TRX_ID_OFFSET + 8 == LEVEL_OFFSET && LEVEL_OFFSET + 2 == HEADER_LEN);
+const _: () = assert!(MAX_TRX_ID_OFFSET + 8 == LEVEL_OFFSET);
+const _: () = assert!(LEVEL_OFFSET + 2 == INDEX_ID_OFFSET && INDEX_ID_OFFSET + 8 == HEADER_LEN);
 
 /// The type of one page; the kind of file is not needed.
 #[must_use]
@@ -40,7 +45,9 @@ pub fn page_type(page: &[u8], _kind: FileKind) -> PageType {
 
 fn index(page: &[u8]) -> PageType {
     debug_assert!(page.len() >= HEADER_LEN);
+    let change_buffer = page[INDEX_ID_OFFSET..INDEX_ID_OFFSET + 4] == CHANGE_BUFFER;
     match be16(page, LEVEL_OFFSET) {
+        0 if change_buffer => PageType::BtreeLeaf,
         0 if is_zero(&page[MAX_TRX_ID_OFFSET..LEVEL_OFFSET]) => PageType::Heap,
         0 => PageType::BtreeLeaf,
         1..=64 => PageType::BtreeInner, // BTR_MAX_LEVELS is 100; no real tree gets there
