@@ -5,14 +5,15 @@ use crate::config::{self, Config};
 use crate::failure::{Code, Failure, Outcome};
 use crate::simulate::{self, Order, TierSize, TraceInput, WriteMode};
 use crate::units::Size;
-use clap::Args;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use thermocline_core::Costs;
-use thermocline_sim::device::{BASES, Devices, Timing};
+use thermocline_sim::device::{BASES, Devices, FLASHES, Timing};
 use thermocline_sim::experiment::Progress;
 use thermocline_sim::workload::Facts;
 use thermocline_sim::{Bypassed, Interleave, Noise, SimError, Workload, WorkloadOptions, Writes};
@@ -39,6 +40,11 @@ pub(crate) struct Reading {
 impl Reading {
     /// Reads the traces once.
     pub(crate) fn open(&self) -> Result<Workload, Failure> {
+        self.open_with(Noise::default())
+    }
+
+    /// The same with hint types that mean nothing.
+    pub(crate) fn open_with(&self, noise: Noise) -> Result<Workload, Failure> {
         let options = WorkloadOptions {
             page_size: self.input.page_size()?,
             writes: match self.writes {
@@ -55,7 +61,7 @@ impl Reading {
                 Order::Time => Interleave::Time,
                 Order::RoundRobin => Interleave::RoundRobin,
             },
-            noise: Noise::default(),
+            noise,
             memory: self
                 .memory
                 .bytes(config::PAGE_SIZE_MIN as u32)
@@ -89,6 +95,31 @@ pub(crate) fn pages(option: &str, size: &TierSize, facts: &Facts) -> Result<u32,
             Failure::usage(format!("{option} {size} is more than 4,294,967,295 pages"))
                 .advise("a smaller size, or larger pages"),
         ),
+    }
+}
+
+/// The devices of a model, and who waits for them.
+#[derive(Args, Debug)]
+pub(crate) struct ModelArgs {
+    /// Bulk storage below the tier: hdd, hdd-15k, ssd, network, s3-like, baleen, or a
+    /// configuration file that `thermocline calibrate` wrote, whose costs then hold for flash too
+    #[arg(long, value_name = "DEVICE|FILE", default_value = "hdd",
+          value_hint = ValueHint::AnyPath)]
+    pub(crate) base: String,
+    /// The tier's device
+    #[arg(long, value_name = "DEVICE", default_value = "ssd",
+          value_parser = PossibleValuesParser::new(FLASHES))]
+    pub(crate) flash_device: String,
+    /// Clients that each wait for their I/O, then take the next of the trace
+    #[arg(long, value_name = "COUNT", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) clients: u32,
+}
+
+impl ModelArgs {
+    /// The models called so, or measured costs in a file of that name.
+    pub(crate) fn models(&self, page_size: u32) -> Result<Devices, Failure> {
+        devices(&self.base, &self.flash_device, page_size)
     }
 }
 

@@ -4,7 +4,7 @@ mod table;
 
 use crate::commands::status;
 use crate::failure::{Failure, Outcome};
-use crate::modelled::{self, Reading};
+use crate::modelled::{self, ModelArgs, Reading};
 use crate::simulate::{Amount, TierSize};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use thermocline_core::policy::{NAMES, PolicyOptions};
 use thermocline_sim::Workload;
-use thermocline_sim::device::FLASHES;
 use thermocline_sim::experiment::Experiment;
 use thermocline_sim::plan::{self, Endurance, Plan, PlanOptions, Prices, Target};
 
@@ -73,19 +72,8 @@ pub(crate) struct PlanArgs {
     /// The least gain in I/Os per second for which the cost may double
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = percent)]
     pub(crate) worth: f64,
-    /// Bulk storage below the tier: hdd, hdd-15k, ssd, network, s3-like, baleen, or a
-    /// configuration file that `thermocline calibrate` wrote, whose costs then hold for flash too
-    #[arg(long, value_name = "DEVICE|FILE", default_value = "hdd",
-          value_hint = ValueHint::AnyPath)]
-    pub(crate) base: String,
-    /// The tier's device
-    #[arg(long, value_name = "DEVICE", default_value = "ssd",
-          value_parser = PossibleValuesParser::new(FLASHES))]
-    pub(crate) flash_device: String,
-    /// Clients that each wait for their I/O, then take the next of the trace
-    #[arg(long, value_name = "COUNT", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) clients: u32,
+    #[command(flatten)]
+    pub(crate) devices: ModelArgs,
     /// Drive writes per day that the flash drive is rated for; the default is an assumption
     #[arg(long, value_name = "WRITES", default_value = "1", value_parser = price)]
     pub(crate) dwpd: f64,
@@ -189,7 +177,7 @@ fn options(args: &PlanArgs, workload: &Workload) -> Result<PlanOptions, Failure>
     };
     let mut policy_options = PolicyOptions::new(0);
     policy_options.seed = args.seed;
-    let devices = modelled::devices(&args.base, &args.flash_device, facts.page_size)?;
+    let devices = args.devices.models(facts.page_size)?;
     Ok(PlanOptions {
         flash: pages("--flash", &args.flash)?,
         pools: pages("--pool", &args.pool)?,
@@ -197,7 +185,7 @@ fn options(args: &PlanArgs, workload: &Workload) -> Result<PlanOptions, Failure>
             policies: args.policy.clone(),
             warm_up: args.warm_up.of(facts.requests),
             devices: Some(devices),
-            clients: args.clients,
+            clients: args.devices.clients,
             policy_options,
             threads: args.threads.unwrap_or(0),
             ..Experiment::default()

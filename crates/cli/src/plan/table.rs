@@ -64,7 +64,7 @@ fn heading(args: &PlanArgs, workload: &Workload, options: &PlanOptions, plan: &P
         "devices   base {base}, flash {flash}; {} client(s) in a closed loop, virtual time\n\
          prices    flash {} {currency}/GiB, memory {} {currency}/GiB (defaults are assumed)\n\
          wear      a drive as large as the tier, rated for {} drive writes a day, {} years (same)",
-        args.clients,
+        args.devices.clients,
         money(args.flash_price),
         money(args.dram_price),
         args.dwpd,

@@ -209,7 +209,7 @@ fn learned(out: &mut String, learned: &LearnedTable) -> std::fmt::Result {
     if !learned.hint_types.is_empty() {
         let types = learned.hint_types.iter().map(|of| {
             let mark = if of.used { "" } else { " (not used)" };
-            format!("{} {:.3}{mark}", of.name, of.impurity)
+            format!("{} {:.2e}{mark}", of.name, of.impurity)
         });
         let types: Vec<String> = types.collect();
         writeln!(out, "types     {} by impurity", types.join(", "))?;

@@ -5,23 +5,17 @@ mod page;
 mod size;
 mod table;
 
-use crate::config::{self, Config};
+use crate::commands;
 use crate::failure::{Code, Failure, Outcome};
-use crate::{commands, units};
+use crate::modelled::{self, ModelArgs, Reading};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use input::TraceInput;
 pub(crate) use size::{Amount, TierSize};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-use thermocline_core::Costs;
+use std::path::PathBuf;
 use thermocline_core::policy::PolicyOptions;
-use thermocline_sim::device::{BASES, Devices, FLASHES, Timing};
-use thermocline_sim::experiment::{Experiment, Progress, Results};
-use thermocline_sim::{Bypassed, Interleave, Noise, SimError, Workload, WorkloadOptions, Writes};
-use units::Size;
+use thermocline_sim::experiment::{Experiment, Results};
+use thermocline_sim::{Noise, SimError, Workload};
 
 /// Shown at the end of `simulate --help`.
 pub(crate) const EXAMPLES: &str = "\
@@ -47,7 +41,7 @@ the definitions.";
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
     #[command(flatten)]
-    pub(crate) input: TraceInput,
+    pub(crate) reading: Reading,
     /// Policies to compare, separated by commas; "all" for every one. "opt" and "opt-bypass"
     /// know the future and show what is possible
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "tac,lru,opt",
@@ -65,22 +59,8 @@ pub(crate) struct SimulateArgs {
     /// Memory for a pool of pages above the tier (LRU); written as a size of the tier
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) pool: TierSize,
-    /// Bulk storage below the tier: hdd, hdd-15k, ssd, network, s3-like, baleen, or a
-    /// configuration file that `thermocline calibrate` wrote, whose costs then hold for flash too
-    #[arg(long, value_name = "DEVICE|FILE", default_value = "hdd",
-          value_hint = ValueHint::AnyPath)]
-    pub(crate) base: String,
-    /// The tier's device
-    #[arg(long, value_name = "DEVICE", default_value = "ssd",
-          value_parser = PossibleValuesParser::new(FLASHES))]
-    pub(crate) flash_device: String,
-    /// Clients that each wait for their I/O, then take the next of the trace
-    #[arg(long, value_name = "COUNT", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) clients: u32,
-    /// What writes do
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) writes: WriteMode,
+    #[command(flatten)]
+    pub(crate) devices: ModelArgs,
     /// Page requests at the start that warm the tier and are not counted: a number, or a share
     /// of the trace (20%)
     #[arg(long, value_name = "REQUESTS|%", default_value = "0")]
@@ -97,13 +77,6 @@ pub(crate) struct SimulateArgs {
     /// Add this many hint types that mean nothing, of 10 values each (Zipf 1)
     #[arg(long, value_name = "TYPES", default_value_t = 0)]
     pub(crate) noise: usize,
-    /// How several traces become one
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) interleave: Order,
-    /// Memory for the decoded trace; a longer one is read again for every run (and opt, which
-    /// needs it all, is not possible)
-    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
-    pub(crate) memory: Size,
     /// Runs at the same time; as many as the machine has processors if not given
     #[arg(long, value_name = "COUNT")]
     pub(crate) threads: Option<usize>,
@@ -146,11 +119,16 @@ fn policies() -> impl Iterator<Item = &'static str> {
 
 /// Simulates and prints.
 pub(crate) fn run(args: &SimulateArgs) -> Outcome {
-    let workload = open(args)?;
+    let noise = Noise {
+        types: args.noise,
+        seed: args.seed,
+    };
+    let workload = args.reading.open_with(noise)?;
     let experiment = experiment(args, &workload)?;
-    let results = simulate(&workload, &experiment)?;
+    let work = |progress: &_| thermocline_sim::run(&workload, &experiment, progress);
+    let results = modelled::watched("simulating", work)?;
     if let Some(path) = &args.html {
-        let title = args.input.title();
+        let title = args.reading.input.title();
         let html = page::html(&title, &workload, &experiment, &results);
         std::fs::write(path, html).map_err(|error| Failure::io("write", path, &error))?;
     }
@@ -165,64 +143,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Outcome {
     Ok(())
 }
 
-fn open(args: &SimulateArgs) -> Result<Workload, Failure> {
-    let options = WorkloadOptions {
-        page_size: args.input.page_size()?,
-        writes: match args.writes {
-            WriteMode::Allocate => Writes::Allocate,
-            WriteMode::NoAllocate => Writes::NoAllocate,
-            WriteMode::AsReads => Writes::AsReads,
-            WriteMode::Ignore => Writes::Ignore,
-        },
-        bypassed: match args.input.bypassed {
-            true => Bypassed::Include,
-            false => Bypassed::Skip,
-        },
-        interleave: match args.interleave {
-            Order::Time => Interleave::Time,
-            Order::RoundRobin => Interleave::RoundRobin,
-        },
-        noise: Noise {
-            types: args.noise,
-            seed: args.seed,
-        },
-        memory: args
-            .memory
-            .bytes(config::PAGE_SIZE_MIN as u32)
-            .unwrap_or(u64::MAX),
-    };
-    let bar = ProgressBar::new_spinner().with_message("reading");
-    bar.set_style(style("{spinner} {msg} {human_pos} page requests {elapsed}"));
-    let begin = Instant::now();
-    let openers = args.input.openers()?;
-    let workload = Workload::open(openers, options, &mut |requests| {
-        if begin.elapsed() > Duration::from_secs(2) {
-            bar.set_position(requests);
-        }
-    });
-    bar.finish_and_clear();
-    workload.map_err(|error| explain(&error))
-}
-
 fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Failure> {
     let facts = workload.facts();
-    let pages = |name: &str, size: &TierSize| {
-        size.pages(facts.distinct_pages, facts.page_size)
-            .ok_or_else(|| {
-                Failure::usage(format!("{name} {size} is more than 4,294,967,295 pages"))
-                    .advise("a smaller size, or larger pages")
-            })
-    };
-    let mut capacities = Vec::new();
-    for size in &args.flash {
-        match pages("--flash", size)? {
-            0 => {
-                let failure = Failure::usage(format!("--flash {size} holds not one page"));
-                return Err(failure.advise("a larger size, or pages such as 100p"));
-            }
-            capacity => capacities.push(capacity),
-        }
-    }
+    let pages = |name: &str, size: &TierSize| modelled::pages(name, size, facts);
+    let capacities = args.flash.iter().map(|size| pages("--flash", size));
+    let capacities = capacities.collect::<Result<Vec<_>, _>>()?;
     let all = args.policy.iter().any(|name| name == "all");
     let known = policies().filter(|name| *name != "all");
     let policies = match all {
@@ -238,73 +163,19 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
     Ok(Experiment {
         policies,
         capacities,
-        frames: pages("--pool", &args.pool)?,
+        frames: match args.pool.pages(facts.distinct_pages, facts.page_size) {
+            Some(frames) => frames,
+            None => pages("--pool", &args.pool)?,
+        },
         warm_up: args.warm_up.of(facts.requests),
-        devices: Some(devices(args, facts.page_size)?),
-        clients: args.clients,
+        devices: Some(args.devices.models(facts.page_size)?),
+        clients: args.devices.clients,
         policy_options,
         charge_metadata: args.charge_metadata,
         learned: args.learned,
         bound: true,
         threads: args.threads.unwrap_or(0),
     })
-}
-
-/// The devices named; a file brings both.
-fn devices(args: &SimulateArgs, page_size: u32) -> Result<Devices, Failure> {
-    let flash = Timing::flash(&args.flash_device);
-    if let (Some(base), Some(flash)) = (Timing::base(&args.base), flash) {
-        return Ok(Devices { base, flash });
-    }
-    let path = Path::new(&args.base);
-    if !path.exists() {
-        let names = BASES.join(", ");
-        return Err(Failure::usage(format!(
-            "--base {} is neither a device nor a file",
-            args.base
-        ))
-        .advise(format!(
-            "{names}, or a file written by thermocline calibrate --config"
-        )));
-    }
-    let costs = Config::load(Some(path))?.costs;
-    let costs = Costs {
-        base_random_read: costs.base_random_read_us * 1e3,
-        base_sequential_read: costs.base_sequential_read_us * 1e3,
-        base_random_write: costs.base_random_write_us * 1e3,
-        flash_read: costs.flash_read_us * 1e3,
-        flash_write: costs.flash_write_us * 1e3,
-    };
-    Ok(Devices::calibrated(&costs, page_size))
-}
-
-/// Runs the experiment under a progress bar that shows after two seconds.
-fn simulate(workload: &Workload, experiment: &Experiment) -> Result<Results, Failure> {
-    let progress = Progress::default();
-    let bar = ProgressBar::new(0).with_style(style(
-        "simulating {wide_bar} {percent} % {human_pos} page requests, {eta} left",
-    ));
-    let results = std::thread::scope(|scope| {
-        let work = scope.spawn(|| thermocline_sim::run(workload, experiment, &progress));
-        let begin = Instant::now();
-        while !work.is_finished() {
-            std::thread::sleep(Duration::from_millis(5));
-            if begin.elapsed() > Duration::from_secs(2) {
-                bar.set_length(progress.total.load(Ordering::Relaxed));
-                bar.set_position(progress.done.load(Ordering::Relaxed));
-            }
-        }
-        work.join()
-    });
-    bar.finish_and_clear();
-    match results {
-        Ok(results) => results.map_err(|error| explain(&error)),
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 fn json(results: &Results) -> Result<String, Failure> {

@@ -19,11 +19,11 @@ pub(super) fn text(
     experiment: &Experiment,
     results: &Results,
 ) -> String {
-    let mut out = format!("trace     {}\n", args.input.title());
+    let mut out = format!("trace     {}\n", args.reading.input.title());
     for line in facts(workload, experiment) {
         let _ = writeln!(out, "{line}");
     }
-    let mode = args.writes.to_possible_value();
+    let mode = args.reading.writes.to_possible_value();
     let mode = mode.as_ref().map_or("", |value| value.get_name());
     let _ = writeln!(
         out,
@@ -193,7 +193,7 @@ fn learned_table(run: &RunResult, learned: &LearnedTable) -> String {
         let mut table = Table::new(&["hint type", "impurity", "used"]);
         for hint_type in &learned.hint_types {
             let used = if hint_type.used { "yes" } else { "no" };
-            let impurity = format!("{:.4}", hint_type.impurity);
+            let impurity = format!("{:.2e}", hint_type.impurity);
             table.row([hint_type.name.clone(), impurity, used.to_string()]);
         }
         out += &table.to_string();

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
+use thermocline_core::policy::NAMES;
 
 use crate::ground::{Ground, number};
 use crate::mounted::{Mounted, thermocline};
@@ -82,7 +83,7 @@ fn work(server: &Postgres) {
 
 /// The policy can be switched under load; what is in the tier stays there.
 fn every_policy(mount: &Mounted, server: &Postgres) {
-    for policy in ["lru", "clock", "fifo", "tac"] {
+    for policy in NAMES.iter().copied().chain(["tac"]) {
         let mut command = thermocline();
         let switch = command.arg("policy").arg(&mount.mountpoint).arg(policy);
         let before = mount.hits();
@@ -91,7 +92,13 @@ fn every_policy(mount: &Mounted, server: &Postgres) {
             std::thread::sleep(Duration::from_millis(500));
             succeed(switch);
         });
-        assert_eq!(mount.status()["stats"]["tier"]["policy"], policy);
+        let tier = &mount.status()["stats"]["tier"];
+        assert_eq!(tier["policy"], policy);
+        assert_eq!(
+            tier["learned"].is_object(),
+            policy.contains("clic"),
+            "{tier:#}"
+        );
         assert!(mount.hits() > before, "{policy}: no hits");
     }
 }
