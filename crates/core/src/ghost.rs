@@ -6,8 +6,9 @@
 //! Trims are not reported here: object ids are never used again, so an entry of a deleted object
 //! is never asked for and leaves by age.
 //!
-//! Memory: `24 + size_of::<T>()` bytes an entry, rounded up to 8, plus 5 to 10 for the map; it
-//! grows with the number of entries, up to the bound.
+//! Memory: `24 + size_of::<T>()` bytes an entry, rounded up to 8, plus 6 to 23 for the map (a
+//! power of two of buckets, more where entries come and go); it grows with the number of entries,
+//! up to the bound.
 //!
 //! # Invariants (checked by [`Ghost::assert_invariants`])
 //! 1. The map, the order and the used entries hold the same pages, each once.

@@ -42,7 +42,7 @@ impl NoiseHints {
     #[must_use]
     pub fn add(&self, number: u64, hints: &HintSet) -> HintSet {
         (0..self.types).fold(*hints, |hints, at| {
-            let draw = hash::mix(hash::mix(self.seed, number), at as u64);
+            let draw = hash::mix(hash::mix(self.seed, number), at as u64 + 1);
             let value = self.bounds.partition_point(|bound| *bound <= draw);
             let value = value.min(self.bounds.len() - 1);
             hints.with(self.first + at, value as u32 + 1)

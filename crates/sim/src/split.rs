@@ -2,10 +2,10 @@
 
 use crate::error::SimError;
 use crate::merge::Merged;
-use crate::noise::Noise;
 use crate::request::{Kind, PAGES_MAX, PageRequest};
 use hashbrown::HashTable;
 use thermocline_core::hash::mix;
+use thermocline_core::noise::NoiseHints;
 use thermocline_core::{HintSet, ObjectId, PageId};
 use thermocline_trace::{Op, Served, TraceRecord};
 
@@ -42,7 +42,7 @@ pub(crate) struct Splitter {
     pub(crate) page_size: u32,
     pub(crate) writes: Writes,
     pub(crate) bypassed: Bypassed,
-    pub(crate) noise: Noise,
+    pub(crate) noise: Option<NoiseHints>,
     /// Position of the first noise type.
     pub(crate) noise_at: usize,
     /// Of each trace: what its offsets are divided by, and the numbers of its objects.
@@ -62,7 +62,7 @@ impl Splitter {
             page_size,
             writes: Writes::default(),
             bypassed: Bypassed::default(),
-            noise: Noise::default(),
+            noise: None,
             noise_at: 0,
             traces: units.into_iter().map(|unit| (unit, Vec::new())).collect(),
             ends: Vec::new(),
@@ -175,11 +175,8 @@ impl Splitter {
         if self.traces.len() > 1 {
             hints = hints.from_client(trace as u32 + 1);
         }
-        if record.op != Op::Trim {
-            for position in 0..self.noise.types {
-                let value = self.noise.value(self.ios, position);
-                hints.set(self.noise_at + position, value);
-            }
+        if let (Some(noise), true) = (&self.noise, record.op != Op::Trim) {
+            hints = noise.add(self.ios, &hints);
         }
         self.hints.number(&hints)
     }

@@ -8,13 +8,14 @@
 use crate::bits::Bits;
 use crate::error::SimError;
 use crate::merge::{Interleave, Merge};
-use crate::noise::Noise;
+use crate::noise::{NOISE_VALUES, Noise};
 use crate::request::{Kind, PageRequest};
 use crate::source::{Opener, Records};
 use crate::split::{Bypassed, Splitter, Writes};
 use hashbrown::HashTable;
 use thermocline_core::hash;
 use thermocline_core::hint::HINT_TYPES_MAX;
+use thermocline_core::noise::NoiseHints;
 use thermocline_core::{HintSet, PageId};
 use thermocline_trace::Catalog;
 
@@ -283,10 +284,11 @@ fn start(
     let mut splitter = Splitter::new(page_size, sources.iter().map(|of| unit(of.as_ref())));
     splitter.writes = options.writes;
     splitter.bypassed = options.bypassed;
-    splitter.noise = options.noise;
     let types = sources.iter().map(|source| source.schema().names().len());
     splitter.noise_at = types.max().unwrap_or(0);
-    if splitter.noise_at + options.noise.types > HINT_TYPES_MAX {
+    let Noise { types, seed } = options.noise;
+    splitter.noise = NoiseHints::new(seed, splitter.noise_at, types, NOISE_VALUES);
+    if splitter.noise.is_none() {
         return Err(SimError::Noise {
             noise: options.noise.types,
             found: splitter.noise_at,

@@ -22,7 +22,7 @@
 
 use super::hints::{ClicConfig, Counts, Evidence, GroupId, HintKeys, HintedPages};
 use super::{
-    Access, Decision, Learned, Op, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
+    Access, Decision, Learned, Op, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy, takes,
 };
 use crate::page::{ObjectId, PageId, SlotId};
 use crate::tier::SlotTable;
@@ -190,12 +190,8 @@ impl TierPolicy for Clic {
     }
 
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
-        match why {
-            Opportunity::PoolEviction => return Decision::Refuse(Refusal::Opportunity),
-            Opportunity::Write if !self.admit_on_write => {
-                return Decision::Refuse(Refusal::Opportunity);
-            }
-            _ => {}
+        if !takes(why, self.admit_on_write) {
+            return Decision::Refuse(Refusal::Opportunity);
         }
         if slots.has_room() {
             return Decision::Admit;

@@ -341,6 +341,15 @@ pub fn metadata_bytes(name: &str, options: &PolicyOptions) -> Option<usize> {
     build(name, options).map(|policy| policy.bytes_full())
 }
 
+/// Whether policies that do not look at the DRAM pool admit on this opportunity.
+fn takes(why: Opportunity, admit_on_write: bool) -> bool {
+    match why {
+        Opportunity::Read => true,
+        Opportunity::Write => admit_on_write,
+        Opportunity::PoolEviction => false,
+    }
+}
+
 /// The answer of the policies that admit whatever comes by: room first, then a victim.
 ///
 /// A free slot is taken even when a policy's own order would evict (slots become free by trims
@@ -351,10 +360,8 @@ fn admit_always(
     admit_on_write: bool,
     victim: impl FnOnce() -> Option<SlotId>,
 ) -> Decision {
-    match why {
-        Opportunity::PoolEviction => return Decision::Refuse(Refusal::Opportunity),
-        Opportunity::Write if !admit_on_write => return Decision::Refuse(Refusal::Opportunity),
-        _ => {}
+    if !takes(why, admit_on_write) {
+        return Decision::Refuse(Refusal::Opportunity);
     }
     if slots.has_room() {
         return Decision::Admit;
@@ -366,6 +373,14 @@ fn admit_always(
 fn evictable_from_back(list: &List, links: &Links, slots: &SlotTable) -> Option<SlotId> {
     let mut from_back = list.iter_from_back(links).map(SlotId);
     from_back.find(|slot| slots.evictable(*slot))
+}
+
+/// The same in the first of `lists` that has one.
+fn evictable_from_backs(lists: &[List], links: &Links, slots: &SlotTable) -> Option<SlotId> {
+    let mut victims = lists
+        .iter()
+        .filter_map(|list| evictable_from_back(list, links, slots));
+    victims.next()
 }
 
 /// The evictable slot nearest the front of `list`: O(slots in use by a read or a write).

@@ -20,7 +20,7 @@
 
 use super::{
     Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always,
-    evictable_from_back,
+    evictable_from_backs,
 };
 use crate::ghost::Ghost;
 use crate::list::{Links, List};
@@ -116,11 +116,7 @@ impl Mq {
     }
 
     fn victim(&self, slots: &SlotTable) -> Option<SlotId> {
-        let mut victims = self
-            .queues
-            .iter()
-            .filter_map(|queue| evictable_from_back(queue, &self.links, slots));
-        victims.next()
+        evictable_from_backs(&self.queues, &self.links, slots)
     }
 }
 

@@ -7,7 +7,7 @@
 //! leaves and is remembered in G. From the back of M a page with a count goes to the front with one
 //! less; the first without leaves and is not remembered (Yang et al., "FIFO queues are all you
 //! need for cache eviction", SOSP 2023, §4, Algorithm 1). *Cost*: O(1) amortised a request.
-//! *Memory*: 9 bytes a slot, and 0.9 ghosts a slot of 29 to 34 bytes each ([`Ghost`]).
+//! *Memory*: 9 bytes a slot, and 0.9 ghosts a slot of 30 to 47 bytes each ([`Ghost`]).
 //!
 //! # Where the paper leaves a choice
 //! - *Sizes* (§4.1): S has ⌊slots / 10⌋, M the rest; G remembers ⌊9 slots / 10⌋ pages.

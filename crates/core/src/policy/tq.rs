@@ -21,7 +21,7 @@
 
 use super::{
     Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always,
-    evictable_from_back,
+    evictable_from_backs,
 };
 use crate::hint::RequestType;
 use crate::list::{Links, List};
@@ -70,11 +70,7 @@ impl Tq {
     }
 
     fn victim(&self, slots: &SlotTable) -> Option<SlotId> {
-        let mut victims = self
-            .queues
-            .iter()
-            .filter_map(|queue| evictable_from_back(queue, &self.links, slots));
-        victims.next()
+        evictable_from_backs(&self.queues, &self.links, slots)
     }
 }
 

@@ -33,7 +33,7 @@ mod histogram;
 use super::hints::{ClicConfig, GroupId, HintKeys, HintedPages};
 use super::{
     Access, Decision, Learned, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy, Ties,
-    evictable_from_back, evictable_from_front,
+    evictable_from_back, evictable_from_front, takes,
 };
 use crate::page::{ObjectId, PageId, SlotId};
 use crate::tier::SlotTable;
@@ -135,12 +135,8 @@ impl TierPolicy for DpClic {
     }
 
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
-        match why {
-            Opportunity::PoolEviction => return Decision::Refuse(Refusal::Opportunity),
-            Opportunity::Write if !self.admit_on_write => {
-                return Decision::Refuse(Refusal::Opportunity);
-            }
-            _ => {}
+        if !takes(why, self.admit_on_write) {
+            return Decision::Refuse(Refusal::Opportunity);
         }
         if slots.has_room() {
             return Decision::Admit;
