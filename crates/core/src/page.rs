@@ -46,9 +46,23 @@ pub struct RegionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
-/// A page-sized place on flash, dense from 0.
+/// A page's place in the tier as policies know it, dense from 0. Which block of the device holds
+/// its bytes changes with every write (see [`BlockId`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u32);
+
+/// A page-sized place on the flash device, dense from 0. A block that a durable map entry names is
+/// never overwritten: new bytes of a page go to another block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+impl BlockId {
+    /// The block as an index into per-block tables.
+    #[must_use]
+    pub const fn at(self) -> usize {
+        self.0 as usize
+    }
+}
 
 impl SlotId {
     /// The slot as an index into per-slot tables.

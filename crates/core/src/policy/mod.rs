@@ -88,6 +88,20 @@ pub enum Opportunity {
     Write,
     /// It leaves the DRAM pool, clean.
     PoolEviction,
+    /// Its newest bytes are in DRAM only and are being written out (write-back): when the policy
+    /// refuses, they go to base, or to the write-back reserve where there is one.
+    Clean,
+}
+
+/// What becomes of a dirty page that is written out (write-back only).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirtyPages {
+    /// To flash alone where the page is resident or admitted, else to base (thesis figure 6.2).
+    Back,
+    /// To flash where resident or admitted, and to base (dual-write).
+    Both,
+    /// To base alone; a copy on flash is dropped (clean-write).
+    Around,
 }
 
 /// Why a page was not admitted. Every refusal is counted under one of these.
@@ -164,17 +178,20 @@ pub enum Removal {
     Failed,
     /// The tier was switched off.
     Off,
+    /// Its page was made dirty in DRAM, or its dirty bytes went to base past it.
+    Outdated,
 }
 
 impl Removal {
     /// Every reason, in numeric order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Evicted,
         Self::Trimmed,
         Self::Dropped,
         Self::Stale,
         Self::Failed,
         Self::Off,
+        Self::Outdated,
     ];
 
     /// Name used in statistics.
@@ -187,6 +204,7 @@ impl Removal {
             Self::Stale => "stale",
             Self::Failed => "failed",
             Self::Off => "off",
+            Self::Outdated => "outdated",
         }
     }
 }
@@ -216,6 +234,20 @@ pub trait TierPolicy: Send {
     /// The page was found in the DRAM pool `hits` times since the last call: logical reads that
     /// never reached the tier.
     fn on_pool_hits(&mut self, _page: PageId, _hits: u32) {}
+
+    /// `page` came into the DRAM pool (`buffered`), or left it. Not called without a pool.
+    fn on_pool(&mut self, _page: PageId, _buffered: bool) {}
+
+    /// What becomes of dirty pages under this policy in write-back mode.
+    fn dirty_pages(&self) -> DirtyPages {
+        DirtyPages::Back
+    }
+
+    /// Whether the clean copy of a page that was just made dirty in DRAM stays on flash until the
+    /// page is written out. CAC and its rivals free its slot (thesis §6.4).
+    fn keeps_outdated(&self) -> bool {
+        true
+    }
 
     /// How much `page` is worth having on flash; the write buffer gives up the least worthy page
     /// when flash writes lag (TAC §3.3). Where all are worth the same the newcomer stays out.
@@ -345,7 +377,7 @@ pub fn metadata_bytes(name: &str, options: &PolicyOptions) -> Option<usize> {
 fn takes(why: Opportunity, admit_on_write: bool) -> bool {
     match why {
         Opportunity::Read => true,
-        Opportunity::Write => admit_on_write,
+        Opportunity::Write | Opportunity::Clean => admit_on_write,
         Opportunity::PoolEviction => false,
     }
 }

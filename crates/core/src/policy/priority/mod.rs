@@ -129,7 +129,7 @@ impl TierPolicy for Priority {
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
         match why {
             Opportunity::PoolEviction => return Decision::Refuse(Refusal::Opportunity),
-            Opportunity::Write if !self.admit_on_write => {
+            Opportunity::Write | Opportunity::Clean if !self.admit_on_write => {
                 return Decision::Refuse(Refusal::Opportunity);
             }
             _ => {}
