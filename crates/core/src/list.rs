@@ -35,6 +35,13 @@ impl Links {
         }
     }
 
+    /// Makes room for ids up to `capacity`, which is no less than before; they are in no list.
+    pub fn grow(&mut self, capacity: u32) {
+        assert!(capacity < NONE, "the last id is reserved");
+        debug_assert!(capacity as usize >= self.links.len(), "ids in use stay");
+        self.links.resize(capacity as usize, (NONE, NONE));
+    }
+
     /// The neighbour of `id` on the side of the front, in the list that `id` is in.
     #[must_use]
     pub fn towards_front(&self, id: u32) -> Option<u32> {

@@ -364,6 +364,7 @@ impl EngineConfig {
             tac: self.tac.to_core(),
             clic: self.clic.to_core(),
             priority: self.priority.to_core().unwrap_or_default(),
+            ..PolicyOptions::new(capacity)
         }
     }
 

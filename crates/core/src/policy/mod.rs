@@ -10,9 +10,11 @@
 //!   number s; `on_request` feeds hint table and outqueue; `decide` is figure 3.7;
 //! - priority groups (hStorage-DB): `on_request` re-allocates between groups; `decide` is
 //!   selective allocation, its victim selective eviction; `on_trim` is priority N;
-//! - CAC, CC: `decide` with [`Opportunity::PoolEviction`]; `on_pool_hits` brings logical reads.
+//! - CAC, CC and their rivals: `decide` with [`Opportunity::PoolEviction`] and
+//!   [`Opportunity::Clean`]; `on_pool_hits` brings logical reads, `on_pool` what DRAM holds.
 
 mod arc;
+mod cac;
 mod clic;
 mod clock;
 mod dp_clic;
@@ -33,6 +35,7 @@ mod w_tiny_lfu;
 mod learned;
 
 pub use arc::Arc;
+pub use cac::{Cac, CacConfig, Counts as CacCounts, Estimates, Measured};
 pub use clic::{Clic, Ties};
 pub use clock::Clock;
 pub use dp_clic::DpClic;
@@ -292,6 +295,8 @@ pub struct PolicyOptions {
     pub priority: Assignment,
     /// Parameters of CLIC and of what is built on it.
     pub clic: ClicConfig,
+    /// Parameters of CAC and CC.
+    pub cac: CacConfig,
 }
 
 impl PolicyOptions {
@@ -306,6 +311,7 @@ impl PolicyOptions {
             tac: TacConfig::default(),
             priority: Assignment::default(),
             clic: ClicConfig::default(),
+            cac: CacConfig::default(),
         }
     }
 }
@@ -334,6 +340,8 @@ pub const NAMES: &[&str] = &[
     "arc",
     "mq",
     "tq",
+    "cac",
+    "cc",
 ];
 
 /// Builds the policy called `name`; `None` when there is no such policy.
@@ -362,6 +370,8 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "dp-clic" => Box::new(DpClic::new(HintKeys::All, options)),
         "dp-clic-topk" => Box::new(DpClic::new(HintKeys::TopK, options)),
         "dp-clic-hybrid" => Box::new(DpClic::new(HintKeys::Hybrid, options)),
+        "cac" => Box::new(Cac::new(options)),
+        "cc" => Box::new(Cac::cc(options)),
         _ => return None,
     })
 }
@@ -379,6 +389,17 @@ fn takes(why: Opportunity, admit_on_write: bool) -> bool {
         Opportunity::Read => true,
         Opportunity::Write | Opportunity::Clean => admit_on_write,
         Opportunity::PoolEviction => false,
+    }
+}
+
+/// Whether policies that work with the DRAM pool admit on this opportunity: when a page is cleaned
+/// or leaves the pool (thesis §6.4). Without a pool nothing clean would ever come in, so there a
+/// page is considered when it is read.
+fn takes_cleaned(why: Opportunity, pooled: bool, admit_on_write: bool) -> bool {
+    match why {
+        Opportunity::Read => !pooled,
+        Opportunity::Write => admit_on_write,
+        Opportunity::PoolEviction | Opportunity::Clean => true,
     }
 }
 
