@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One capture: an unmodified PostgreSQL or MariaDB under TPC-C or TPC-H on a recorded mount, the
-# database's own buffer a percentage of the database's size.
+# database's own buffer a percentage of the database's size; 0: the smallest it works with.
 #
 #   evaluation/captures/capture.sh postgres|mariadb tpcc|tpch PERCENT [OUT.parquet]
 #
@@ -19,6 +19,7 @@ set -euo pipefail
 : "${SECONDS_CAPTURED:=240}"
 : "${PAGES:=0}"           # end the capture after that many pages; 0: at the end of the run
 : "${EXACT:=}"            # not empty: keep nanoseconds
+: "${COARSE:=}"           # not empty: keep milliseconds, and no latencies
 : "${FULL:=}"             # also write the whole run, exact, with logs, to this file
 : "${LOADED:=}"           # directory that keeps loaded databases for further captures
 : "${QUERIES:=}"          # TPC-H: queries that are run; default: all that end within a minute
@@ -84,7 +85,7 @@ tpc() { # workload, action, further options
 
 load() {
     create "$work/base/data"
-    start "$work/base/data" 256
+    start "$work/base/data" 262144
     prepare
     if [[ $workload == tpcc ]]; then
         tpc tpcc prepare --warehouses "$WAREHOUSES" -T 4 --no-check > "$work/prepare.log"
@@ -102,13 +103,17 @@ load() {
     stop
 }
 
-# Statements of a running server, as they go on until `seconds` are over.
+# Statements of a running server, as they go on until `seconds` are over. Every line of run.log
+# begins with microseconds since 1970.
 run() { # seconds
     if [[ $workload == tpcc ]]; then
-        tpc tpcc run --warehouses "$WAREHOUSES" -T "$TERMINALS" --time "${1}s" --ignore-error
+        tpc tpcc run --warehouses "$WAREHOUSES" -T "$TERMINALS" --time "${1}s" --ignore-error \
+            --interval 1s
     else
         tpc tpch run -T "$STREAMS" --time "${1}s" --queries "${QUERIES:-$queries}" --ignore-error
-    fi > "$work/run.log" 2>&1 || { cat "$work/run.log" >&2; return 1; }
+    fi 2>&1 | while IFS= read -r line; do
+        echo "${EPOCHREALTIME/./} $line"
+    done > "$work/run.log" || { cat "$work/run.log" >&2; return 1; }
 }
 
 programs
@@ -121,8 +126,9 @@ else
     if [[ -n $kept ]]; then cp -a --reflink=auto "$work/base" "$kept"; fi
 fi
 size=$(cat "$work/base/bytes")
-buffer=$(((size * percent / 100 + 1048575) / 1048576))
-echo "$database $workload: database $((size / 1048576)) MiB, buffer $buffer MiB ($percent %)"
+buffer=$(((size * percent / 100 + 1048575) / 1048576 * 1024)) # KiB
+((percent > 0)) || buffer=$smallest
+echo "$database $workload: database $((size / 1048576)) MiB, buffer $buffer KiB ($percent %)"
 
 # The tier is there so that requests are typed and go its way; of 2 MiB it serves next to none.
 "$thermocline" mount "$work/base" "$work/mnt" --policy tac --cache "$work/cache" --size 2MiB \
@@ -135,17 +141,18 @@ run "$SECONDS_CAPTURED"
 to=$(date +%s%N)
 names > "$work/names.csv"
 version=$(server_version)
-grep -v -e '^\[Current\]' "$work/run.log" | tail -30
+grep -v -e ' \[Current\]' "$work/run.log" | tail -30
 stop
 "$thermocline" umount "$work/mnt" > /dev/null
 mounted=no
 cat "$work/mount.log" | tail -3
 python=$venv/bin/python
 phase=(--names "$work/names.csv" --from "$from" --to "$to")
+if [[ $workload == tpcc ]]; then phase+=(--transactions "$work/run.log"); fi
 "$python" "$here/finish.py" "$work/trace.parquet" "$out" "${phase[@]}" --pages "$PAGES" \
-    ${EXACT:+--exact}
+    ${EXACT:+--exact} ${COARSE:+--coarse}
 if [[ -n $FULL ]]; then
     "$python" "$here/finish.py" "$work/trace.parquet" "$FULL" "${phase[@]}" --with-bypassed --exact
 fi
-echo "$database $version, $buffer MiB of $((size / 1048576)) MiB, $(((to - from) / 1000000000)) s:" \
+echo "$database $version, $buffer KiB of $((size / 1048576)) MiB, $(((to - from) / 1000000000)) s:" \
     "$out, $(stat -c %s "$out") bytes"

@@ -2,26 +2,29 @@
 """Turns a recording into a capture: the measured phase only, in order of time, one file.
 
     finish.py RECORDING CAPTURE [--names NAMES.csv] [--from UNIX_NS] [--to UNIX_NS] [--pages N]
-              [--with-bypassed] [--exact]
+              [--with-bypassed] [--exact | --coarse] [--transactions RUN.log]
 
 Rows outside the measured phase are cut off, and all behind the first N pages asked for. Nothing
 in between is left out, except files that no tier ever holds (logs, control files): their rows
 are kept with --with-bypassed. Names of files in `hint_object` become names of tables and indexes
-(NAMES.csv: file, name); `object` keeps the file. Times are rounded down to 10 tickseconds (the
+(NAMES.csv: file, name); `object` keeps the file. Times are rounded down to 10 microseconds (the
 order of rows stays) and latencies to three significant bits, which halves the file; --exact keeps
-both as they were recorded.
+both as they were recorded, --coarse leaves whole milliseconds and no latencies. --transactions
+prints how many New Order transactions ended in the time that was kept, from go-tpc's output of
+every second with the time before each line.
 """
 
 import argparse
 import csv
 import pathlib
+import re
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 UNCACHED = ("log", "other")
-TICK = 10_000
+TICK, COARSE_TICK = 10_000, 1_000_000
 VERSION, PAGE_SIZE, START, PRODUCT, PART, DROPPED = (
     b"thermocline." + name
     for name in (b"trace_version", b"page_size", b"start_unix_ns", b"product", b"part", b"dropped")
@@ -69,6 +72,20 @@ def pages_of(table: pa.Table, page_size: int) -> pa.ChunkedArray:
     return pc.if_else(moved, pages, 0)
 
 
+def new_orders(log: pathlib.Path, begin: int, end: int) -> float:
+    """New Order transactions that ended between two times since 1970 (ns); a second that is cut
+    counts in part."""
+    total = 0.0
+    for line in log.read_text(errors="replace").splitlines():
+        found = re.match(r"(\d+) \[Current\] NEW_ORDER - Takes\(s\): ([\d.]+), Count: (\d+)", line)
+        if found:
+            stop = int(found[1]) * 1000
+            start = stop - float(found[2]) * 1e9
+            inside = max(0.0, min(stop, end) - max(start, begin))
+            total += int(found[3]) * inside / (stop - start)
+    return total
+
+
 def named(table: pa.Table, names: pathlib.Path) -> pa.Table:
     """Names of tables and indexes in place of names of files."""
     with open(names, newline="") as lines:
@@ -79,8 +96,16 @@ def named(table: pa.Table, names: pathlib.Path) -> pa.Table:
     return table.set_column(table.schema.get_field_index("hint_object"), "hint_object", column)
 
 
+def coarse(table: pa.Table) -> pa.Table:
+    """Times in milliseconds, latencies unknown."""
+    ticks = pc.multiply(pc.divide(table["time_ns"], COARSE_TICK), COARSE_TICK)
+    table = table.set_column(table.schema.get_field_index("time_ns"), "time_ns", ticks)
+    unknown = pa.array([0], pa.int64()).take(pa.array([0] * table.num_rows))
+    return table.set_column(table.schema.get_field_index("latency_ns"), "latency_ns", unknown)
+
+
 def rounded(table: pa.Table) -> pa.Table:
-    """Times in units of 10 tickseconds, latencies with three significant bits."""
+    """Times in units of 10 microseconds, latencies with three significant bits."""
     ticks = pc.multiply(pc.divide(table["time_ns"], TICK), TICK)
     latency = table["latency_ns"]
     highest = pc.floor(pc.log2(pc.max_element_wise(latency, 4))).cast(pa.int64())
@@ -128,6 +153,8 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=0)
     parser.add_argument("--with-bypassed", action="store_true")
     parser.add_argument("--exact", action="store_true")
+    parser.add_argument("--coarse", action="store_true")
+    parser.add_argument("--transactions", type=pathlib.Path)
     options = parser.parse_args()
     table, metadata = read(options.recording)
     if options.begin is None:
@@ -135,9 +162,15 @@ def main() -> None:
     table = measured(table, options, int(metadata[PAGE_SIZE]))
     if options.names:
         table = named(table, options.names)
-    if not options.exact:
+    if options.coarse:
+        table = coarse(table)
+    elif not options.exact:
         table = rounded(table)
     write(table, metadata, options.begin, options.capture)
+    if options.transactions:
+        last = table["time_ns"][-1].as_py()
+        count = new_orders(options.transactions, options.begin, last)
+        print(f"{count:.0f} New Order transactions in {(last - options.begin) / 1e9:.1f} s")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 # MariaDB for capture.sh: InnoDB as it comes, except that a commit does not wait for the log.
 page_size=16KiB
+smallest=6144 # KiB: the least it starts with, of 16-KiB pages
 queries=$(printf 'q%d,' {1..22})
 queries=${queries%,}
 
@@ -7,13 +8,15 @@ create() { # data directory
     "${as[@]}" mariadb-install-db --no-defaults --auth-root-authentication-method=normal \
         --skip-test-db --datadir="$1" > "$work/install.log"
 }
-start() { # data directory, buffer in MiB
+start() { # data directory, buffer in KiB
     local settings=(--no-defaults --datadir="$1" --socket="$work/run/socket" --port="$port"
         --bind-address=127.0.0.1 --skip-name-resolve --pid-file="$work/run/pid"
-        --innodb-buffer-pool-size="${2}M" --innodb-buffer-pool-chunk-size=1M
+        --innodb-buffer-pool-size="${2}K" --innodb-buffer-pool-chunk-size=1M
         --innodb-buffer-pool-load-at-startup=OFF --innodb-buffer-pool-dump-at-shutdown=OFF
         --innodb-flush-log-at-trx-commit=2
         --local-infile=ON)
+    # Pages written twice are no request of the database for pages.
+    ((percent > 0)) || settings+=(--innodb-doublewrite=OFF)
     "${as[@]}" mariadbd "${settings[@]}" > "$work/run/log" 2>&1 &
     server=$!
     serving=yes

@@ -1,6 +1,7 @@
 # PostgreSQL for capture.sh: checkpoints every 30 s and a background writer that is awake, so that
 # pages are written for each reason there is.
 page_size=8KiB
+smallest=256 # KiB: with 128, the least it accepts, eight sessions run out of buffers to pin
 queries=$(printf 'q%d,' {1..22})
 queries=${queries%,}
 bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -1)
@@ -8,9 +9,9 @@ bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -1)
 create() { # data directory
     "${as[@]}" "$bin/initdb" -D "$1" --no-locale --encoding=UTF8 -A trust -U capture > /dev/null
 }
-start() { # data directory, buffer in MiB
+start() { # data directory, buffer in KiB
     # No prefetching: posix_fadvise would have the kernel read pages a second time.
-    local settings=(listen_addresses=127.0.0.1 "port=$port" "shared_buffers=${2}MB"
+    local settings=(listen_addresses=127.0.0.1 "port=$port" "shared_buffers=${2}kB"
         effective_io_concurrency=0 maintenance_io_concurrency=0 synchronous_commit=off
         checkpoint_timeout=30s max_wal_size=8GB bgwriter_delay=20ms bgwriter_lru_multiplier=2
         autovacuum_naptime=20s jit=off)

@@ -36,6 +36,7 @@ for capture in "$here"/../captures/*.parquet; do
     page=8KiB
     if [[ $name == mariadb-* ]]; then page=16KiB; fi
     if [[ $name == mariadb-*-90 ]]; then continue; fi # too few requests
+    if [[ $name == *-0 ]]; then continue; fi # for studies with a DRAM pool
     simulate "$name" "$capture" --page-size "$page"
 done
 
