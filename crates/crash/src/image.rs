@@ -1,0 +1,278 @@
+//! The bytes of one file: what is read now, what would surely survive, what might.
+//!
+//! # States of a change
+//! *Pending* (read back at once, survives a power cut or not) → *durable* (a sync ended well), or
+//! → *forgotten* (a sync failed and the lot fell against it: it is still read back, as from a page
+//! cache, but no later sync writes it).
+//!
+//! # Invariants
+//! 1. Without pending and forgotten changes, `current` and `durable` are equal.
+//! 2. Pending changes are in the order they were made.
+//! 3. A pending sector holds whole sectors as they were read after the change, so that no power
+//!    cut makes a sector that never was.
+
+use crate::draw::Draw;
+
+/// Bytes that a disk writes wholly or not at all.
+pub const SECTOR: usize = 512;
+
+/// One sector as it was after some write.
+type Sector = [u8; SECTOR];
+
+#[derive(Clone, Debug)]
+enum Change {
+    /// One sector of a write. `end`: the length that the file has at least if it survives.
+    Sector {
+        index: u64,
+        bytes: Box<Sector>,
+        end: u64,
+    },
+    SetLen(u64),
+    Punch {
+        offset: u64,
+        length: u64,
+    },
+}
+
+/// The bytes of one file. See the module text.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    current: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Change>,
+    /// Whether a failed sync ever forgot a change.
+    forgot: bool,
+}
+
+impl Image {
+    /// The bytes as they are read now.
+    #[must_use]
+    pub fn current(&self) -> &[u8] {
+        &self.current
+    }
+
+    /// Changes that a power cut may undo.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Writes `data` at `offset`.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        self.write_some(offset, data, |_| true);
+    }
+
+    /// A write that fails half-way: each sector is written or not, as the lots fall.
+    pub fn write_torn(&mut self, offset: u64, data: &[u8], draw: &mut Draw) {
+        self.write_some(offset, data, |_| draw.chance(1, 2));
+    }
+
+    fn write_some(&mut self, offset: u64, data: &[u8], mut keep: impl FnMut(u64) -> bool) {
+        let end = offset + data.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let index = at / SECTOR as u64;
+            let to = end.min((index + 1) * SECTOR as u64);
+            if keep(index) {
+                let part = &data[(at - offset) as usize..(to - offset) as usize];
+                self.write_in_sector(index, at, part);
+            }
+            at = to;
+        }
+        self.assert_invariants();
+    }
+
+    fn write_in_sector(&mut self, index: u64, at: u64, part: &[u8]) {
+        let end = at + part.len() as u64;
+        debug_assert!(end <= (index + 1) * SECTOR as u64, "within one sector");
+        if self.current.len() < end as usize {
+            self.current.resize(end as usize, 0);
+        }
+        self.current[at as usize..end as usize].copy_from_slice(part);
+        let from = index as usize * SECTOR;
+        let until = self.current.len().min(from + SECTOR);
+        let mut bytes = Box::new([0; SECTOR]);
+        bytes[..until - from].copy_from_slice(&self.current[from..until]);
+        self.pending.push(Change::Sector { index, bytes, end });
+    }
+
+    /// Cuts or extends to `length`.
+    pub fn set_len(&mut self, length: u64) {
+        let change = Change::SetLen(length);
+        change.apply(&mut self.current);
+        self.pending.push(change);
+    }
+
+    /// Makes zeros of a range; the length stays.
+    pub fn punch(&mut self, offset: u64, length: u64) {
+        let change = Change::Punch { offset, length };
+        change.apply(&mut self.current);
+        self.pending.push(change);
+    }
+
+    /// Makes every pending change durable.
+    pub fn sync(&mut self) {
+        for change in self.pending.drain(..) {
+            change.apply(&mut self.durable);
+        }
+        self.assert_invariants();
+    }
+
+    /// A sync that fails: each change became durable or is forgotten for good, as the lots fall.
+    pub fn fail_sync(&mut self, draw: &mut Draw) {
+        self.durable = self.survivors(draw);
+        self.forgot |= !self.pending.is_empty();
+        self.pending.clear();
+    }
+
+    /// What is found after a power cut now.
+    #[must_use]
+    pub fn crash(&self, draw: &mut Draw) -> Self {
+        let survived = self.survivors(draw);
+        Self {
+            current: survived.clone(),
+            durable: survived,
+            ..Self::default()
+        }
+    }
+
+    /// The durable bytes with a subset of the pending changes. How many survive is a lot too:
+    /// none and all are tried as often as some.
+    fn survivors(&self, draw: &mut Draw) -> Vec<u8> {
+        let eighths = draw.one(&[0, 1, 4, 7, 8]);
+        let mut bytes = self.durable.clone();
+        for change in &self.pending {
+            if draw.chance(eighths, 8) {
+                change.apply(&mut bytes);
+            }
+        }
+        bytes
+    }
+
+    fn assert_invariants(&self) {
+        if self.pending.is_empty() && !self.forgot {
+            debug_assert!(self.current == self.durable, "invariant 1");
+        }
+    }
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Sector {
+                index,
+                bytes: sector,
+                end,
+            } => {
+                bytes.resize(bytes.len().max(*end as usize), 0);
+                let from = *index as usize * SECTOR;
+                let until = bytes.len().min(from + SECTOR);
+                bytes[from..until].copy_from_slice(&sector[..until - from]);
+            }
+            Self::SetLen(length) => bytes.resize(*length as usize, 0),
+            Self::Punch { offset, length } => {
+                let clip = |at: u64| (at as usize).min(bytes.len());
+                let range = clip(*offset)..clip(offset.saturating_add(*length));
+                bytes[range].fill(0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// All first bytes of the sectors that crashes of `image` leave behind.
+    fn outcomes(image: &Image) -> BTreeSet<Vec<u8>> {
+        let crashed = |seed| image.crash(&mut Draw::new(seed));
+        let firsts = |i: Image| i.current.iter().step_by(SECTOR).copied().collect();
+        (0..400).map(|seed| firsts(crashed(seed))).collect()
+    }
+
+    #[test]
+    fn synced_bytes_survive_every_crash() {
+        let mut image = Image::default();
+        image.write(100, &[7; 2000]);
+        image.set_len(3000);
+        image.punch(600, 100);
+        image.sync();
+        let expected = image.current().to_vec();
+        for seed in 0..100 {
+            assert_eq!(image.crash(&mut Draw::new(seed)).current(), expected);
+        }
+    }
+
+    #[test]
+    fn each_sector_keeps_any_one_of_its_versions() {
+        let mut image = Image::default();
+        image.write(0, &[1; 2 * SECTOR]);
+        image.sync();
+        image.write(0, &[2; 2 * SECTOR]);
+        image.write(0, &[3; SECTOR]);
+        let mut expected = BTreeSet::new();
+        for first in 1..=3 {
+            for second in 1..=2 {
+                expected.insert(vec![first, second]);
+            }
+        }
+        assert_eq!(outcomes(&image), expected);
+    }
+
+    #[test]
+    fn lengths_and_holes_survive_as_a_whole_or_not() {
+        let mut image = Image::default();
+        image.write(0, &[1; 3 * SECTOR]);
+        image.sync();
+        image.set_len(SECTOR as u64);
+        let cut = BTreeSet::from([vec![1], vec![1, 1, 1]]);
+        assert_eq!(outcomes(&image), cut);
+        let mut image = image.crash(&mut Draw::new(1));
+        image.set_len(2 * SECTOR as u64);
+        image.write(0, &[1; 2 * SECTOR]);
+        image.sync();
+        image.punch(0, 2 * SECTOR as u64);
+        assert_eq!(outcomes(&image), BTreeSet::from([vec![0, 0], vec![1, 1]]));
+    }
+
+    #[test]
+    fn a_failed_sync_forgets_for_good() {
+        let mut lost = 0;
+        for seed in 0..50 {
+            let mut image = Image::default();
+            image.write(0, &[1; SECTOR]);
+            image.sync();
+            image.write(0, &[2; SECTOR]);
+            image.fail_sync(&mut Draw::new(seed));
+            image.sync();
+            assert_eq!(
+                image.current()[0],
+                2,
+                "the page cache shows it all the same"
+            );
+            lost += u32::from(image.crash(&mut Draw::new(0)).current()[0] == 1);
+        }
+        assert!(
+            (5..45).contains(&lost),
+            "{lost} of 50 writes were forgotten"
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_sector_survives_with_all_that_was_in_it() {
+        let mut image = Image::default();
+        image.write(0, &[1; SECTOR]);
+        image.sync();
+        image.write(0, &[2; 100]);
+        image.write(300, &[3; 100]);
+        for seed in 0..100 {
+            let found = image.crash(&mut Draw::new(seed));
+            let pair = (found.current()[0], found.current()[300]);
+            assert!(
+                [(1, 1), (2, 1), (2, 3)].contains(&pair),
+                "{pair:?} never was"
+            );
+        }
+    }
+}

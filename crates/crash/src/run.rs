@@ -1,0 +1,516 @@
+//! One run: a workload from a seed on one engine, a crash at every boundary of its requests.
+//!
+//! # How one run gives many crashes
+//! An observer of the disks takes, before every request that changes something, what a power cut
+//! would leave. When the step at hand has ended, a second engine recovers from each of these
+//! images and every byte is compared with the model as it was during the step. While it recovers,
+//! further images are taken, and recovered from in turn.
+
+use crate::draw::Draw;
+use crate::model::{Broken, FileModel, pattern};
+use crate::setup::{FLASH, Mode, Setup, spec_of};
+use crate::step::{FILES, Step, draw_step};
+use crate::world::{BARE_DEVICE, Fault, FileId, World};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use thermocline::{Engine, Identity, Request};
+use thermocline_core::{HintSet, ObjectId, hint_type};
+
+/// Crashes within crashes at most: the third is while recovering from the second.
+const DEPTH_MAX: u32 = 3;
+/// Device number of base files.
+const BASE_DEVICE: u64 = BARE_DEVICE + 1;
+
+/// What runs did, summed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Steps of workloads.
+    pub steps: u64,
+    /// Images of power cuts during workloads.
+    pub crash_points: u64,
+    /// Recoveries that were compared byte by byte.
+    pub recoveries: u64,
+    /// Crashes during or right after a recovery, the second and third ones.
+    pub second_crashes: u64,
+    /// Bytes compared after crashes.
+    pub bytes: u64,
+    /// Requests that failed because a fault was planned.
+    pub refused: u64,
+}
+
+impl Tally {
+    /// Adds another tally.
+    pub fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.crash_points += other.crash_points;
+        self.recoveries += other.recoveries;
+        self.second_crashes += other.second_crashes;
+        self.bytes += other.bytes;
+        self.refused += other.refused;
+    }
+}
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Write mode.
+    pub mode: Mode,
+    /// Steps of the workload.
+    pub steps: u32,
+    /// Print every step.
+    pub trace: bool,
+    /// Fault of the flash device from the start: a mutant.
+    pub flash_fault: Option<Fault>,
+}
+
+impl Options {
+    /// The usual ones for `mode`.
+    #[must_use]
+    pub fn of(mode: Mode) -> Self {
+        Self {
+            mode,
+            steps: 150,
+            trace: false,
+            flash_fault: None,
+        }
+    }
+}
+
+/// A broken promise, and where.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Number of the step, from 0.
+    pub step: u32,
+    /// The step.
+    pub during: String,
+    /// What was found.
+    pub what: String,
+}
+
+/// A base file and what it must hold.
+struct Tracked {
+    file: FileId,
+    identity: Identity,
+    name: String,
+    id: ObjectId,
+    model: FileModel,
+}
+
+type Captured = Arc<Mutex<Vec<World>>>;
+
+struct Run {
+    options: Options,
+    setup: Setup,
+    draw: Draw,
+    world: World,
+    engine: Arc<Engine>,
+    files: Vec<Tracked>,
+    captured: Captured,
+    tally: Tally,
+    writes: u64,
+    renames: u64,
+    /// Faults were planned since the devices were last healed.
+    faulted: bool,
+}
+
+/// Runs the workload of `seed`.
+///
+/// # Errors
+/// The first broken promise.
+pub fn run(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), Failure> {
+    let at = |step, during: String| move |what| Failure { step, during, what };
+    let mut run = Run::new(seed, options).map_err(at(0, "start".into()))?;
+    let mut result = Ok(());
+    for number in 0..options.steps {
+        let step = draw_step(&mut run.draw, &run.setup);
+        if options.trace {
+            println!("{number:4} {step:?}");
+        }
+        let ended = run.step(&step);
+        if let Err(what) = ended {
+            result = Err(at(number, format!("{step:?}"))(what));
+            break;
+        }
+    }
+    run.end();
+    tally.add(&run.tally);
+    result
+}
+
+impl Run {
+    fn new(seed: u64, options: &Options) -> Result<Self, String> {
+        let setup = Setup::of(seed, options.mode);
+        if options.trace {
+            println!("seed {seed}: {setup:?}");
+        }
+        let world = World::new(seed);
+        let flash = world.create("flash", Identity::default());
+        assert_eq!(flash, FLASH, "flash is the first file of a world");
+        let mut draw = Draw::new(seed);
+        let mut files = Vec::new();
+        for at in 0..FILES {
+            files.push(new_file(&world, &mut draw, at as u64, &setup));
+        }
+        if let Some(fault) = options.flash_fault {
+            world.inject(FLASH, fault);
+        }
+        let engine = setup.start(&world)?;
+        let mut run = Self {
+            options: options.clone(),
+            setup,
+            draw,
+            world,
+            engine,
+            files,
+            captured: Captured::default(),
+            tally: Tally::default(),
+            writes: FILES as u64,
+            renames: 0,
+            faulted: false,
+        };
+        run.open_all()?;
+        run.watch();
+        Ok(run)
+    }
+
+    fn open_all(&mut self) -> Result<(), String> {
+        for tracked in &mut self.files {
+            tracked.id = open(&self.engine, &self.world, tracked)?;
+        }
+        Ok(())
+    }
+
+    /// Takes an image before every change of the world.
+    fn watch(&mut self) {
+        let captured = Arc::clone(&self.captured);
+        let mut draw = Draw::new(self.draw.bits());
+        self.world.observe(Some(Box::new(move |state, io| {
+            if !io.done {
+                let image = state.crash(draw.bits());
+                lock(&captured).push(image);
+            }
+        })));
+    }
+
+    /// Carries out a step, and recovers from every crash during and right after it.
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        self.tally.steps += 1;
+        self.verify_captured()?;
+        self.apply(step)?;
+        self.verify_captured()?;
+        let after = self.world.crash(self.draw.bits());
+        self.tally.crash_points += 1;
+        self.verify(after, 1)
+    }
+
+    /// Recovers from the images taken so far, against the models as they are now.
+    fn verify_captured(&mut self) -> Result<(), String> {
+        let images = std::mem::take(&mut *lock(&self.captured));
+        for image in images {
+            self.tally.crash_points += 1;
+            self.verify(image, 1)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, step: &Step) -> Result<(), String> {
+        match *step {
+            Step::Read(at, offset, length, hint) => self.read(at, offset, length, hint),
+            Step::Write(at, offset, length, hint) => self.write(at, offset, length, hint),
+            Step::Sync(at) => self.sync(at),
+            Step::Truncate(at, length) => {
+                self.files[at].model.begin_truncate(length);
+                let done = self.engine.truncate(self.files[at].id, length);
+                self.end_change(at, done)
+            }
+            Step::Punch(at, offset, length) => {
+                self.files[at].model.begin_punch(offset, length);
+                let done = self.engine.punch(self.files[at].id, offset, length);
+                self.end_change(at, done)
+            }
+            Step::Recreate(at) => self.recreate(at),
+            Step::Rename(at) => {
+                self.renames += 1;
+                let name = format!("file{at}.{}", self.renames);
+                self.world.rename(self.files[at].file, &name);
+                self.engine.rename(self.files[at].id, &name);
+                self.files[at].name = name;
+                Ok(())
+            }
+            Step::Reopen(at) => {
+                self.engine.close_object(self.files[at].id);
+                self.files[at].id = open(&self.engine, &self.world, &self.files[at])?;
+                Ok(())
+            }
+            Step::Restart => self.restart(),
+            Step::PowerCut => self.power_cut(),
+            Step::Policy(name) => self.engine.set_policy(name).map_err(|e| e.to_string()),
+            Step::TierOff => {
+                self.engine.tier_off("the workload says so");
+                Ok(())
+            }
+            Step::TierOn => {
+                let on = self.engine.tier_on();
+                self.excuse(on.map_err(|e| io::Error::other(e.to_string())))
+            }
+            Step::Fault(device, fault) => {
+                self.faulted = true;
+                let file = device.map_or(FLASH, |at| self.files[at].file);
+                self.world.inject(file, fault);
+                Ok(())
+            }
+        }
+    }
+
+    /// An error is in order only where a fault was planned.
+    fn excuse(&mut self, result: io::Result<()>) -> Result<(), String> {
+        match result {
+            Err(_) if self.faulted => {
+                self.tally.refused += 1;
+                Ok(())
+            }
+            Err(error) => Err(format!("fails without a fault: {error}")),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn read(&mut self, at: usize, offset: u64, length: usize, hint: u32) -> Result<(), String> {
+        let mut buf = vec![0xEE; length];
+        let read = self
+            .engine
+            .read(&request(self.files[at].id, offset, hint), &mut buf);
+        match read {
+            Ok(read) => {
+                let checked = self.files[at]
+                    .model
+                    .check_read(offset, length, &buf[..read]);
+                checked.map_err(|Broken(what)| format!("object {at}: {what}"))
+            }
+            Err(error) => self.excuse(Err(error)),
+        }
+    }
+
+    fn write(&mut self, at: usize, offset: u64, length: usize, hint: u32) -> Result<(), String> {
+        self.writes += 1;
+        let data = pattern(self.writes, offset, length);
+        self.files[at].model.begin_write(offset, &data);
+        let done = self
+            .engine
+            .write(&request(self.files[at].id, offset, hint), &data);
+        self.end_change(at, done)
+    }
+
+    /// A change of an object ended. Crashes during it are compared with both states.
+    fn end_change(&mut self, at: usize, done: io::Result<()>) -> Result<(), String> {
+        self.verify_captured()?;
+        let tracked = &mut self.files[at];
+        let length = self
+            .world
+            .stamp(tracked.file)
+            .map_or(0, |stamp| stamp.length);
+        let ended = tracked.model.end_change(done.is_ok(), length);
+        ended.map_err(|Broken(what)| format!("object {at}: {what}"))?;
+        self.excuse(done)
+    }
+
+    fn sync(&mut self, at: usize) -> Result<(), String> {
+        let done = self.engine.sync(self.files[at].id, self.draw.chance(1, 2));
+        self.verify_captured()?;
+        self.files[at].model.end_sync(done.is_ok());
+        self.excuse(done)
+    }
+
+    /// The object is unlinked, closed and trimmed as a mount does; another takes its inode number.
+    fn recreate(&mut self, at: usize) -> Result<(), String> {
+        let old = &self.files[at];
+        let identity = Identity {
+            generation: old.identity.generation + 1,
+            ..old.identity
+        };
+        self.world.unlink(old.file);
+        let id = old.id;
+        // From here on a crash may leave anything in it, or bring it back.
+        self.renames += 1;
+        let name = format!("file{at}.{}", self.renames);
+        let file = self.world.create(&name, identity);
+        self.files[at] = Tracked {
+            file,
+            identity,
+            name,
+            id,
+            model: FileModel::holding(&[]),
+        };
+        self.engine.trim(id);
+        self.engine.close_object(id);
+        self.files[at].id = open(&self.engine, &self.world, &self.files[at])?;
+        Ok(())
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        self.heal();
+        for tracked in &self.files {
+            self.engine.close_object(tracked.id);
+        }
+        self.engine
+            .stop()
+            .map_err(|e| format!("does not stop: {e}"))?;
+        self.engine = self.setup.start(&self.world)?;
+        self.open_all()
+    }
+
+    fn heal(&mut self) {
+        let files = self.files.iter().map(|tracked| tracked.file);
+        files.chain([FLASH]).for_each(|file| self.world.heal(file));
+        self.faulted = false;
+        if let Some(fault) = self.options.flash_fault {
+            self.world.inject(FLASH, fault);
+        }
+    }
+
+    /// The power cut that the workload itself lives through.
+    fn power_cut(&mut self) -> Result<(), String> {
+        let next = self.world.crash(self.draw.bits());
+        self.world.power_off();
+        let _ = self.engine.stop();
+        self.world = next;
+        self.faulted = false;
+        self.engine = self.setup.start(&self.world)?;
+        for at in 0..self.files.len() {
+            let tracked = &mut self.files[at];
+            tracked.id = open(&self.engine, &self.world, tracked)?;
+            let found = contents(&self.engine, &self.world, tracked.file, tracked.id)?;
+            let checked = tracked.model.check_crash(&found);
+            checked.map_err(|Broken(what)| format!("object {at}: {what}"))?;
+            tracked.model = FileModel::holding(&found);
+        }
+        self.watch();
+        Ok(())
+    }
+
+    /// Recovers from `image` and compares every byte; crashes again meanwhile, and afterwards.
+    fn verify(&mut self, image: World, depth: u32) -> Result<(), String> {
+        let during = Captured::default();
+        if depth < DEPTH_MAX {
+            self.watch_recovery(&image, &during);
+        }
+        let found = self.recover(&image)?;
+        for (tracked, found) in self.files.iter().zip(&found) {
+            let checked = tracked.model.check_crash(found);
+            checked.map_err(|Broken(what)| {
+                format!(
+                    "crash {depth}, {} {:?}: {what}",
+                    tracked.name, tracked.identity
+                )
+            })?;
+        }
+        let again = std::mem::take(&mut *lock(&during));
+        for image in again {
+            self.tally.second_crashes += 1;
+            self.verify(image, depth + 1)?;
+        }
+        if depth < DEPTH_MAX && self.draw.chance(1, 8) {
+            self.tally.second_crashes += 1;
+            let again = image.crash(self.draw.bits());
+            self.verify_same(&again, &found)?;
+        }
+        Ok(())
+    }
+
+    /// Another crash with nothing written: what was read is read again.
+    fn verify_same(&mut self, image: &World, before: &[Vec<u8>]) -> Result<(), String> {
+        let found = self.recover(image)?;
+        for (at, (found, before)) in found.iter().zip(before).enumerate() {
+            let checked = FileModel::holding(before).check_crash(found);
+            checked.map_err(|Broken(what)| format!("read, then crashed: object {at}: {what}"))?;
+        }
+        Ok(())
+    }
+
+    /// Takes images of some of the boundaries of a recovery.
+    fn watch_recovery(&mut self, world: &World, images: &Captured) {
+        let mut draw = Draw::new(self.draw.bits());
+        let images = Arc::clone(images);
+        world.observe(Some(Box::new(move |state, io| {
+            if !io.done && draw.chance(1, 6) {
+                lock(&images).push(state.crash(draw.bits()));
+            }
+        })));
+    }
+
+    /// What a fresh engine on `world` reads of every tracked object.
+    fn recover(&mut self, world: &World) -> Result<Vec<Vec<u8>>, String> {
+        self.tally.recoveries += 1;
+        let engine = self.setup.start(world)?;
+        let mut all = Vec::new();
+        for tracked in &self.files {
+            let id = open(&engine, world, tracked)?;
+            let found = contents(&engine, world, tracked.file, id)?;
+            self.tally.bytes += found.len() as u64;
+            all.push(found);
+        }
+        world.power_off();
+        let _ = engine.stop();
+        Ok(all)
+    }
+
+    fn end(&mut self) {
+        self.world.power_off();
+        let _ = self.engine.stop();
+    }
+}
+
+fn lock(captured: &Captured) -> std::sync::MutexGuard<'_, Vec<World>> {
+    captured.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A new base file with some pages, durable.
+fn new_file(world: &World, draw: &mut Draw, at: u64, setup: &Setup) -> Tracked {
+    let identity = Identity {
+        device: BASE_DEVICE,
+        inode: 10 + at,
+        generation: 1,
+    };
+    let name = format!("file{at}");
+    let file = world.create(&name, identity);
+    let length = draw.below(17 * u64::from(setup.page_size));
+    let bytes = pattern(at, 0, length as usize);
+    world.put(file, &bytes);
+    Tracked {
+        file,
+        identity,
+        name,
+        id: ObjectId(0),
+        model: FileModel::holding(&bytes),
+    }
+}
+
+fn open(engine: &Engine, world: &World, tracked: &Tracked) -> Result<ObjectId, String> {
+    let spec = spec_of(world, tracked.file, &tracked.name, tracked.identity);
+    engine
+        .open_object(spec)
+        .map_err(|e| format!("{} does not open: {e}", tracked.name))
+}
+
+/// Every byte of an object, read page by page in a fixed order.
+fn contents(engine: &Engine, world: &World, file: FileId, id: ObjectId) -> Result<Vec<u8>, String> {
+    let length = world.stamp(file).map_or(0, |stamp| stamp.length) as usize;
+    let mut bytes = vec![0xEE; length];
+    for (at, part) in (0u64..).zip(bytes.chunks_mut(1024)) {
+        let read = engine.read(&request(id, at * 1024, 1), part);
+        match read {
+            Ok(read) if read == part.len() => {}
+            Ok(read) => return Err(format!("{read} of {} bytes at page {at}", part.len())),
+            Err(error) => return Err(format!("page {at} cannot be read after a crash: {error}")),
+        }
+    }
+    Ok(bytes)
+}
+
+fn request(object: ObjectId, offset: u64, hint: u32) -> Request {
+    Request {
+        object,
+        offset,
+        hints: HintSet::UNKNOWN.with(hint_type::REQUEST, hint),
+        client: 1,
+    }
+}

@@ -1,0 +1,602 @@
+//! A small world that loses power: a flash device and base files with names, behind the engine's
+//! [`Device`] trait.
+//!
+//! What its disks may do and what they never do is in the crate's text. Everything is in memory,
+//! behind one lock; all chance comes from seeds.
+//!
+//! # States
+//! *Powered* → *off* ([`World::power_off`]): every request fails from then on. [`World::crash`]
+//! makes another world of what survived, powered, with nothing pending and no faults planned.
+//!
+//! # Invariants
+//! 1. Names of files are unique.
+//! 2. A file that a crash may bring back keeps its bytes.
+
+use crate::draw::Draw;
+use crate::image::Image;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use thermocline::device::Device;
+use thermocline::{Identity, Stamp};
+
+/// [`Identity::device`] of a file that is a device of its own, like flash: it shares no file system
+/// with others.
+pub const BARE_DEVICE: u64 = 0;
+
+/// A file of a world; never given out twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileId(pub u32);
+
+/// What an observer is told of: a request that is about to be carried out (`done: false`) or was
+/// (`done: true`).
+#[derive(Clone, Copy, Debug)]
+pub struct Io {
+    /// Which file.
+    pub file: FileId,
+    /// What is done to it.
+    pub kind: IoKind,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; the new length for [`IoKind::SetLen`].
+    pub length: u64,
+    /// Whether it was carried out.
+    pub done: bool,
+}
+
+/// Kinds of requests that change something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoKind {
+    /// Bytes are written.
+    Write,
+    /// Earlier changes are made durable.
+    Sync,
+    /// The length changes.
+    SetLen,
+    /// A range becomes zeros.
+    Punch,
+}
+
+/// What a file is told to do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Requests of a kind fail: `times` of them, after the next `skip`.
+    Fail {
+        /// Which.
+        what: Failing,
+        /// How many of them still succeed.
+        skip: u32,
+        /// How many then fail.
+        times: u32,
+    },
+    /// The device is gone for good.
+    Die,
+    /// Syncs report success and do nothing. No honest disk does: a mutant of the tester's tests.
+    LieOnSync,
+}
+
+/// Requests that a [`Fault`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// Reads.
+    Reads,
+    /// Writes, length changes and holes.
+    Writes,
+    /// Syncs.
+    Syncs,
+}
+
+/// Sees requests before and after they change anything, with the world as it is then.
+pub type Observer = Box<dyn FnMut(&State, &Io) + Send>;
+
+#[derive(Clone, Debug)]
+struct File {
+    identity: Identity,
+    /// `None` once it was unlinked.
+    name: Option<String>,
+    /// The name a crash may bring back, while the change of name is not durable.
+    old_name: Option<String>,
+    image: Image,
+    changed: i64,
+    /// The time of change a crash may bring back.
+    old_changed: i64,
+    faults: Vec<Fault>,
+}
+
+/// All files of a world; see [`World`].
+#[derive(Default)]
+pub struct State {
+    files: BTreeMap<FileId, File>,
+    next: u32,
+    clock: i64,
+    off: bool,
+    draw: Option<Draw>,
+    observer: Option<Observer>,
+}
+
+/// A world. Clones are the same world. See the module text.
+#[derive(Clone, Default)]
+pub struct World {
+    state: Arc<Mutex<State>>,
+}
+
+/// The bytes of one file of a world: what the engine is given as a device.
+pub struct PowerDisk {
+    world: World,
+    file: FileId,
+}
+
+impl World {
+    /// A world without files, whose faults take their lots from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let world = Self::default();
+        world.state().draw = Some(Draw::new(seed));
+        world
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes an empty file, durably.
+    ///
+    /// # Panics
+    /// If the name is taken.
+    pub fn create(&self, name: &str, identity: Identity) -> FileId {
+        let mut state = self.state();
+        assert!(state.named(name).is_none(), "invariant 1: {name} exists");
+        let id = FileId(state.next);
+        state.next += 1;
+        let file = File {
+            identity,
+            name: Some(name.into()),
+            old_name: None,
+            image: Image::default(),
+            changed: state.clock,
+            old_changed: state.clock,
+            faults: Vec::new(),
+        };
+        state.files.insert(id, file);
+        id
+    }
+
+    /// The file as a device.
+    #[must_use]
+    pub fn device(&self, file: FileId) -> Arc<PowerDisk> {
+        let world = self.clone();
+        Arc::new(PowerDisk { world, file })
+    }
+
+    /// Gives a file another name. Durable after any sync of a base file, as in a journaling file
+    /// system; until then a crash may bring the old name back.
+    ///
+    /// # Panics
+    /// If the name is taken, now or after a crash.
+    pub fn rename(&self, file: FileId, name: &str) {
+        let mut state = self.state();
+        assert!(state.named(name).is_none(), "invariant 1: {name} exists");
+        state.change_name(file, Some(name.into()));
+    }
+
+    /// Takes the name of a file away; durable as [`World::rename`].
+    pub fn unlink(&self, file: FileId) {
+        self.state().change_name(file, None);
+    }
+
+    /// Files that have a name.
+    #[must_use]
+    pub fn files(&self) -> Vec<(FileId, String, Identity)> {
+        let state = self.state();
+        let named = |(id, file): (&FileId, &File)| {
+            let name = file.name.clone()?;
+            Some((*id, name, file.identity))
+        };
+        state.files.iter().filter_map(named).collect()
+    }
+
+    /// The named file that `identity` belongs to.
+    #[must_use]
+    pub fn find(&self, identity: &Identity) -> Option<FileId> {
+        let state = self.state();
+        let mut found = (state.files.iter())
+            .filter(|(_, file)| file.name.is_some() && file.identity == *identity)
+            .map(|(id, _)| *id);
+        found.next()
+    }
+
+    /// The stamp of a file.
+    #[must_use]
+    pub fn stamp(&self, file: FileId) -> Option<Stamp> {
+        let state = self.state();
+        let file = state.files.get(&file)?;
+        Some(Stamp {
+            length: file.image.current().len() as u64,
+            mtime_ns: file.changed,
+            ctime_ns: file.changed,
+        })
+    }
+
+    /// The bytes of a file as they are read now.
+    #[must_use]
+    pub fn contents(&self, file: FileId) -> Vec<u8> {
+        let state = self.state();
+        let file = state.files.get(&file);
+        file.map_or_else(Vec::new, |file| file.image.current().to_vec())
+    }
+
+    /// Gives a file these bytes, durably and unobserved.
+    pub fn put(&self, file: FileId, bytes: &[u8]) {
+        if let Some(file) = self.state().files.get_mut(&file) {
+            file.image.write(0, bytes);
+            file.image.sync();
+        }
+    }
+
+    /// Plans a fault.
+    pub fn inject(&self, file: FileId, fault: Fault) {
+        if let Some(file) = self.state().files.get_mut(&file) {
+            file.faults.push(fault);
+        }
+    }
+
+    /// Forgets planned faults of a file; a dead device lives again.
+    pub fn heal(&self, file: FileId) {
+        if let Some(file) = self.state().files.get_mut(&file) {
+            file.faults.clear();
+        }
+    }
+
+    /// Whom to tell of requests; `None`: nobody.
+    pub fn observe(&self, observer: Option<Observer>) {
+        self.state().observer = observer;
+    }
+
+    /// Ends this world: every request fails from now on, and nobody observes.
+    pub fn power_off(&self) {
+        let mut state = self.state();
+        state.off = true;
+        state.observer = None;
+    }
+
+    /// What is found after a power cut now, as [`State::crash`].
+    #[must_use]
+    pub fn crash(&self, seed: u64) -> Self {
+        self.state().crash(seed)
+    }
+}
+
+impl State {
+    /// Another world with what survives a power cut now. Which of the pending changes do is up to
+    /// `seed`; faults that were planned are not taken along, a lying device stays one.
+    #[must_use]
+    pub fn crash(&self, seed: u64) -> World {
+        let mut draw = Draw::new(seed);
+        let mut files = BTreeMap::new();
+        for (id, file) in &self.files {
+            let back = file.old_name.is_some() && draw.chance(1, 2);
+            let name = if back { &file.old_name } else { &file.name };
+            if name.is_none() {
+                continue;
+            }
+            let changed = draw.one(&[file.changed, file.old_changed]);
+            let survivor = File {
+                identity: file.identity,
+                name: name.clone(),
+                old_name: None,
+                image: file.image.crash(&mut draw),
+                changed,
+                old_changed: changed,
+                faults: file.faults.iter().filter(|f| f.is_lie()).copied().collect(),
+            };
+            files.insert(*id, survivor);
+        }
+        let state = Self {
+            files,
+            next: self.next,
+            clock: self.clock + 1,
+            draw: Some(draw),
+            ..Self::default()
+        };
+        World {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    fn named(&self, name: &str) -> Option<FileId> {
+        let has = |n: &Option<String>| n.as_deref() == Some(name);
+        let mut found = (self.files.iter())
+            .filter(|(_, file)| has(&file.name) || has(&file.old_name))
+            .map(|(id, _)| *id);
+        found.next()
+    }
+
+    fn change_name(&mut self, id: FileId, name: Option<String>) {
+        if let Some(file) = self.files.get_mut(&id) {
+            // Of several changes that are not durable a crash may bring back the first name.
+            let before = std::mem::replace(&mut file.name, name);
+            file.old_name = file.old_name.take().or(before);
+        }
+    }
+
+    fn tell(&mut self, io: Io) {
+        if let Some(mut observer) = self.observer.take() {
+            observer(self, &io);
+            self.observer = Some(observer);
+        }
+    }
+
+    /// The file, if the next request of this kind is not to fail.
+    fn ask(&mut self, id: FileId, what: Failing) -> Result<&mut File, Refusal> {
+        if self.off {
+            return Err(Refusal::Gone);
+        }
+        let file = self.files.get_mut(&id).ok_or(Refusal::Gone)?;
+        match file.strikes(what) {
+            None => Ok(file),
+            Some(refusal) => Err(refusal),
+        }
+    }
+
+    fn tick(&mut self, id: FileId) {
+        self.clock += 1;
+        let clock = self.clock;
+        if let Some(file) = self.files.get_mut(&id) {
+            file.changed = clock;
+        }
+    }
+
+    /// A base file was synced: so was its file system's journal, with all names.
+    fn names_are_durable(&mut self, synced: FileId) {
+        let of = |file: &File| file.identity.device;
+        let device = self.files.get(&synced).map_or(BARE_DEVICE, of);
+        if device == BARE_DEVICE {
+            return;
+        }
+        for file in self.files.values_mut() {
+            file.old_name = None;
+        }
+    }
+
+    /// Length of a file in bytes.
+    fn length(&self, id: FileId) -> u64 {
+        let length = |file: &File| file.image.current().len() as u64;
+        self.files.get(&id).map_or(0, length)
+    }
+}
+
+/// Why a request fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// Nothing happens.
+    Gone,
+    /// Part of it may happen.
+    Failed,
+}
+
+impl Refusal {
+    fn error() -> io::Error {
+        io::Error::from_raw_os_error(5)
+    }
+}
+
+impl Fault {
+    fn is_lie(&self) -> bool {
+        matches!(self, Self::LieOnSync)
+    }
+}
+
+impl File {
+    fn is_dead(&self) -> bool {
+        self.faults.contains(&Fault::Die)
+    }
+
+    /// What becomes of the next request; counts down the faults that wait for it.
+    fn strikes(&mut self, asked: Failing) -> Option<Refusal> {
+        let mut struck = None;
+        for fault in &mut self.faults {
+            match fault {
+                Fault::Die => struck = Some(Refusal::Gone),
+                Fault::Fail { what, skip, times } if *what == asked => {
+                    if *skip > 0 {
+                        *skip -= 1;
+                    } else if *times > 0 {
+                        *times -= 1;
+                        struck = struck.or(Some(Refusal::Failed));
+                    }
+                }
+                Fault::Fail { .. } | Fault::LieOnSync => {}
+            }
+        }
+        self.faults
+            .retain(|fault| !matches!(fault, Fault::Fail { times: 0, .. }));
+        struck
+    }
+}
+
+impl PowerDisk {
+    /// Carries out a change, telling the observer before and after.
+    fn change(
+        &self,
+        (kind, offset, length): (IoKind, u64, u64),
+        well: impl FnOnce(&mut Image),
+        badly: impl FnOnce(&mut Image, &mut Draw),
+    ) -> io::Result<()> {
+        let mut state = self.world.state();
+        let file = self.file;
+        let io = |done| Io {
+            file,
+            kind,
+            offset,
+            length,
+            done,
+        };
+        state.tell(io(false));
+        let what = match kind {
+            IoKind::Sync => Failing::Syncs,
+            _ => Failing::Writes,
+        };
+        let mut draw = state.draw.clone().unwrap_or_else(|| Draw::new(0));
+        let result = match state.ask(file, what) {
+            Ok(found) => {
+                well(&mut found.image);
+                Ok(())
+            }
+            Err(refusal) => {
+                if let (Refusal::Failed, Some(found)) = (refusal, state.files.get_mut(&file)) {
+                    badly(&mut found.image, &mut draw);
+                }
+                Err(Refusal::error())
+            }
+        };
+        draw.bits();
+        state.draw = Some(draw);
+        if kind != IoKind::Sync && !state.off {
+            state.tick(file);
+        }
+        state.tell(io(true));
+        result
+    }
+}
+
+impl Device for PowerDisk {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut state = self.world.state();
+        let asked = state.ask(self.file, Failing::Reads);
+        let file = asked.map_err(|_| Refusal::error())?;
+        let bytes = file.image.current();
+        let from = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(bytes.len());
+        let length = buf.len().min(bytes.len() - from);
+        buf[..length].copy_from_slice(&bytes[from..from + length]);
+        Ok(length)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        self.change(
+            (IoKind::Write, offset, buf.len() as u64),
+            |image| image.write(offset, buf),
+            |image, draw| image.write_torn(offset, buf, draw),
+        )
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        let lies = {
+            let state = self.world.state();
+            let file = state.files.get(&self.file);
+            file.is_some_and(|file| file.faults.contains(&Fault::LieOnSync))
+        };
+        let well = |image: &mut Image| {
+            if !lies {
+                image.sync();
+            }
+        };
+        self.change((IoKind::Sync, 0, 0), well, Image::fail_sync)?;
+        let mut state = self.world.state();
+        if let Some(file) = state.files.get_mut(&self.file).filter(|_| !data_only) {
+            file.old_changed = file.changed;
+        }
+        state.names_are_durable(self.file);
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let state = self.world.state();
+        // A length is known without asking the medium: only a dead device does not tell it.
+        match state.off || state.files.get(&self.file).is_none_or(File::is_dead) {
+            true => Err(Refusal::error()),
+            false => Ok(state.length(self.file)),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.change((IoKind::SetLen, 0, len), |i| i.set_len(len), |_, _| ())
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let well = |image: &mut Image| image.punch(offset, len);
+        self.change((IoKind::Punch, offset, len), well, |_, _| ())
+    }
+
+    fn label(&self) -> String {
+        "simulated disk that loses power".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(inode: u64) -> Identity {
+        Identity {
+            device: 1,
+            inode,
+            generation: 1,
+        }
+    }
+
+    #[test]
+    fn names_come_back_until_a_base_file_is_synced() {
+        let world = World::new(1);
+        let (a, b) = (
+            world.create("a", identity(1)),
+            world.create("b", identity(2)),
+        );
+        let flash = world.create("flash", Identity::default());
+        world.rename(a, "c");
+        world.unlink(b);
+        world.device(flash).sync(false).expect("syncs");
+        let names = |seed| {
+            let files = world.crash(seed).files().into_iter();
+            files.map(|(_, name, _)| name).collect::<Vec<_>>()
+        };
+        let seen: std::collections::BTreeSet<_> = (0..50).map(names).collect();
+        assert_eq!(seen.len(), 4, "each change is lost or not: {seen:?}");
+        world.device(a).sync(true).expect("syncs");
+        assert!((0..50).all(|seed| names(seed) == ["c", "flash"]));
+    }
+
+    #[test]
+    fn faults_strike_when_they_are_due() {
+        let world = World::new(1);
+        let a = world.create("a", identity(1));
+        let disk = world.device(a);
+        let (skip, times) = (1, 2);
+        let what = Failing::Writes;
+        world.inject(a, Fault::Fail { what, skip, times });
+        let written = [0; 5].map(|_| disk.write_at(&[1; 10], 0).is_ok());
+        assert_eq!(written, [true, false, false, true, true]);
+        assert!(disk.sync(false).is_ok() && disk.len().is_ok());
+        world.inject(a, Fault::Die);
+        assert!(disk.read_at(&mut [0; 10], 0).is_err() && disk.len().is_err());
+        world.heal(a);
+        assert_eq!(disk.read_at(&mut [0; 20], 0).ok(), Some(10));
+        world.power_off();
+        assert!(disk.sync(true).is_err());
+    }
+
+    #[test]
+    fn a_crash_at_every_boundary_without_running_twice() {
+        let world = World::new(1);
+        let a = world.create("a", identity(1));
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&found);
+        world.observe(Some(Box::new(move |state, io| {
+            let survived = state.crash(io.length).contents(a);
+            seen.lock()
+                .expect("unpoisoned")
+                .push((io.kind, io.done, survived.len()));
+        })));
+        let disk = world.device(a);
+        disk.write_at(&[1; 512], 0).expect("writes");
+        disk.sync(false).expect("syncs");
+        let seen = found.lock().expect("unpoisoned");
+        assert_eq!(seen.len(), 4);
+        assert_eq!(seen[0], (IoKind::Write, false, 0));
+        assert_eq!(seen[3], (IoKind::Sync, true, 512));
+    }
+}
