@@ -24,7 +24,7 @@
 
 use crate::counters::{Counters, Source};
 use crate::health::{Fault, Health, Way};
-use crate::hint::HintSet;
+use crate::hint::{HintSet, RequestType};
 use crate::inflight::InFlight;
 use crate::page::{FrameId, ObjectId, PageId, SlotId};
 use crate::policy::{
@@ -678,7 +678,9 @@ impl Hierarchy {
             self.counters.pool_evictions += 1;
             self.evict_frame(victim.frame, out);
         }
-        if let Some(frame) = self.pool.fill(page, *hints) {
+        let on_flash = self.slots.find(page).is_some();
+        let prefetched = hints.request() == RequestType::SequentialRead;
+        if let Some(frame) = self.pool.fill(page, *hints, on_flash, prefetched) {
             out.push(Action::FillFrame { frame, page });
         }
     }

@@ -49,6 +49,13 @@ impl Links {
         (previous != NONE).then_some(previous)
     }
 
+    /// The neighbour of `id` on the side of the back, in the list that `id` is in.
+    #[must_use]
+    pub fn towards_back(&self, id: u32) -> Option<u32> {
+        let next = self.links[id as usize].1;
+        (next != NONE).then_some(next)
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -109,6 +116,20 @@ impl List {
             tail => links.links[tail as usize].1 = id,
         }
         self.tail = id;
+        self.len += 1;
+    }
+
+    /// Puts `new`, which is in no list, next to `at`, which is in this list, on the front's side.
+    pub fn insert_before(&mut self, links: &mut Links, at: u32, new: u32) {
+        debug_assert!(self.len > 0, "there is nothing to insert beside");
+        debug_assert_ne!(at, new, "an id stands before another");
+        let previous = links.links[at as usize].0;
+        links.links[new as usize] = (previous, at);
+        links.links[at as usize].0 = new;
+        match previous {
+            NONE => self.head = new,
+            p => links.links[p as usize].1 = new,
+        }
         self.len += 1;
     }
 
@@ -192,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_a_deque(ops in proptest::collection::vec((0u8..5, 0u32..16), 1..400)) {
+        fn equals_a_deque(ops in proptest::collection::vec((0u8..6, 0u32..16), 1..400)) {
             let mut links = Links::new(16);
             let (mut list, mut model) = (List::default(), VecDeque::new());
             for (op, id) in ops {
@@ -214,6 +235,14 @@ mod tests {
                             model[at] = free;
                         }
                     }
+                    (5, true) => {
+                        let free = (0..16).find(|x| !model.contains(x));
+                        if let (Some(free), Some(at)) = (free, model.iter().position(|x| *x == id))
+                        {
+                            list.insert_before(&mut links, id, free);
+                            model.insert(at, free);
+                        }
+                    }
                     _ => {}
                 }
                 let seen: Vec<u32> = list.iter_from_back(&links).collect();
@@ -227,6 +256,7 @@ mod tests {
                 for (at, id) in model.iter().enumerate() {
                     let nearer = at.checked_sub(1).map(|at| model[at]);
                     prop_assert_eq!(links.towards_front(*id), nearer);
+                    prop_assert_eq!(links.towards_back(*id), model.get(at + 1).copied());
                 }
             }
         }

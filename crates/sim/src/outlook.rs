@@ -3,8 +3,8 @@
 use crate::bits::Bits;
 use crate::request::{Kind, PageRequest};
 use crate::workload::{Trimmed, Workload};
-use thermocline_core::HintSet;
 use thermocline_core::pool::Pool;
+use thermocline_core::{HintSet, RequestType};
 
 /// No next read.
 pub(crate) const NEVER: u32 = u32::MAX;
@@ -34,7 +34,7 @@ impl<'a> Outlook<'a> {
         let requests = workload.decoded()?;
         let pool_hits = match frames {
             0 => Bits::default(),
-            _ => pool_hits(requests, frames),
+            _ => pool_hits(requests, workload.hint_sets(), frames),
         };
         let mut outlook = Self {
             ids: workload.ids(),
@@ -87,7 +87,7 @@ impl<'a> Outlook<'a> {
 }
 
 /// Which reads a pool of `frames` serves: that does not depend on the tier below it.
-fn pool_hits(requests: &[PageRequest], frames: u32) -> Bits {
+fn pool_hits(requests: &[PageRequest], hint_sets: &[HintSet], frames: u32) -> Bits {
     let mut pool = Pool::new(frames);
     let mut hits = Bits::default();
     for (at, request) in (0u64..).zip(requests) {
@@ -107,7 +107,9 @@ fn pool_hits(requests: &[PageRequest], frames: u32) -> Bits {
                 if let Some(victim) = pool.victim() {
                     pool.remove(victim.frame);
                 }
-                pool.fill(page, HintSet::UNKNOWN);
+                let hints = &hint_sets[request.hints as usize];
+                let prefetched = hints.request() == RequestType::SequentialRead;
+                pool.fill(page, *hints, false, prefetched);
             }
             (Kind::Write, Some(frame)) => pool.touch(frame),
             (Kind::PartWrite, Some(frame)) => {

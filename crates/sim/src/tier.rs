@@ -12,7 +12,7 @@ use thermocline_core::counters::Source;
 use thermocline_core::policy::{Access, Decision, Op, Opportunity, Removal, TierPolicy};
 use thermocline_core::pool::Pool;
 use thermocline_core::tier::SlotTable;
-use thermocline_core::{HintSet, ObjectId, PageId};
+use thermocline_core::{HintSet, ObjectId, PageId, RequestType};
 
 /// What one page request did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +177,9 @@ impl PolicyTier {
             }
             self.pool.remove(victim.frame);
         }
-        self.pool.fill(page, *hints);
+        let on_flash = self.slots.find(page).is_some();
+        let prefetched = hints.request() == RequestType::SequentialRead;
+        self.pool.fill(page, *hints, on_flash, prefetched);
         flash_writes
     }
 }
