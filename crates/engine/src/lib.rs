@@ -19,6 +19,7 @@ mod object;
 mod policy_table;
 mod registry;
 mod stats;
+pub mod store;
 mod writer;
 
 pub use config::EngineConfig;

@@ -1,0 +1,300 @@
+//! Appending batches to the journal, and making them durable.
+
+use super::journal::{self, BLOCK_BYTES, Batch, Block, ObjectChange, PAYLOAD_BYTES};
+use super::objects::{INTENT_BYTES, Objects, SavedObject};
+use super::{State, Store};
+use crate::device::AlignedBuf;
+use crate::error::Error;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use thermocline_core::ledger::MapChange;
+
+/// [`Store::append`] syncs when more changes than this are not durable: recovery reads the page
+/// of each.
+const UNSYNCED_MAX: usize = 32 << 10;
+
+/// A run of records of a batch that fits into the journal.
+struct Piece {
+    bytes: Vec<u8>,
+    objects: Range<usize>,
+    changes: Range<usize>,
+}
+
+/// Cuts a batch into pieces of at most `limit` bytes of records: one, nearly always.
+fn pieces(batch: &Batch, limit: usize) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut bytes = Vec::new();
+    let objects = batch.objects.len();
+    for at in 0..objects + batch.changes.len() {
+        bytes.clear();
+        match at.checked_sub(objects) {
+            None => journal::encode_object(&batch.objects[at], &mut bytes),
+            Some(change) => journal::encode_change(&batch.changes[change], &mut bytes),
+        }
+        debug_assert!(bytes.len() <= limit, "a record fits into half a journal");
+        if pieces
+            .last()
+            .is_none_or(|p| p.bytes.len() + bytes.len() > limit)
+        {
+            let change = at.saturating_sub(objects);
+            pieces.push(Piece {
+                bytes: Vec::new(),
+                objects: at.min(objects)..at.min(objects),
+                changes: change..change,
+            });
+        }
+        if let Some(piece) = pieces.last_mut() {
+            piece.bytes.extend(&bytes);
+            piece.objects.end = (at + 1).min(objects);
+            piece.changes.end = (at + 1).saturating_sub(objects);
+        }
+    }
+    pieces
+}
+
+impl State {
+    /// Most bytes of records that are written as one batch.
+    fn batch_bytes(&self) -> usize {
+        self.superblock.layout.journal_units as usize / 2 * PAYLOAD_BYTES
+    }
+
+    /// Bytes the object table may take, and number of intents there may be: three quarters and
+    /// one quarter of an object area.
+    fn object_limits(&self) -> (u64, usize) {
+        let area = self.superblock.layout.object_bytes();
+        let intents = (area / 4) as usize / INTENT_BYTES;
+        (area - area / 4 - 16, intents)
+    }
+
+    /// Refuses what would not fit into an object area. Nothing has been written then.
+    fn check_room(&self, batch: &Batch) -> io::Result<()> {
+        let (bytes, intents) = self.object_limits();
+        let full = |what: String| Err(io::Error::new(io::ErrorKind::QuotaExceeded, what));
+        let new = batch.objects.iter().map(|change| match change {
+            ObjectChange::Put(object) => {
+                let before = self.objects.table.get(&object.id);
+                object
+                    .bytes()
+                    .saturating_sub(before.map_or(0, SavedObject::bytes))
+            }
+            ObjectChange::Gone(_) => 0,
+        });
+        if self.objects.table_bytes() + new.sum::<u64>() > bytes {
+            return full(format!(
+                "the table of files in this cache has {bytes} bytes, all in use"
+            ));
+        }
+        let on = batch.changes.iter().filter(|change| match change {
+            MapChange::Intend { intent, on } => *on && !self.objects.intents.contains(intent),
+            MapChange::Set { .. } => false,
+        });
+        match self.objects.intents.len() + on.count() > intents {
+            true => full(format!(
+                "more than {intents} regions of base are being written"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes in what a piece says, once it is in the journal.
+    fn take_in(&mut self, batch: &Batch, piece: &Piece) {
+        for change in &batch.objects[piece.objects.clone()] {
+            self.objects_changed = true;
+            match change {
+                ObjectChange::Put(object) => self.objects.put(object.clone()),
+                ObjectChange::Gone(id) => self.objects.remove(*id),
+            }
+        }
+        for change in &batch.changes[piece.changes.clone()] {
+            match *change {
+                MapChange::Set { block, entry } => {
+                    let version = entry.map_or(0, |e| e.version + 1);
+                    self.next_version = self.next_version.max(version);
+                    self.pending.insert(block.0, entry);
+                }
+                MapChange::Intend { intent, on } => {
+                    self.objects_changed = true;
+                    match on {
+                        true => self.objects.intents.insert(intent),
+                        false => self.objects.intents.remove(&intent),
+                    };
+                }
+            }
+        }
+        self.time_ns = batch.time_ns;
+        self.unsynced += piece.changes.len();
+    }
+}
+
+impl Store {
+    /// Appends `batch` to the journal and syncs the device once: when this returns, the batch and
+    /// every [`Store::write_block`] that had returned before are durable. An empty batch is only
+    /// a sync, and none when nothing was written since the last.
+    ///
+    /// A batch counts wholly or not at all after a crash, up to [`Store::batch_bytes`] of records;
+    /// a larger one is written as several, of which a crash can keep the first ones. Writes the
+    /// map back itself when three quarters of the journal are in use; whoever calls
+    /// [`Store::checkpoint`] when [`Store::wants_checkpoint`] says so spares a commit that.
+    ///
+    /// # Errors
+    /// `QuotaExceeded` when an object area would be too small for it: nothing was written and
+    /// the store stays usable. Any other: those of the device. The store is then *poisoned*,
+    /// and all later commits fail: after a failed write or sync the system may have dropped what
+    /// was to be written and say nothing at the next sync, so no later success would mean that
+    /// anything is durable. What was durable before still is.
+    pub fn commit(&self, batch: &Batch) -> io::Result<()> {
+        self.log(batch)?;
+        let full = {
+            let mut state = self.state();
+            state.usable()?;
+            self.sync(&mut state)?;
+            state.past(3)
+        };
+        match full {
+            true => self.checkpoint(),
+            false => Ok(()),
+        }
+    }
+
+    /// Appends `batch` without a sync: a later commit makes it durable, a crash may take it.
+    /// Syncs all the same after 32,768 changes, and where the journal is full.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub fn append(&self, batch: &Batch) -> io::Result<()> {
+        self.log(batch)?;
+        let mut state = self.state();
+        match state.unsynced > UNSYNCED_MAX {
+            true => self.sync(&mut state),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether more than half of the journal is in use.
+    #[must_use]
+    pub fn wants_checkpoint(&self) -> bool {
+        self.state().past(2)
+    }
+
+    /// Most bytes of records in one batch that is kept or lost as a whole: 33 a new entry, 5 an
+    /// emptied block, 13 an intent, 64 and the name an object.
+    #[must_use]
+    pub fn batch_bytes(&self) -> usize {
+        self.state().batch_bytes()
+    }
+
+    /// Most intents that may be on at once.
+    #[must_use]
+    pub fn intent_limit(&self) -> usize {
+        self.state().object_limits().1
+    }
+
+    /// Whether `object` fits into the object area beside those there are: to be asked before it is
+    /// given a place on flash.
+    ///
+    /// # Errors
+    /// Names the limit.
+    pub fn room_for_object(&self, object: &SavedObject) -> Result<(), Error> {
+        let batch = Batch {
+            objects: vec![ObjectChange::Put(object.clone())],
+            ..Batch::default()
+        };
+        let room = self.state().check_room(&batch);
+        room.map_err(|source| self.io_error(source))
+    }
+
+    /// Whether exactly `objects` fit into an object area.
+    ///
+    /// # Errors
+    /// Names the limit.
+    pub fn room_for_objects(&self, objects: &[SavedObject]) -> Result<(), Error> {
+        let (limit, _) = self.state().object_limits();
+        let mut all = Objects::default();
+        for object in objects {
+            all.put(object.clone());
+        }
+        let need = all.table_bytes();
+        if need <= limit {
+            return Ok(());
+        }
+        let text = format!("the table of files has room for {limit} bytes, {need} are needed");
+        Err(self.io_error(io::Error::new(io::ErrorKind::QuotaExceeded, text)))
+    }
+
+    /// Writes a batch into the journal, with checkpoints where it is full.
+    fn log(&self, batch: &Batch) -> io::Result<()> {
+        let limit = {
+            let state = self.state();
+            state.usable()?;
+            state.check_room(batch)?;
+            state.batch_bytes()
+        };
+        for piece in pieces(batch, limit) {
+            while !self.try_log(batch, &piece)? {
+                self.checkpoint()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a piece if there is room for it now.
+    fn try_log(&self, batch: &Batch, piece: &Piece) -> io::Result<bool> {
+        let mut state = self.state();
+        state.usable()?;
+        let parts = piece.bytes.len().div_ceil(PAYLOAD_BYTES) as u64;
+        let units = u64::from(state.superblock.layout.journal_units);
+        if state.used() + parts > units {
+            return Ok(false);
+        }
+        let written = self.write_piece(&state, piece, batch.time_ns);
+        written.inspect_err(|e| state.poison(e))?;
+        state.next += parts;
+        state.take_in(batch, piece);
+        debug_assert!(state.used() <= units);
+        Ok(true)
+    }
+
+    fn write_piece(&self, state: &State, piece: &Piece, time_ns: i64) -> io::Result<()> {
+        let parts = piece.bytes.len().div_ceil(PAYLOAD_BYTES);
+        debug_assert!(parts > 0, "a piece says something");
+        let mut out = AlignedBuf::new(parts * BLOCK_BYTES);
+        let payloads = piece.bytes.chunks(PAYLOAD_BYTES);
+        for (part, (payload, out)) in payloads.zip(out.chunks_exact_mut(BLOCK_BYTES)).enumerate() {
+            let block = Block {
+                format_id: state.superblock.format_id,
+                epoch: state.superblock.epoch,
+                sequence: state.next + part as u64,
+                durable: state.durable,
+                time_ns,
+                part: part as u32,
+                parts: parts as u32,
+                payload: payload.to_vec(),
+            };
+            block.encode(out);
+        }
+        self.touched.store(true, Ordering::Release);
+        let layout = &state.superblock.layout;
+        let units = u64::from(layout.journal_units);
+        let before_end = (units - state.next % units).min(parts as u64) as usize;
+        let (first, rest) = out.split_at(before_end * BLOCK_BYTES);
+        self.device
+            .write_at(first, layout.journal_block(state.next))?;
+        match rest.is_empty() {
+            true => Ok(()),
+            false => self.device.write_at(rest, layout.journal_block(0)),
+        }
+    }
+
+    /// Makes everything written so far durable, if anything is not.
+    pub(super) fn sync(&self, state: &mut State) -> io::Result<()> {
+        let touched = self.touched.swap(false, Ordering::AcqRel);
+        if !touched && state.durable == state.next {
+            return Ok(());
+        }
+        self.device.sync(true).inspect_err(|e| state.poison(e))?;
+        state.durable = state.next;
+        state.unsynced = 0;
+        Ok(())
+    }
+}

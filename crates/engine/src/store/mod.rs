@@ -1,0 +1,328 @@
+//! The store: blocks on one file or block device, and the durable map of what they hold.
+//!
+//! ```text
+//! 0          8 KiB                                                      map_offset        length
+//! | superblock A, B | journal | objects A | objects B | blocks ... | (gap) | map            |
+//! ```
+//!
+//! # States
+//! *Formatted* or *found* ([`Store::open`], nothing written) → *open* ([`Store::mark_open`]) →
+//! *clean* ([`Store::close`]); from *open* after an I/O error → *poisoned*: nothing more becomes
+//! durable, reads go on.
+//!
+//! # What the caller keeps to
+//! 1. A block is written only while no durable entry that could win names it (rule R3), and not
+//!    again while an entry appended for it stands.
+//! 2. A page's bytes are written ([`Store::write_block`]) before the entry that names them is
+//!    appended.
+//! 3. The batch that gives a page a newer block also empties the older one (or a batch before the
+//!    one that empties the newer): an entry left behind would come back when the newer goes.
+//! 4. Versions are below 2^48, higher for newer bytes of a page, and start at
+//!    [`Recovered::next_version`].
+//! 5. The batch that says an object is gone empties its dirty blocks; clean ones count no more.
+//!
+//! # Invariants
+//! 1. The map in place plus the journal from `journal_first` on give every durable entry.
+//! 2. The map in place is written only with changes whose journal blocks are durable.
+//! 3. `pending` holds the last word of the journal from `journal_first` on for every block in it.
+//! 4. Blocks of the journal from `journal_first` on are not overwritten:
+//!    `next - journal_first <= units`.
+//! 5. Journal blocks of another format or another opening (*epoch*) are never believed.
+//!
+//! # Memory
+//! `pending` is the only state per block: about 64 bytes for each block changed since the last
+//! checkpoint. The journal bounds it: a change takes 33 bytes there (5 when it empties a block),
+//! so it is at most 2 bytes of DRAM a byte of journal for new entries, 13 for emptied blocks
+//! alone.
+//! Objects and intents are kept too: at most the object area, twice while a checkpoint runs.
+
+mod checkpoint;
+mod commit;
+mod journal;
+mod layout;
+mod map;
+mod objects;
+mod open;
+mod recover;
+mod superblock;
+
+use crate::device::Device;
+use crate::error::Error;
+use layout::UNIT;
+use recover::Reading;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use superblock::Superblock;
+use thermocline_core::ledger::MapEntry;
+use thermocline_core::{BlockId, Fault, PageId, hash};
+use twox_hash::XxHash3_64;
+
+pub use journal::{Batch, ObjectChange};
+pub use objects::{Fate, SavedObject};
+pub use recover::{Lost, Recovered};
+pub use superblock::BaseIdentity;
+
+/// Checksum of a page: xxh3-64 of its bytes, seeded by its address, so that the right bytes of the
+/// wrong page are wrong bytes.
+#[must_use]
+pub fn checksum(page: PageId, bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(hash::of_page(page), bytes)
+}
+
+/// How to open a cache.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Bytes per page: a power of two, 512 at least.
+    pub page_size: u32,
+    /// Length of the cache in bytes; `None` takes what is there.
+    pub size: Option<u64>,
+    /// Base it belongs to.
+    pub base: BaseIdentity,
+    /// Make it anew whatever it holds.
+    pub format: bool,
+    /// The longest a flash I/O may take.
+    pub deadline: Option<Duration>,
+}
+
+/// An open cache. See the module text.
+pub struct Store {
+    device: Arc<dyn Device>,
+    name: String,
+    page_size: u32,
+    /// Where block 0 lies; the same for the life of the cache.
+    data_offset: u64,
+    blocks: AtomicU32,
+    length: AtomicU64,
+    /// Something was written that no sync has covered.
+    touched: AtomicBool,
+    /// Held by whoever writes map, object areas or superblock. Taken before `state`.
+    checkpointing: Mutex<()>,
+    state: Mutex<State>,
+    /// What was found, until it is taken.
+    recovered: Option<Recovered>,
+    /// Holds the lock on the file.
+    _lock: Option<File>,
+}
+
+/// See the invariants in the module text.
+struct State {
+    phase: Phase,
+    /// As it is on the device.
+    superblock: Superblock,
+    /// Sequence number of the next journal block.
+    next: u64,
+    /// Journal blocks before this are durable.
+    durable: u64,
+    /// Changes appended since the last sync.
+    unsynced: usize,
+    pending: BTreeMap<u32, Option<MapEntry>>,
+    /// Damaged sectors of the map that may be written anew.
+    forgiven: BTreeSet<u32>,
+    objects: objects::Objects,
+    /// Whether `objects` differs from the area that counts.
+    objects_changed: bool,
+    next_version: u64,
+    time_ns: i64,
+}
+
+/// See the states in the module text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    Found,
+    Open,
+    Clean,
+    Poisoned(String),
+}
+
+impl State {
+    fn of(superblock: Superblock, reading: &mut Reading) -> Self {
+        let state = Self {
+            phase: Phase::Found,
+            next: reading.next_sequence.max(superblock.journal_first),
+            durable: 0,
+            unsynced: 0,
+            pending: std::mem::take(&mut reading.pending),
+            forgiven: std::mem::take(&mut reading.forgiven),
+            objects: std::mem::take(&mut reading.objects),
+            // Journal and object area may disagree: the first checkpoint settles it.
+            objects_changed: true,
+            next_version: reading.recovered.next_version.max(superblock.next_version),
+            time_ns: reading.recovered.last_commit_ns,
+            superblock,
+        };
+        state.assert_invariants();
+        state
+    }
+
+    fn assert_invariants(&self) {
+        let units = u64::from(self.superblock.layout.journal_units);
+        assert!(self.next >= self.superblock.journal_first);
+        assert!(
+            self.next - self.superblock.journal_first <= units,
+            "the ring is not lapped"
+        );
+        assert!(self.durable <= self.next);
+        let last = self.pending.last_key_value();
+        assert!(last.is_none_or(|(&block, _)| block < self.superblock.layout.blocks));
+    }
+
+    /// Journal blocks in use.
+    fn used(&self) -> u64 {
+        debug_assert!(self.next >= self.superblock.journal_first);
+        self.next - self.superblock.journal_first
+    }
+
+    /// Whether more than `share` quarters of the journal are in use.
+    fn past(&self, share: u64) -> bool {
+        self.used() * 4 > u64::from(self.superblock.layout.journal_units) * share
+    }
+
+    /// Whether anything may become durable.
+    fn usable(&self) -> io::Result<()> {
+        match &self.phase {
+            Phase::Open => Ok(()),
+            Phase::Found => Err(io::Error::other("the cache is not marked open")),
+            Phase::Clean => Err(io::Error::other("the cache is closed")),
+            Phase::Poisoned(why) => Err(io::Error::other(format!(
+                "the cache takes no more changes since: {why}"
+            ))),
+        }
+    }
+
+    /// Notes that what the device holds is no longer known.
+    fn poison(&mut self, why: &io::Error) {
+        if !matches!(self.phase, Phase::Poisoned(_)) {
+            self.phase = Phase::Poisoned(why.to_string());
+        }
+    }
+}
+
+impl Store {
+    fn of(
+        device: Arc<dyn Device>,
+        name: &str,
+        superblock: Superblock,
+        reading: Option<Reading>,
+    ) -> Self {
+        let layout = superblock.layout;
+        debug_assert_eq!(layout.check(), Ok(()));
+        debug_assert!(layout.data_offset().is_multiple_of(UNIT));
+        let found = reading.is_some();
+        let mut reading = reading.unwrap_or_default();
+        let state = State::of(superblock, &mut reading);
+        Self {
+            device,
+            name: name.into(),
+            page_size: layout.page_size,
+            data_offset: layout.data_offset(),
+            blocks: AtomicU32::new(layout.blocks),
+            length: AtomicU64::new(layout.length),
+            touched: AtomicBool::new(true),
+            checkpointing: Mutex::new(()),
+            state: Mutex::new(state),
+            recovered: found.then_some(reading.recovered),
+            _lock: None,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same store with its device behind a wrapper (a meter, scripted faults).
+    #[must_use]
+    pub fn wrapped(mut self, wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
+        self.device = wrap(self.device);
+        self
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        self.blocks.load(Ordering::Acquire)
+    }
+
+    /// Bytes per page.
+    #[must_use]
+    pub fn page_size(&self) -> u32 {
+        self.page_size
+    }
+
+    /// Length of the cache in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+
+    /// File name, for messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the device calls itself.
+    #[must_use]
+    pub fn label(&self) -> String {
+        self.device.label()
+    }
+
+    /// What was found at the start, once; `None` for a cache just made.
+    pub fn take_recovered(&mut self) -> Option<Recovered> {
+        self.recovered.take()
+    }
+
+    fn offset(&self, block: BlockId) -> u64 {
+        debug_assert!(block.0 < self.blocks());
+        self.data_offset + u64::from(block.0) * u64::from(self.page_size)
+    }
+
+    /// Reads `block` into `buf` (one page) and checks that it holds `page` with `expected`.
+    ///
+    /// # Errors
+    /// The fault; `buf` is then unspecified.
+    pub fn read_block(
+        &self,
+        block: BlockId,
+        page: PageId,
+        expected: u64,
+        buf: &mut [u8],
+    ) -> Result<(), Fault> {
+        debug_assert_eq!(buf.len(), self.page_size as usize);
+        match self.device.read_at(buf, self.offset(block)) {
+            Ok(read) if read == buf.len() && checksum(page, buf) == expected => Ok(()),
+            Ok(_) => Err(Fault::Corrupt),
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
+            Err(_) => Err(Fault::ReadError),
+        }
+    }
+
+    /// Writes one page into `block`, which no durable entry may name. Durable with the next
+    /// commit that starts after it returned.
+    ///
+    /// # Errors
+    /// The fault; the block's content is then unknown.
+    pub fn write_block(&self, block: BlockId, bytes: &[u8]) -> Result<(), Fault> {
+        debug_assert_eq!(bytes.len(), self.page_size as usize);
+        let written = self.device.write_at(bytes, self.offset(block));
+        // After the write: a sync that runs meanwhile need not have covered it.
+        self.touched.store(true, Ordering::Release);
+        written.map_err(|e| match e.kind() {
+            io::ErrorKind::TimedOut => Fault::TimedOut,
+            _ => Fault::WriteError,
+        })
+    }
+
+    fn io_error(&self, source: io::Error) -> Error {
+        Error::CacheIo {
+            path: self.name.clone(),
+            source,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

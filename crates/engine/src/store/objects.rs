@@ -1,0 +1,264 @@
+//! The object area: files with pages on flash, and write intents, as of a checkpoint.
+//!
+//! Two areas, written in turn; the superblock says which counts, how long it is and its checksum.
+//! Layout (little-endian): format id u64, number of objects u32, of intents u32; then the
+//! objects; then per intent object u32, region u64. An object: id u32, device u64, inode u64,
+//! generation u64, length u64, mtime ns i64, ctime ns i64, fate u8 (0 stays, 1 unlinked, 2 cut),
+//! length it is cut to u64, name length u16, name.
+
+use super::superblock::{u32_at, u64_at};
+use crate::object::{Identity, Stamp};
+use std::collections::{BTreeMap, BTreeSet};
+use thermocline_core::ObjectId;
+use thermocline_core::ledger::Intent;
+
+/// Bytes before the objects.
+pub(crate) const HEADER_BYTES: usize = 16;
+/// Bytes of one object without its name.
+pub(crate) const OBJECT_BYTES: usize = 63;
+/// Bytes of one intent.
+pub(crate) const INTENT_BYTES: usize = 12;
+/// Names are cut to this many bytes.
+const NAME_MAX: usize = 4096;
+
+/// What was under way with an object's file (rule R6): recovery does it again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing.
+    #[default]
+    Stays,
+    /// It was being removed: its pages count no more.
+    Unlinked,
+    /// It was being cut to this many bytes: pages past them count no more.
+    Cut(u64),
+}
+
+/// One object with pages on flash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedObject {
+    /// Its id in the entries.
+    pub id: ObjectId,
+    /// Which file it was.
+    pub identity: Identity,
+    /// The file's state when this was written.
+    pub stamp: Stamp,
+    /// Its name then, for people; cut to 4,096 bytes.
+    pub name: String,
+    /// What was under way with it.
+    pub fate: Fate,
+}
+
+impl SavedObject {
+    /// Bytes it takes in the object area.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (OBJECT_BYTES + self.name.len().min(NAME_MAX)) as u64
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let name = &self.name.as_bytes()[..self.name.len().min(NAME_MAX)];
+        let (fate, cut) = match self.fate {
+            Fate::Stays => (0u8, 0),
+            Fate::Unlinked => (1, 0),
+            Fate::Cut(length) => (2, length),
+        };
+        out.extend(self.id.0.to_le_bytes());
+        for word in [
+            self.identity.device,
+            self.identity.inode,
+            self.identity.generation,
+            self.stamp.length,
+            self.stamp.mtime_ns as u64,
+            self.stamp.ctime_ns as u64,
+        ] {
+            out.extend(word.to_le_bytes());
+        }
+        out.push(fate);
+        out.extend(cut.to_le_bytes());
+        out.extend((name.len() as u16).to_le_bytes());
+        out.extend(name);
+    }
+
+    /// The object at `*at`, which moves past it.
+    pub(crate) fn decode(bytes: &[u8], at: &mut usize) -> Option<Self> {
+        let fixed = bytes.get(*at..*at + OBJECT_BYTES)?;
+        let name_length = usize::from(u16::from_le_bytes([fixed[61], fixed[62]]));
+        let name_at = *at + OBJECT_BYTES;
+        let name = bytes.get(name_at..name_at + name_length)?;
+        let fate = match fixed[52] {
+            0 => Fate::Stays,
+            1 => Fate::Unlinked,
+            2 => Fate::Cut(u64_at(fixed, 53)),
+            _ => return None,
+        };
+        *at = name_at + name_length;
+        Some(Self {
+            id: ObjectId(u32_at(fixed, 0)),
+            identity: Identity {
+                device: u64_at(fixed, 4),
+                inode: u64_at(fixed, 12),
+                generation: u64_at(fixed, 20),
+            },
+            stamp: Stamp {
+                length: u64_at(fixed, 28),
+                mtime_ns: u64_at(fixed, 36) as i64,
+                ctime_ns: u64_at(fixed, 44) as i64,
+            },
+            name: String::from_utf8_lossy(name).into_owned(),
+            fate,
+        })
+    }
+}
+
+/// Objects and intents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Objects {
+    pub(crate) table: BTreeMap<ObjectId, SavedObject>,
+    pub(crate) intents: BTreeSet<Intent>,
+    /// Bytes of the table as written.
+    table_bytes: u64,
+}
+
+impl Objects {
+    pub(crate) fn put(&mut self, object: SavedObject) {
+        self.table_bytes += object.bytes();
+        if let Some(before) = self.table.insert(object.id, object) {
+            self.table_bytes -= before.bytes();
+        }
+        debug_assert!(self.table_bytes >= (self.table.len() * OBJECT_BYTES) as u64);
+    }
+
+    pub(crate) fn remove(&mut self, id: ObjectId) {
+        if let Some(before) = self.table.remove(&id) {
+            debug_assert!(self.table_bytes >= before.bytes());
+            self.table_bytes -= before.bytes();
+        }
+    }
+
+    /// Makes `objects` the whole table.
+    pub(crate) fn replace(&mut self, objects: Vec<SavedObject>) {
+        self.table.clear();
+        self.table_bytes = 0;
+        for object in objects {
+            self.put(object);
+        }
+    }
+
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.table_bytes
+    }
+
+    /// As bytes.
+    pub(crate) fn encode(&self, format_id: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_BYTES + self.table_bytes as usize);
+        out.extend(format_id.to_le_bytes());
+        out.extend((self.table.len() as u32).to_le_bytes());
+        out.extend((self.intents.len() as u32).to_le_bytes());
+        for object in self.table.values() {
+            object.encode(&mut out);
+        }
+        debug_assert_eq!(out.len() as u64, HEADER_BYTES as u64 + self.table_bytes);
+        for intent in &self.intents {
+            out.extend(intent.object.0.to_le_bytes());
+            out.extend(intent.region.to_le_bytes());
+        }
+        out
+    }
+
+    /// From bytes, which may go on after the last intent; `None` when they are not of this
+    /// format or cut short.
+    pub(crate) fn decode(bytes: &[u8], format_id: u64) -> Option<Self> {
+        let header = bytes.get(..HEADER_BYTES)?;
+        if u64_at(header, 0) != format_id {
+            return None;
+        }
+        let mut found = Self::default();
+        let mut at = HEADER_BYTES;
+        for _ in 0..u32_at(header, 8) {
+            found.put(SavedObject::decode(bytes, &mut at)?);
+        }
+        for _ in 0..u32_at(header, 12) {
+            let intent = bytes.get(at..at + INTENT_BYTES)?;
+            at += INTENT_BYTES;
+            found.intents.insert(Intent {
+                object: ObjectId(u32_at(intent, 0)),
+                region: u64_at(intent, 4),
+            });
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Objects {
+        let mut objects = Objects::default();
+        for (id, fate) in [(3, Fate::Stays), (4, Fate::Unlinked), (9, Fate::Cut(81))] {
+            objects.put(SavedObject {
+                id: ObjectId(id),
+                identity: Identity {
+                    device: 1,
+                    inode: 2,
+                    generation: 3,
+                },
+                stamp: Stamp {
+                    length: 81_920,
+                    mtime_ns: -5,
+                    ctime_ns: 6,
+                },
+                name: "base/5/16384".into(),
+                fate,
+            });
+        }
+        objects.intents.extend([1, u64::MAX].map(|region| Intent {
+            object: ObjectId(4),
+            region,
+        }));
+        objects
+    }
+
+    #[test]
+    fn round_trip() {
+        let bytes = sample().encode(7);
+        assert_eq!(Objects::decode(&bytes, 7), Some(sample()));
+        assert_eq!(Objects::decode(&bytes, 8), None, "of another format");
+        let none = Objects::default();
+        assert_eq!(Objects::decode(&none.encode(7), 7), Some(none));
+    }
+
+    #[test]
+    fn bytes_are_counted() {
+        let mut objects = sample();
+        let put = |name: &str| SavedObject {
+            name: name.into(),
+            ..sample().table[&ObjectId(3)].clone()
+        };
+        objects.put(put("longer than before, by some"));
+        objects.put(put(""));
+        objects.remove(ObjectId(9));
+        objects.remove(ObjectId(9));
+        let written = objects.encode(7).len() - HEADER_BYTES - 2 * INTENT_BYTES;
+        assert_eq!(objects.table_bytes(), written as u64);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Objects::decode(&bytes, 7);
+            if bytes.len() > 16 {
+                bytes[..8].copy_from_slice(&7u64.to_le_bytes());
+                bytes[8..16].copy_from_slice(&[2, 0, 0, 0, 1, 0, 0, 0]);
+                let _ = Objects::decode(&bytes, 7);
+            }
+        }
+
+        #[test]
+        fn cut_short_is_refused(cut in 1usize..200) {
+            let bytes = sample().encode(7);
+            prop_assert_eq!(Objects::decode(&bytes[..bytes.len() - cut], 7), None);
+        }
+    }
+}

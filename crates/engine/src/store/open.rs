@@ -1,0 +1,290 @@
+//! Opening and making a cache.
+
+use super::layout::Layout;
+use super::recover;
+use super::superblock::{BaseIdentity, FORMAT_VERSION, Invalid, SUPERBLOCK_BYTES, Superblock};
+use super::{Store, StoreOptions};
+use crate::device::{AlignedBuf, Device, FileDevice, FileOptions};
+use crate::error::Error;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use thermocline_core::hash;
+
+/// Zeros written at once where a device cannot deallocate.
+const ZEROS: usize = 1 << 20;
+
+impl Store {
+    /// Opens or makes the cache at `path`, a file or block device, locks it and reserves its room.
+    ///
+    /// # Errors
+    /// See [`Error`]; the file is not changed by a failed open, except that a file made for a
+    /// cache that found no room is removed.
+    pub fn open(path: &Path, options: &StoreOptions) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let failed = |source| Error::CacheIo {
+            path: name.clone(),
+            source,
+        };
+        let existed = path.exists();
+        if !existed && options.size.is_none() {
+            return Err(Error::NoSize { path: name });
+        }
+        let file_options = FileOptions {
+            create: true,
+            deadline: options.deadline,
+            ..FileOptions::default()
+        };
+        let device = FileDevice::open(path, file_options).map_err(failed)?;
+        let lock = File::open(path).map_err(failed)?;
+        lock_exclusively(&lock, &name)?;
+        let store = Self::with_device(Arc::new(device), &name, options);
+        let store = store.and_then(|store| {
+            reserve(&lock, store.length(), &name)?;
+            Ok(store)
+        });
+        let store = store.inspect_err(|_| {
+            if !existed {
+                let _ = std::fs::remove_file(path);
+            }
+        })?;
+        Ok(Self {
+            _lock: Some(lock),
+            ..store
+        })
+    }
+
+    /// Opens or makes a cache on `device`, called `name` in messages.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn with_device(
+        device: Arc<dyn Device>,
+        name: &str,
+        options: &StoreOptions,
+    ) -> Result<Self, Error> {
+        let failed = |source| Error::CacheIo {
+            path: name.into(),
+            source,
+        };
+        let found = device.len().map_err(failed)?;
+        if options.format || found == 0 {
+            return Self::format(device, name, options, found);
+        }
+        let superblock = read_superblock(&*device, name, found)?;
+        check_fit(&superblock, name, options, found)?;
+        let reading = recover::read(&*device, &superblock, &mut |_| {}).map_err(failed)?;
+        Ok(Self::of(device, name, superblock, Some(reading)))
+    }
+
+    fn format(
+        device: Arc<dyn Device>,
+        name: &str,
+        options: &StoreOptions,
+        found: u64,
+    ) -> Result<Self, Error> {
+        let length = options.size.unwrap_or(found);
+        let layout = Layout::of_length(length, options.page_size).ok_or_else(|| {
+            let least = Layout::least(options.page_size);
+            Error::TooSmall {
+                size: length,
+                least,
+            }
+        })?;
+        let superblock = Superblock {
+            layout,
+            clean: false,
+            generation: 1,
+            base: options.base.clone(),
+            format_id: new_format_id(),
+            epoch: 1,
+            journal_first: 0,
+            objects_area: 0,
+            objects_length: 0,
+            objects_checksum: 0,
+            next_version: 1,
+            time_ns: 0,
+        };
+        let written = write_new(&*device, &superblock, found);
+        written.map_err(|source| match source.kind() {
+            io::ErrorKind::StorageFull => Error::NoRoom {
+                path: name.into(),
+                size: length,
+            },
+            _ => Error::CacheIo {
+                path: name.into(),
+                source,
+            },
+        })?;
+        Ok(Self::of(device, name, superblock, None))
+    }
+}
+
+/// A number no earlier cache on the device had.
+fn new_format_id() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanoseconds = now.map_or(0, |d| d.as_nanos() as u64);
+    hash::mix(nanoseconds, u64::from(std::process::id()))
+}
+
+/// Writes an empty cache. What was there is not believed from the first write on.
+fn write_new(device: &dyn Device, superblock: &Superblock, found: u64) -> io::Result<()> {
+    let layout = &superblock.layout;
+    if found > 0 {
+        device.write_at(&AlignedBuf::new(2 * SUPERBLOCK_BYTES), 0)?;
+        device.sync(false)?;
+    }
+    if found < layout.length {
+        device.set_len(layout.length)?;
+    }
+    if found > layout.map_offset {
+        clear(device, layout.map_offset, layout.map_bytes())?;
+    }
+    device.sync(false)?;
+    // Both copies: nothing of an older cache may be left to be believed.
+    let block = superblock.encode();
+    device.write_at(&block, 0)?;
+    device.write_at(&block, SUPERBLOCK_BYTES as u64)?;
+    device.sync(false)
+}
+
+/// Makes a range read zeros.
+pub(crate) fn clear(device: &dyn Device, offset: u64, length: u64) -> io::Result<()> {
+    if device.punch(offset, length).is_ok() {
+        return Ok(());
+    }
+    let zeros = AlignedBuf::new(ZEROS.min(length as usize));
+    let mut done = 0;
+    while done < length {
+        let some = zeros.len().min((length - done) as usize);
+        device.write_at(&zeros[..some], offset + done)?;
+        done += some as u64;
+    }
+    debug_assert_eq!(done, length);
+    Ok(())
+}
+
+/// The newer valid superblock.
+pub(crate) fn read_superblock(
+    device: &dyn Device,
+    name: &str,
+    found: u64,
+) -> Result<Superblock, Error> {
+    let mut best: Option<Superblock> = None;
+    let mut reasons = Vec::new();
+    for copy in 0..2u64 {
+        let mut block = [0u8; SUPERBLOCK_BYTES];
+        let read = device.read_at(&mut block, copy * SUPERBLOCK_BYTES as u64);
+        let read = read.map_err(|source| Error::CacheIo {
+            path: name.into(),
+            source,
+        })?;
+        if read < SUPERBLOCK_BYTES {
+            reasons.push(format!("the file ends after {found} bytes"));
+            continue;
+        }
+        match Superblock::decode(&block) {
+            Ok(s) if best.as_ref().is_none_or(|b| b.generation < s.generation) => best = Some(s),
+            Ok(_) => {}
+            Err(Invalid::Version(v)) => {
+                return Err(Error::Version {
+                    path: name.into(),
+                    found: v,
+                    expected: FORMAT_VERSION,
+                });
+            }
+            Err(why) => reasons.push(why.to_string()),
+        }
+    }
+    best.ok_or_else(|| Error::NotACache {
+        path: name.into(),
+        reason: reasons.join("; "),
+    })
+}
+
+fn check_fit(
+    found: &Superblock,
+    name: &str,
+    options: &StoreOptions,
+    length: u64,
+) -> Result<(), Error> {
+    let path = name.to_string();
+    let layout = &found.layout;
+    if length < layout.length {
+        return Err(Error::Truncated {
+            path,
+            found: length,
+            expected: layout.length,
+        });
+    }
+    let same = |base: &BaseIdentity| found.base.same(base);
+    if !same(&options.base) {
+        let (found, wanted) = (found.base.path.clone(), options.base.path.clone());
+        return Err(Error::OtherBase {
+            path,
+            found,
+            wanted,
+        });
+    }
+    if layout.page_size != options.page_size {
+        let (found, wanted) = (layout.page_size, options.page_size);
+        return Err(Error::PageSize {
+            path,
+            found,
+            wanted,
+        });
+    }
+    match options.size {
+        Some(wanted) if wanted != layout.length => Err(Error::Size {
+            path,
+            found: layout.length,
+            wanted,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Takes the lock that says a cache is in use; it goes with the process.
+pub(crate) fn lock_exclusively(file: &File, name: &str) -> Result<(), Error> {
+    // SAFETY: flock on a descriptor that lives for the whole call; no memory is involved.
+    let result = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    if result == 0 {
+        return Ok(());
+    }
+    let source = io::Error::last_os_error();
+    match source.kind() {
+        io::ErrorKind::WouldBlock => Err(Error::CacheInUse { path: name.into() }),
+        _ => Err(Error::CacheIo {
+            path: name.into(),
+            source,
+        }),
+    }
+}
+
+/// Makes the file system set the room aside, so that a full device is an error now and not later.
+pub(crate) fn reserve(file: &File, length: u64, name: &str) -> Result<(), Error> {
+    if !file.metadata().is_ok_and(|m| m.is_file()) {
+        return Ok(());
+    }
+    let writable = std::fs::OpenOptions::new().write(true).open(name);
+    let file = writable.map_err(|source| Error::CacheIo {
+        path: name.into(),
+        source,
+    })?;
+    // SAFETY: fallocate on a descriptor that lives for the whole call; no memory is involved.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length as libc::off_t) };
+    match result {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            e if e.kind() == io::ErrorKind::StorageFull => Err(Error::NoRoom {
+                path: name.into(),
+                size: length,
+            }),
+            // A file system without fallocate finds out when blocks are written.
+            _ => Ok(()),
+        },
+    }
+}

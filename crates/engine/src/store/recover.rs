@@ -1,0 +1,582 @@
+//! Reading a cache: map, journal, objects. Writes nothing.
+//!
+//! # What is believed
+//! 1. The map, sector by sector; a damaged sector is reported and its 15 blocks count as empty.
+//! 2. Over it the journal. Every block says up to which number all blocks were durable when it
+//!    was written; the largest such number seen divides the journal: batches before it are
+//!    believed as they are, and one that is missing there is damage, reported; those after it are
+//!    the *tail*, of which a crash may have kept any part. The tail ends at its first gap.
+//! 3. The tail is believed except what its data contradicts. What it says *last* of a block counts.
+//!    When that is an entry whose bytes do not verify, the entry failed: the block counts as
+//!    empty (its former content was given up before it was written: rule R3), unless it was only
+//!    a change of flags, which then did not happen. And where the tail last empties a block that
+//!    held an older version of a page whose newer version failed, the older version stands.
+//! 4. Of several entries for one page the highest version counts; entries of unknown objects count
+//!    no more. Both kinds of leftover are cleared by the checkpoint that opens the cache.
+//!
+//! If all of the tail had been durable nothing in it fails: no block that an entry names is written
+//! before that entry is given up. So an acknowledged commit is always read back whole.
+//!
+//! Recovery is repeatable: [`super::Store::mark_open`] syncs first (so what verified once verifies
+//! again), then writes what was decided in place while the journal still stands, then declares
+//! the journal void in one superblock write. A crash before that reads the same again.
+
+use super::checksum;
+use super::journal::{BLOCK_BYTES, Batch, Block, ObjectChange, decode};
+use super::layout::{JOURNAL_OFFSET, UNIT};
+use super::map::{self, ENTRIES, SECTOR_BYTES, Sector};
+use super::objects::{Objects, SavedObject};
+use super::superblock::Superblock;
+use crate::device::{AlignedBuf, Device};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use thermocline_core::ledger::{Intent, MapChange, MapEntry};
+use thermocline_core::{BlockId, ObjectId, PageId, hash};
+use twox_hash::XxHash3_64;
+
+/// Bytes read at once.
+const CHUNK: usize = 1 << 20;
+/// Marks an entry that lost against another, while duplicates are being looked for.
+const LOSER: u64 = u64::MAX;
+
+/// What a start finds on the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Whether the store was closed.
+    pub clean_stop: bool,
+    /// Wall clock of the newest batch, ns since 1970; 0 when there never was one.
+    pub last_commit_ns: i64,
+    /// What each block holds: one block per page, sorted by block.
+    pub entries: Vec<(BlockId, MapEntry)>,
+    /// Objects, sorted by id.
+    pub objects: Vec<SavedObject>,
+    /// Regions of which base may be newer than clean copies.
+    pub intents: Vec<Intent>,
+    /// A version higher than any in use.
+    pub next_version: u64,
+    /// What could not be read or believed.
+    pub lost: Vec<Lost>,
+    /// Batches read from the journal.
+    pub journal_batches: u64,
+}
+
+/// Something of a cache that could not be read or believed. Offsets in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// A damaged sector of the map: what these blocks held is unknown.
+    MapSector {
+        /// Where it lies.
+        offset: u64,
+        /// The blocks it described.
+        blocks: Range<u32>,
+    },
+    /// A block of the journal that had been durable is not there: changes are unknown.
+    Journal {
+        /// Where it lies.
+        offset: u64,
+        /// Its sequence number.
+        sequence: u64,
+    },
+    /// The object area is damaged; `older`: the one before it was taken instead.
+    Objects {
+        /// Where it lies.
+        offset: u64,
+        /// Whether the table of the checkpoint before could be read.
+        older: bool,
+    },
+    /// Dirty pages of an object nothing is known of.
+    Orphans {
+        /// The object.
+        object: ObjectId,
+        /// How many.
+        pages: u64,
+    },
+    /// An entry of the newest batches whose bytes are not there. Expected after a crash, when the
+    /// batch was not yet acknowledged; damage otherwise: the two cannot be told apart.
+    Unverified {
+        /// The block.
+        block: BlockId,
+        /// What it should hold.
+        entry: MapEntry,
+    },
+}
+
+impl Lost {
+    /// Whether it can only be damage, not the normal work of a crash.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        !matches!(self, Self::Unverified { .. })
+    }
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::MapSector { offset, blocks } => write!(
+                f,
+                "map sector at byte {offset} is damaged: contents of blocks {}..{} unknown",
+                blocks.start, blocks.end
+            ),
+            Self::Journal { offset, sequence } => write!(
+                f,
+                "journal block {sequence} at byte {offset} is damaged: some changes are unknown"
+            ),
+            Self::Objects { offset, older } => write!(
+                f,
+                "object table at byte {offset} is damaged{}",
+                if *older { "; an older one is used" } else { "" }
+            ),
+            Self::Orphans { object, pages } => {
+                write!(f, "{pages} dirty pages of unknown object {}", object.0)
+            }
+            Self::Unverified { block, entry } => write!(
+                f,
+                "block {} does not hold version {} of page {} of object {}",
+                block.0, entry.version, entry.page.index, entry.page.object.0
+            ),
+        }
+    }
+}
+
+/// All that was read, with what the store needs to go on.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) recovered: Recovered,
+    pub(crate) objects: Objects,
+    /// What the checkpoint that opens the store writes into the map.
+    pub(crate) pending: BTreeMap<u32, Option<MapEntry>>,
+    /// Sectors that are damaged and may be written anew.
+    pub(crate) forgiven: BTreeSet<u32>,
+    /// A sequence number higher than any in use.
+    pub(crate) next_sequence: u64,
+    /// Blocks beyond the last that sectors name.
+    pub(crate) out_of_range: u64,
+    /// Entries that lost against a higher version.
+    pub(crate) duplicates: u64,
+}
+
+/// Reads a cache. `progress` is told bytes of map read.
+///
+/// # Errors
+/// When the journal or the object areas cannot be read at all; unreadable parts of the map are
+/// reported as lost, except when the device hangs.
+pub(crate) fn read(
+    device: &dyn Device,
+    superblock: &Superblock,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<Reading> {
+    let mut reading = Reading::default();
+    reading.recovered.clean_stop = superblock.clean;
+    reading.recovered.last_commit_ns = superblock.time_ns;
+    reading.recovered.next_version = superblock.next_version.max(1);
+    read_objects(device, superblock, &mut reading)?;
+    let ring = Ring::read(device, superblock)?;
+    reading.next_sequence = ring.next();
+    let (batches, settled) = ring.batches(superblock, &mut reading.recovered.lost);
+    reading.recovered.journal_batches = batches.len() as u64;
+    apply(device, superblock, batches, settled, &mut reading)?;
+    read_map(device, superblock, &mut reading, progress)?;
+    drop_orphans(&mut reading);
+    drop_duplicates(&mut reading);
+    reading.recovered.objects = reading.objects.table.values().cloned().collect();
+    reading.recovered.intents = reading.objects.intents.iter().copied().collect();
+    debug_assert!(
+        reading
+            .recovered
+            .entries
+            .is_sorted_by_key(|&(block, _)| block)
+    );
+    Ok(reading)
+}
+
+fn read_exact(device: &dyn Device, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    match device.read_at(buf, offset)? {
+        read if read == buf.len() => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+fn read_objects(device: &dyn Device, from: &Superblock, out: &mut Reading) -> io::Result<()> {
+    let length = from.objects_length as usize;
+    if length == 0 {
+        return Ok(());
+    }
+    let area = |area: u32| -> io::Result<AlignedBuf> {
+        let mut bytes = AlignedBuf::new(from.layout.object_bytes() as usize);
+        read_exact(device, &mut bytes, from.layout.objects_offset(area))?;
+        Ok(bytes)
+    };
+    let offset = from.layout.objects_offset(from.objects_area);
+    let whole = area(from.objects_area).ok().and_then(|bytes| {
+        let bytes = &bytes[..length];
+        let right = XxHash3_64::oneshot(bytes) == from.objects_checksum;
+        right
+            .then(|| Objects::decode(bytes, from.format_id))
+            .flatten()
+    });
+    if let Some(objects) = whole {
+        out.objects = objects;
+        return Ok(());
+    }
+    let older = area(1 - from.objects_area)
+        .ok()
+        .and_then(|bytes| Objects::decode(&bytes, from.format_id));
+    out.recovered.lost.push(Lost::Objects {
+        offset,
+        older: older.is_some(),
+    });
+    out.objects = older.unwrap_or_default();
+    Ok(())
+}
+
+/// The journal as read: block `first + i` at index `i`, when it is there.
+struct Ring {
+    first: u64,
+    blocks: Vec<Option<Block>>,
+}
+
+impl Ring {
+    fn read(device: &dyn Device, from: &Superblock) -> io::Result<Self> {
+        let units = from.layout.journal_units as usize;
+        let mut blocks = vec![None; units];
+        let mut chunk = AlignedBuf::new(CHUNK.min(units * BLOCK_BYTES));
+        let mut at = 0;
+        while at < units {
+            let count = (units - at).min(chunk.len() / BLOCK_BYTES);
+            let bytes = &mut chunk[..count * BLOCK_BYTES];
+            read_exact(device, bytes, JOURNAL_OFFSET + at as u64 * UNIT)?;
+            for (i, bytes) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
+                let Some(block) = Block::decode(bytes) else {
+                    continue;
+                };
+                let ours = (block.format_id, block.epoch) == (from.format_id, from.epoch);
+                let place = block.sequence % units as u64 == (at + i) as u64;
+                let index = block.sequence.checked_sub(from.journal_first);
+                if let Some(index) = index.filter(|&i| ours && place && i < units as u64) {
+                    blocks[index as usize] = Some(block);
+                }
+            }
+            at += count;
+        }
+        Ok(Self {
+            first: from.journal_first,
+            blocks,
+        })
+    }
+
+    /// A number higher than that of any block.
+    fn next(&self) -> u64 {
+        let last = self.blocks.iter().rposition(Option::is_some);
+        self.first + last.map_or(0, |at| at as u64 + 1)
+    }
+
+    /// Index of the first block that is not known to have been durable.
+    fn settled(&self) -> usize {
+        let durable = self.blocks.iter().flatten().map(|b| b.durable).max();
+        let index = durable.unwrap_or(0).saturating_sub(self.first);
+        (index as usize).min(self.blocks.len())
+    }
+
+    /// Batches in order, and how many of them are settled: known to have been durable.
+    fn batches(self, from: &Superblock, lost: &mut Vec<Lost>) -> (Vec<Batch>, usize) {
+        let settled = self.settled();
+        let mut batches = Vec::new();
+        let mut known = 0;
+        let mut at = 0;
+        while at < self.blocks.len() {
+            let batch = self.batch(at, from.layout.blocks);
+            if let Some((batch, parts)) = batch {
+                batches.push(batch);
+                at += parts;
+                known += usize::from(at <= settled);
+                continue;
+            }
+            if at >= settled {
+                break;
+            }
+            if self.is_damage(at) {
+                let sequence = self.first + at as u64;
+                lost.push(Lost::Journal {
+                    offset: from.layout.journal_block(sequence),
+                    sequence,
+                });
+            }
+            at += 1;
+        }
+        debug_assert!(known <= batches.len());
+        (batches, known)
+    }
+
+    /// Whether the block at index `at`, which starts no batch that counts, is itself at fault:
+    /// not there, or start of a batch that is whole and says nonsense.
+    fn is_damage(&self, at: usize) -> bool {
+        match &self.blocks[at] {
+            None => true,
+            Some(block) => block.part == 0 && self.payload(at).is_some(),
+        }
+    }
+
+    /// The batch that starts at index `at`, and its number of blocks.
+    fn batch(&self, at: usize, blocks: u32) -> Option<(Batch, usize)> {
+        let (payload, first) = self.payload(at)?;
+        let batch = decode(&payload, blocks, first.time_ns)?;
+        Some((batch, first.parts as usize))
+    }
+
+    fn payload(&self, at: usize) -> Option<(Vec<u8>, &Block)> {
+        let first = self.blocks[at].as_ref().filter(|b| b.part == 0)?;
+        let parts = self.blocks.get(at..at.checked_add(first.parts as usize)?)?;
+        let mut payload = Vec::new();
+        for (part, block) in parts.iter().enumerate() {
+            let block = block.as_ref()?;
+            if (block.part as usize, block.parts) != (part, first.parts) {
+                return None;
+            }
+            payload.extend(&block.payload);
+        }
+        Some((payload, first))
+    }
+}
+
+/// Applies the journal to `out`: objects and intents at once, entries into `pending`.
+fn apply(
+    device: &dyn Device,
+    from: &Superblock,
+    batches: Vec<Batch>,
+    settled: usize,
+    out: &mut Reading,
+) -> io::Result<()> {
+    let mut tail = BTreeMap::new();
+    for (number, batch) in batches.iter().enumerate() {
+        out.recovered.last_commit_ns = batch.time_ns;
+        apply_objects(batch, &mut out.objects);
+        for change in &batch.changes {
+            match *change {
+                MapChange::Intend { intent, on: true } => {
+                    out.objects.intents.insert(intent);
+                }
+                MapChange::Intend { intent, on: false } => {
+                    out.objects.intents.remove(&intent);
+                }
+                MapChange::Set { block, entry } => {
+                    let version = entry.map_or(0, |e| e.version + 1);
+                    out.recovered.next_version = out.recovered.next_version.max(version);
+                    let into = if number < settled {
+                        &mut out.pending
+                    } else {
+                        &mut tail
+                    };
+                    into.insert(block.0, entry);
+                }
+            }
+        }
+    }
+    apply_tail(device, from, tail, out)
+}
+
+/// Objects of a batch.
+fn apply_objects(batch: &Batch, objects: &mut Objects) {
+    for change in &batch.objects {
+        match change {
+            ObjectChange::Put(object) => objects.put(object.clone()),
+            ObjectChange::Gone(id) => objects.remove(*id),
+        }
+    }
+}
+
+/// Rule 3 of the module text. `tail`: what it says last of each block.
+fn apply_tail(
+    device: &dyn Device,
+    from: &Superblock,
+    tail: BTreeMap<u32, Option<MapEntry>>,
+    out: &mut Reading,
+) -> io::Result<()> {
+    let mut failed: BTreeMap<PageId, u64> = BTreeMap::new();
+    let mut page = AlignedBuf::new(from.layout.page_size as usize);
+    let mut failures = BTreeSet::new();
+    for (&block, entry) in &tail {
+        let Some(entry) = entry else { continue };
+        if !holds(device, from, BlockId(block), entry, &mut page)? {
+            failures.insert(block);
+            let version = failed.entry(entry.page).or_default();
+            *version = entry.version.max(*version);
+        }
+    }
+    for (&block, entry) in &tail {
+        let before = || match out.pending.get(&block) {
+            Some(&entry) => entry,
+            None => stored(device, from, block),
+        };
+        let decided = match entry {
+            Some(e) if failures.contains(&block) => {
+                out.recovered.lost.push(Lost::Unverified {
+                    block: BlockId(block),
+                    entry: *e,
+                });
+                before().filter(|b| (b.page, b.version) == (e.page, e.version))
+            }
+            Some(entry) => Some(*entry),
+            None => before().filter(|b| failed.get(&b.page).is_some_and(|&v| v > b.version)),
+        };
+        out.pending.insert(block, decided);
+    }
+    Ok(())
+}
+
+/// Whether the bytes of `entry` are in `block`. Hanging is an error, unreadable is a no.
+fn holds(
+    device: &dyn Device,
+    from: &Superblock,
+    block: BlockId,
+    entry: &MapEntry,
+    page: &mut [u8],
+) -> io::Result<bool> {
+    match read_exact(device, page, from.layout.block_offset(block)) {
+        Ok(()) => Ok(checksum(entry.page, page) == entry.checksum),
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(e),
+        Err(_) => Ok(false),
+    }
+}
+
+/// What the map in place says of one block.
+fn stored(device: &dyn Device, from: &Superblock, block: u32) -> Option<MapEntry> {
+    let number = block / ENTRIES as u32;
+    let offset = from.layout.sector_offset(number);
+    let unit = offset / UNIT * UNIT;
+    let mut bytes = AlignedBuf::new(UNIT as usize);
+    read_exact(device, &mut bytes, unit).ok()?;
+    let at = (offset - unit) as usize;
+    let sector = map::decode(&bytes[at..at + SECTOR_BYTES], from.format_id, number)?;
+    sector[block as usize % ENTRIES]
+}
+
+/// Reads the map and lays `pending` over it.
+fn read_map(
+    device: &dyn Device,
+    from: &Superblock,
+    out: &mut Reading,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<()> {
+    let total = from.layout.map_bytes();
+    let mut chunk = AlignedBuf::new(CHUNK.min(total as usize));
+    let mut done = 0;
+    // Moved out so that `out` can be written while it is read.
+    let pending = std::mem::take(&mut out.pending);
+    let mut over = pending.iter().peekable();
+    while done < total {
+        let length = chunk.len().min((total - done) as usize);
+        let bytes = &mut chunk[..length];
+        read_or_damage(device, bytes, from.layout.map_offset + done)?;
+        for (i, bytes) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
+            let number = (done / SECTOR_BYTES as u64) as u32 + i as u32;
+            if number >= from.layout.map_sectors() {
+                break;
+            }
+            let sector = read_sector(bytes, from, number, out);
+            for (at, found) in sector.into_iter().enumerate() {
+                let block = number * ENTRIES as u32 + at as u32;
+                let newer = over.next_if(|&(&b, _)| b == block).map(|(_, &entry)| entry);
+                let Some(entry) = newer.unwrap_or(found) else {
+                    continue;
+                };
+                let next = &mut out.recovered.next_version;
+                *next = (*next).max(entry.version + 1);
+                out.recovered.entries.push((BlockId(block), entry));
+            }
+        }
+        done += length as u64;
+        progress(done);
+    }
+    debug_assert!(
+        over.peek().is_none(),
+        "every block has its place in the map"
+    );
+    out.pending = pending;
+    Ok(())
+}
+
+/// A sector as it counts, with blocks there are.
+fn read_sector(bytes: &[u8], from: &Superblock, number: u32, out: &mut Reading) -> Sector {
+    let first = number * ENTRIES as u32;
+    let end = from.layout.blocks.min(first.saturating_add(ENTRIES as u32));
+    let Some(mut sector) = map::decode(bytes, from.format_id, number) else {
+        out.forgiven.insert(number);
+        out.recovered.lost.push(Lost::MapSector {
+            offset: from.layout.sector_offset(number),
+            blocks: first..end,
+        });
+        return Sector::default();
+    };
+    for entry in &mut sector[(end - first) as usize..] {
+        out.out_of_range += u64::from(entry.take().is_some());
+    }
+    sector
+}
+
+/// Reads a piece of the map; units that cannot be read become bytes that decode as damage.
+fn read_or_damage(device: &dyn Device, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    if read_exact(device, bytes, offset).is_ok() {
+        return Ok(());
+    }
+    for (i, unit) in bytes.chunks_mut(UNIT as usize).enumerate() {
+        match read_exact(device, unit, offset + i as u64 * UNIT) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(e),
+            Err(_) => unit.fill(0xFF),
+        }
+    }
+    Ok(())
+}
+
+/// Takes out entries of objects that are not in the table.
+fn drop_orphans(out: &mut Reading) {
+    let mut dirty: BTreeMap<ObjectId, u64> = BTreeMap::new();
+    let (table, pending) = (&out.objects.table, &mut out.pending);
+    out.recovered.entries.retain(|(block, entry)| {
+        let known = table.contains_key(&entry.page.object);
+        if !known {
+            pending.insert(block.0, None);
+            if entry.dirty {
+                *dirty.entry(entry.page.object).or_default() += 1;
+            }
+        }
+        known
+    });
+    let orphans = dirty.into_iter();
+    let lost = orphans.map(|(object, pages)| Lost::Orphans { object, pages });
+    out.recovered.lost.extend(lost);
+}
+
+/// Leaves one entry per page, that with the highest version.
+fn drop_duplicates(out: &mut Reading) {
+    let entries = &mut out.recovered.entries;
+    let mut table: HashTable<u32> = HashTable::with_capacity(entries.len());
+    for at in 0..entries.len() {
+        let (_, entry) = entries[at];
+        let found = table.entry(
+            hash::of_page(entry.page),
+            |&i| entries[i as usize].1.page == entry.page,
+            |&i| hash::of_page(entries[i as usize].1.page),
+        );
+        match found {
+            Entry::Vacant(place) => {
+                place.insert(at as u32);
+            }
+            Entry::Occupied(mut place) => {
+                let other = *place.get() as usize;
+                let newer = entry.version > entries[other].1.version;
+                let loser = if newer { other } else { at };
+                *place.get_mut() = if newer { at } else { other } as u32;
+                out.pending.insert(entries[loser].0.0, None);
+                entries[loser].1.version = LOSER;
+                out.duplicates += 1;
+            }
+        }
+    }
+    if out.duplicates > 0 {
+        entries.retain(|(_, entry)| entry.version != LOSER);
+    }
+}

@@ -1,0 +1,311 @@
+mod disk;
+mod model;
+
+use super::*;
+use crate::device::MemoryDevice;
+use crate::object::{Identity, Stamp};
+use disk::{Disk, Random};
+use thermocline_core::ObjectId;
+use thermocline_core::ledger::{Intent, MapChange};
+
+const PAGE: usize = 512;
+
+fn options(size: Option<u64>) -> StoreOptions {
+    StoreOptions {
+        page_size: PAGE as u32,
+        size,
+        base: BaseIdentity {
+            file_system: 1,
+            inode: 2,
+            path: "/base".into(),
+        },
+        format: false,
+        deadline: None,
+    }
+}
+
+fn create(device: impl Device + 'static, size: u64) -> Store {
+    let mut store = Store::with_device(Arc::new(device), "test", &options(Some(size))).unwrap();
+    assert_eq!(store.take_recovered(), None);
+    store.mark_open().unwrap();
+    store
+}
+
+fn reopen(device: impl Device + 'static) -> (Store, Recovered) {
+    let mut store = Store::with_device(Arc::new(device), "test", &options(None)).unwrap();
+    let recovered = store.take_recovered().unwrap();
+    (store, recovered)
+}
+
+fn object(id: u32) -> SavedObject {
+    SavedObject {
+        id: ObjectId(id),
+        identity: Identity::default(),
+        stamp: Stamp::default(),
+        name: format!("file {id}"),
+        fate: Fate::Stays,
+    }
+}
+
+fn content(page: PageId, version: u64) -> Vec<u8> {
+    let seed = hash::mix(hash::of_page(page), version).to_le_bytes();
+    seed.iter().copied().cycle().take(PAGE).collect()
+}
+
+fn entry(page: PageId, version: u64) -> MapEntry {
+    MapEntry {
+        page,
+        checksum: checksum(page, &content(page, version)),
+        version,
+        dirty: true,
+    }
+}
+
+fn set(block: u32, entry: Option<MapEntry>) -> MapChange {
+    let block = BlockId(block);
+    MapChange::Set { block, entry }
+}
+
+/// Writes version `version` of page `index` of object 1 into `block`; its change.
+fn place(store: &Store, block: u32, index: u64, version: u64) -> MapChange {
+    let page = PageId::new(ObjectId(1), index);
+    store.write_block(BlockId(block), &content(page, version)).unwrap();
+    set(block, Some(entry(page, version)))
+}
+
+fn batch(changes: Vec<MapChange>) -> Batch {
+    Batch {
+        changes,
+        objects: Vec::new(),
+        time_ns: 5,
+    }
+}
+
+fn with_object(changes: Vec<MapChange>) -> Batch {
+    Batch {
+        objects: vec![ObjectChange::Put(object(1))],
+        ..batch(changes)
+    }
+}
+
+fn blocks(recovered: &Recovered) -> Vec<(u32, u64, u64)> {
+    let entries = recovered.entries.iter();
+    entries.map(|(b, e)| (b.0, e.page.index, e.version)).collect()
+}
+
+const SIZE: u64 = 64 << 10;
+
+#[test]
+fn what_is_committed_is_there_after_a_crash_and_after_a_close() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let changes = vec![place(&store, 3, 7, 1), place(&store, 20, 8, 2)];
+    store.commit(&with_object(changes)).unwrap();
+    let (store, recovered) = reopen(disk.crashed(&mut Random(1)));
+    assert!(!recovered.clean_stop);
+    assert_eq!(blocks(&recovered), [(3, 7, 1), (20, 8, 2)]);
+    assert_eq!(recovered.objects, [object(1)]);
+    assert_eq!(recovered.next_version, 3);
+    assert_eq!((recovered.journal_batches, recovered.last_commit_ns), (1, 5));
+    assert_eq!(recovered.lost, []);
+    store.mark_open().unwrap();
+    store.commit(&batch(vec![set(3, None)])).unwrap();
+    store.close(vec![object(1)]).unwrap();
+    assert!(store.commit(&batch(vec![set(4, None)])).is_err(), "it is closed");
+    let (_, recovered) = reopen(store.device);
+    assert!(recovered.clean_stop);
+    assert_eq!(blocks(&recovered), [(20, 8, 2)]);
+    assert_eq!((recovered.journal_batches, recovered.next_version), (0, 3));
+}
+
+#[test]
+fn what_was_only_appended_may_go_but_never_in_part() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let first = place(&store, 3, 7, 1);
+    store.commit(&with_object(vec![first])).unwrap();
+    let second = place(&store, 4, 7, 2);
+    store.append(&batch(vec![second, set(3, None)])).unwrap();
+    let mut seen = BTreeSet::new();
+    for seed in 0..100 {
+        let (_, recovered) = reopen(disk.crashed(&mut Random(seed)));
+        seen.insert(blocks(&recovered));
+    }
+    let both: BTreeSet<_> = [vec![(3, 7, 1)], vec![(4, 7, 2)]].into();
+    assert_eq!(seen, both, "the old version or the new one");
+}
+
+#[test]
+fn the_highest_version_counts_and_leftovers_are_cleared() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let changes = vec![place(&store, 3, 7, 2), place(&store, 9, 7, 1)];
+    store.commit(&with_object(changes)).unwrap();
+    let (store, recovered) = reopen(disk);
+    assert_eq!(blocks(&recovered), [(3, 7, 2)]);
+    store.mark_open().unwrap();
+    store.commit(&batch(vec![set(3, None)])).unwrap();
+    let (_, recovered) = reopen(store.device);
+    assert_eq!(blocks(&recovered), [], "the older one does not come back");
+}
+
+#[test]
+fn entries_of_forgotten_objects_count_no_more() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let change = place(&store, 3, 7, 2);
+    store.commit(&with_object(vec![change])).unwrap();
+    let gone = Batch {
+        objects: vec![ObjectChange::Gone(ObjectId(1))],
+        ..batch(Vec::new())
+    };
+    store.commit(&gone).unwrap();
+    let (_, recovered) = reopen(disk);
+    assert_eq!(blocks(&recovered), []);
+    let object = ObjectId(1);
+    assert_eq!(recovered.lost, [Lost::Orphans { object, pages: 1 }], "it was dirty");
+}
+
+#[test]
+fn the_journal_wraps_at_every_offset_and_size() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    store.commit(&with_object(Vec::new())).unwrap();
+    let blocks_there = u64::from(store.blocks());
+    let mut want = BTreeMap::new();
+    for round in 1..200u64 {
+        // Bytes of one to eight 4-KiB blocks: more than the journal holds at once.
+        let count = 1 + (round * 37) % 900;
+        let place = |i| {
+            let block = ((round + i) % blocks_there) as u32;
+            set(block, Some(entry(PageId::new(ObjectId(1), u64::from(block)), round)))
+        };
+        let changes: Vec<_> = (0..count).map(place).collect();
+        for change in &changes {
+            if let MapChange::Set { block, entry } = *change {
+                want.insert(block, entry.unwrap());
+            }
+        }
+        store.commit(&batch(changes)).unwrap();
+        // A later batch, so that nothing is verified: no block was written.
+        store.commit(&batch(vec![set(0, None)])).unwrap();
+        want.remove(&BlockId(0));
+        let (_, recovered) = reopen(disk.crashed(&mut Random(round)));
+        let found: BTreeMap<_, _> = recovered.entries.into_iter().collect();
+        assert_eq!(found, want, "round {round}");
+    }
+}
+
+#[test]
+fn intents_stay_until_they_are_off() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let intend = |region, on| MapChange::Intend {
+        intent: Intent {
+            object: ObjectId(1),
+            region,
+        },
+        on,
+    };
+    store.commit(&batch(vec![intend(1, true), intend(2, true)])).unwrap();
+    store.checkpoint().unwrap();
+    store.commit(&batch(vec![intend(1, false), intend(3, true)])).unwrap();
+    let (_, recovered) = reopen(disk.clone());
+    let regions: Vec<_> = recovered.intents.iter().map(|i| i.region).collect();
+    assert_eq!(regions, [2, 3]);
+    let limit = store.intent_limit() as u64;
+    let many = batch((0..limit).map(|r| intend(r + 4, true)).collect());
+    let refused = store.commit(&many).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
+    store.commit(&batch(vec![intend(2, false)])).unwrap();
+}
+
+#[test]
+fn too_many_objects_are_refused_before_anything_is_written() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let mut id = 0;
+    while store.room_for_object(&object(id)).is_ok() {
+        let objects = vec![ObjectChange::Put(object(id))];
+        let time_ns = 0;
+        let changes = Vec::new();
+        store.commit(&Batch { changes, objects, time_ns }).unwrap();
+        id += 1;
+    }
+    assert!(id > 20);
+    let written = disk.written();
+    let objects = vec![ObjectChange::Put(object(id))];
+    let one_more = Batch { objects, ..Batch::default() };
+    assert!(store.commit(&one_more).is_err());
+    assert_eq!(disk.written(), written);
+    let all: Vec<_> = (0..=id).map(object).collect();
+    assert!(store.room_for_objects(&all).is_err());
+    assert!(store.close(all.clone()).is_err());
+    store.close(all[..id as usize].to_vec()).unwrap();
+    let (_, recovered) = reopen(disk);
+    assert_eq!(recovered.objects.len(), id as usize);
+}
+
+#[test]
+fn after_a_failed_commit_nothing_is_promised_any_more() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let first = place(&store, 3, 7, 1);
+    store.commit(&with_object(vec![first])).unwrap();
+    let written = disk.written();
+    store.commit(&Batch::default()).unwrap();
+    assert_eq!(disk.written(), written, "an empty batch takes no room");
+    let second = place(&store, 4, 8, 2);
+    disk.fail_after(1);
+    assert!(store.commit(&batch(vec![second])).is_err(), "the sync fails");
+    disk.fail_after(1000);
+    assert!(store.commit(&batch(vec![second])).is_err());
+    assert!(store.append(&batch(vec![second])).is_err());
+    assert!(store.checkpoint().is_err());
+    assert!(store.close(vec![object(1)]).is_err());
+    let page = PageId::new(ObjectId(1), 7);
+    let mut buf = vec![0; PAGE];
+    let read = store.read_block(BlockId(3), page, entry(page, 1).checksum, &mut buf);
+    assert_eq!((read, buf), (Ok(()), content(page, 1)), "reads go on");
+}
+
+#[test]
+fn an_older_format_of_the_cache_leaves_nothing() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let change = place(&store, 3, 7, 1);
+    store.commit(&with_object(vec![change])).unwrap();
+    store.checkpoint().unwrap();
+    let change = place(&store, 4, 8, 2);
+    store.commit(&batch(vec![change])).unwrap();
+    let options = StoreOptions {
+        format: true,
+        ..options(Some(SIZE))
+    };
+    let device = Arc::new(disk.clone());
+    let store = Store::with_device(device, "test", &options).unwrap();
+    store.mark_open().unwrap();
+    let (_, recovered) = reopen(disk);
+    assert_eq!((blocks(&recovered), recovered.lost), (vec![], vec![]));
+    assert!(recovered.objects.is_empty());
+}
+
+#[test]
+fn random_bytes_never_panic() {
+    let store = create(MemoryDevice::new(), SIZE);
+    let mut device = vec![0; SIZE as usize];
+    store.device.read_at(&mut device, 0).unwrap();
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let mut bytes = device.clone();
+        for byte in &mut bytes[8192..] {
+            *byte = random.next() as u8;
+        }
+        let (store, recovered) = reopen(MemoryDevice::from_bytes(bytes));
+        assert_eq!(blocks(&recovered), []);
+        assert!(recovered.lost.iter().all(Lost::is_damage));
+        store.mark_open().unwrap();
+        let (_, recovered) = reopen(store.device);
+        assert_eq!(recovered.lost, [], "what was damaged is written anew");
+    }
+}
