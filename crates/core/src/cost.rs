@@ -45,6 +45,13 @@ impl Costs {
     pub fn sequential_saving(&self) -> f64 {
         (self.base_sequential_read - self.flash_read).max(0.0)
     }
+
+    /// Time saved by writing a page to flash instead of base (thesis eq. 6.1, W_D - W_S). Never
+    /// negative.
+    #[must_use]
+    pub fn write_saving(&self) -> f64 {
+        (self.base_random_write - self.flash_write).max(0.0)
+    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ struct Rig<P> {
     hints: HintSet,
     /// What was decided, oldest first.
     log: Vec<Decision>,
+    /// What left for another page, oldest first.
+    evicted: Vec<(SlotId, u64)>,
 }
 
 impl<P: TierPolicy> Rig<P> {
@@ -64,6 +66,7 @@ impl<P: TierPolicy> Rig<P> {
             number: 0,
             hints: HintSet::UNKNOWN,
             log: Vec::new(),
+            evicted: Vec::new(),
         }
     }
 
@@ -108,6 +111,7 @@ impl<P: TierPolicy> Rig<P> {
             Decision::Replace(slot) => {
                 let left = self.slots.remove(slot);
                 self.policy.on_remove(left, slot, Removal::Evicted);
+                self.evicted.push((slot, left.index));
             }
         }
         let slot = self.slots.admit(access.page).expect("room was made");
@@ -827,5 +831,265 @@ fn pinned_pages_stay() {
     rig.slots.unpin(SlotId(2));
     rig.read(9);
     assert_eq!(rig.log.last(), Some(&Decision::Replace(SlotId(2))));
+    rig.policy.assert_invariants(&rig.slots);
+}
+
+fn built(name: &str, capacity: u32) -> Boxed {
+    let options = options(capacity, CacConfig::default());
+    Boxed(policy::build(name, &options).expect("a known policy"))
+}
+
+/// Every policy under a pool, with everything that can happen.
+const JOINT: [&str; 9] = [
+    "cac",
+    "cc",
+    "lc",
+    "mv-fifo",
+    "clean-write",
+    "dual-write",
+    "tac-mixed",
+    "tac-blocks",
+    "priority",
+];
+
+proptest! {
+    #[test]
+    fn any_stream_keeps_joint_policies_sane(
+        capacity in 1u32..70,
+        frames in 0usize..5,
+        steps in steps(120, 300),
+    ) {
+        for name in JOINT {
+            let run = || {
+                let mut rig = Rig::new(built(name, capacity), capacity, frames);
+                steps.iter().for_each(|step| rig.step(*step));
+                rig.log
+            };
+            prop_assert_eq!(run(), run(), "same input, same output: {}", name);
+        }
+    }
+
+    /// Beside one list of pages, the newest version last.
+    #[test]
+    fn mv_fifo_equals_the_plainest_code(
+        capacity in 1u32..7,
+        writes in prop::collection::vec((0u64..12, any::<bool>()), 1..200),
+    ) {
+        let mut rig = Rig::new(built("mv-fifo", capacity), capacity, 0);
+        let mut model: Vec<u64> = Vec::new();
+        for (index, write) in writes {
+            let was_there = model.contains(&index);
+            if write || !was_there {
+                model.retain(|other| *other != index);
+                model.push(index);
+            }
+            if model.len() > capacity as usize {
+                model.remove(0);
+            }
+            rig.step(if write { Step::Write(index) } else { Step::Read(index, HintSet::UNKNOWN) });
+            prop_assert_eq!(rig.slots.resident() as usize, model.len());
+            prop_assert!(model.iter().all(|index| rig.holds(*index)));
+        }
+    }
+
+    /// `lc` and `dual-write` keep what LRU-2 keeps, `clean-write` when nothing is written.
+    #[test]
+    fn lazy_cleaning_is_lru_2_of_another_stream(
+        capacity in 1u32..7,
+        steps in prop::collection::vec((0u64..14, any::<bool>()), 1..200),
+    ) {
+        let rigs = |name| Rig::new(built(name, capacity), capacity, 0);
+        let mut lru2 = rigs("lru2");
+        let mut others = ["lc", "dual-write", "clean-write"].map(rigs);
+        for (index, write) in steps {
+            let step = |write: bool| match write {
+                true => Step::Write(index),
+                false => Step::Read(index, HintSet::UNKNOWN),
+            };
+            lru2.step(step(write));
+            for rig in &mut others {
+                if rig.policy.name() != "clean-write" {
+                    rig.step(step(write));
+                    prop_assert_eq!(&rig.log, &lru2.log);
+                } else if !write {
+                    rig.step(step(write));
+                }
+            }
+        }
+    }
+}
+
+/// §6.5: who takes pages when, under a pool; what becomes of dirty ones.
+#[test]
+fn when_and_what_the_rivals_admit() {
+    use policy::DirtyPages::{Around, Back, Both};
+    let taken = [
+        ("cac", [false, true, true, true], Back, false),
+        ("cc", [false, true, true, true], Back, false),
+        ("lc", [false, true, true, true], Back, false),
+        ("mv-fifo", [false, true, true, true], Back, true),
+        ("dual-write", [false, true, true, true], Both, false),
+        ("clean-write", [false, false, true, false], Around, false),
+        ("tac", [true, false, false, false], Back, true),
+        ("tac-blocks", [true, false, false, false], Back, true),
+        ("tac-mixed", [true, false, false, true], Back, true),
+        ("priority", [true, true, false, false], Back, true),
+    ];
+    for (name, expected, dirty, keeps) in taken {
+        let mut rig = Rig::new(built(name, 8), 8, 1).announced();
+        let found = [
+            Opportunity::Read,
+            Opportunity::Write,
+            Opportunity::PoolEviction,
+            Opportunity::Clean,
+        ]
+        .map(|why| {
+            let access = rig.access(1, Op::Write);
+            rig.policy.on_request(&access, None);
+            rig.policy.decide(&access, why, &rig.slots) == Decision::Admit
+        });
+        assert_eq!(found, expected, "{name}");
+        assert_eq!(rig.policy.0.dirty_pages(), dirty, "{name}");
+        assert_eq!(rig.policy.keeps_outdated(), keeps, "{name}");
+    }
+}
+
+/// hStorage-DB §4.2: updates go to the write buffer, which is the reserve; temporary data does
+/// not.
+#[test]
+fn updates_go_to_the_write_buffer() {
+    let mut rig = Rig::new(built("priority", 4), 4, 0);
+    rig.write(1);
+    let refused = Decision::Refuse(Refusal::Opportunity);
+    assert_eq!(rig.log, [refused]);
+    let temporary = thermocline_core::FileKind::Temporary.value();
+    rig.hints = HintSet::UNKNOWN.with(hint_type::FILE_KIND, temporary);
+    rig.write(2);
+    assert!(rig.holds(2));
+}
+
+/// TAC §4.4, dirty pages among clean ones: written regions are warm, and their pages come in.
+#[test]
+fn tac_mixed_lets_warm_dirty_pages_in() {
+    let options = PolicyOptions {
+        costs: Costs {
+            base_random_read: 70_000.0,
+            base_random_write: 50_000.0,
+            flash_read: 1000.0,
+            flash_write: 3000.0,
+            ..Costs::default()
+        },
+        ..PolicyOptions::new(1)
+    };
+    let random = HintSet::UNKNOWN.with(hint_type::REQUEST, RequestType::Read.value());
+    for (mixed, heat) in [(true, 94.0), (false, 0.0)] {
+        let policy = match mixed {
+            true => policy::Tac::mixed(&options),
+            false => policy::Tac::new(&options),
+        };
+        let mut rig = Rig::new(policy, 1, 0);
+        rig.hints = random;
+        rig.read(1);
+        assert_eq!(rig.policy.temperature(page(1)), 69.0);
+        rig.write(1000);
+        assert!(!rig.holds(1000), "47 against 69");
+        rig.write(1001);
+        assert_eq!(rig.policy.temperature(page(1000)), heat, "W_D - W_S each");
+        assert_eq!(rig.holds(1001), mixed);
+    }
+}
+
+/// TAC §3.2: what is replaced is a block, in order; the next one is the coldest then.
+#[test]
+fn tac_blocks_replaces_block_by_block() {
+    let block_pages = 4;
+    let config = policy::TacConfig {
+        block_pages,
+        region_pages: 8,
+        refreshes: 100,
+        ageing_requests: 100,
+        ..policy::TacConfig::default()
+    };
+    let options = PolicyOptions {
+        tac: config,
+        ..PolicyOptions::new(18)
+    };
+    let mut rig = Rig::new(policy::Tac::with_blocks(&options), 18, 0);
+    rig.hints = HintSet::UNKNOWN.with(hint_type::REQUEST, RequestType::Read.value());
+    let mut state = 7u64;
+    let mut temperatures = Vec::new();
+    while rig.evicted.len() < 400 {
+        state = thermocline_core::hash::mix(state, 3);
+        let index = (state % 40) * (state / 64 % 3) + state / 4096 % 5;
+        let opened = rig.policy.blocks_opened();
+        temperatures.clear();
+        for block in 0..5u32 {
+            let slots_of = (4 * block..(4 * block + 4).min(18)).map(SlotId);
+            let pages = slots_of.filter_map(|slot| rig.slots.page(slot));
+            let heats: Vec<f32> = pages.map(|page| rig.policy.temperature(page)).collect();
+            temperatures.push(heats.iter().sum::<f32>() / heats.len().max(1) as f32);
+        }
+        rig.step(Step::Read(index, rig.hints));
+        if rig.policy.blocks_opened() > opened {
+            let (slot, _) = rig.evicted[rig.evicted.len() - 1];
+            let coldest = temperatures.iter().copied().fold(f32::INFINITY, f32::min);
+            let found = temperatures[(slot.0 / block_pages) as usize];
+            // The request itself may have warmed a page of it.
+            let saving = (options.costs.random_saving() / 1000.0) as f32;
+            assert!(found <= coldest + saving, "{found} {temperatures:?}");
+        }
+    }
+    let mut runs = 0u64;
+    let mut last: Option<SlotId> = None;
+    for (slot, _) in &rig.evicted {
+        let goes_on = last.is_some_and(|last| last.0 + 1 == slot.0 && slot.0 % block_pages > 0);
+        if !goes_on {
+            let ended = last.is_none_or(|last| last.0 % block_pages == 3 || last.0 == 17);
+            assert!(ended && slot.0 % block_pages == 0, "whole blocks only");
+            runs += 1;
+        }
+        last = Some(*slot);
+    }
+    assert_eq!(runs, rig.policy.blocks_opened());
+    assert!(runs >= 400 / u64::from(block_pages), "{runs}");
+}
+
+/// A page in use when its block is replaced stays, and the block ends without it.
+#[test]
+fn tac_blocks_passes_over_pinned_pages() {
+    let config = policy::TacConfig {
+        block_pages: 2,
+        region_pages: 8,
+        ..policy::TacConfig::default()
+    };
+    let options = PolicyOptions {
+        tac: config,
+        ..PolicyOptions::new(4)
+    };
+    let mut rig = Rig::new(policy::Tac::with_blocks(&options), 4, 0);
+    rig.hints = HintSet::UNKNOWN.with(hint_type::REQUEST, RequestType::Read.value());
+    (0..4).for_each(|index| rig.read(8 * index));
+    for slot in (0..4).map(SlotId) {
+        rig.slots.start_write(slot);
+        rig.slots.end_write(slot, rig.slots.generation(slot));
+    }
+    rig.slots.pin(SlotId(1));
+    for newcomer in [100, 200, 300] {
+        (0..4).for_each(|_| rig.read(newcomer));
+        rig.policy.assert_invariants(&rig.slots);
+    }
+    let slots: Vec<u32> = rig.evicted.iter().map(|e| e.0.0).collect();
+    assert_eq!(slots, [0, 2, 3]);
+    assert_eq!(rig.policy.blocks_opened(), 2);
+    (0..4).for_each(|slot| {
+        if slot != 1 {
+            let slot = SlotId(slot);
+            rig.slots.start_write(slot);
+            rig.slots.end_write(slot, rig.slots.generation(slot));
+            rig.slots.pin(slot);
+        }
+    });
+    (0..9).for_each(|_| rig.read(400));
+    assert_eq!(rig.log.last(), Some(&Decision::Refuse(Refusal::Pinned)));
     rig.policy.assert_invariants(&rig.slots);
 }

@@ -125,6 +125,7 @@ impl TacSettings {
                 LabelSource::Window => TacLabels::Window,
             },
             bands: self.bands,
+            ..TacConfig::default()
         }
     }
 }

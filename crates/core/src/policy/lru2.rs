@@ -23,8 +23,8 @@
 //!   eviction are not remembered.
 
 use super::{
-    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always,
-    evictable_from_back,
+    Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy, admit_always,
+    evictable_from_back, takes,
 };
 use crate::ghost::Ghost;
 use crate::heap::IndexedHeap;
@@ -88,6 +88,14 @@ impl Lru2 {
         }
     }
 
+    /// What to do with a page that comes in in any case: a free slot, else a victim's.
+    pub(super) fn make_room(&mut self, slots: &SlotTable) -> Decision {
+        admit_always(slots, Opportunity::Read, true, || {
+            evictable_from_back(&self.once, &self.links, slots)
+                .or_else(|| self.oldest_of_twice(slots))
+        })
+    }
+
     /// The page whose last request but one is furthest back, of those with two known requests.
     fn oldest_of_twice(&mut self, slots: &SlotTable) -> Option<SlotId> {
         let mut found = None;
@@ -132,10 +140,10 @@ impl TierPolicy for Lru2 {
     }
 
     fn decide(&mut self, _access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
-        admit_always(slots, why, self.admit_on_write, || {
-            evictable_from_back(&self.once, &self.links, slots)
-                .or_else(|| self.oldest_of_twice(slots))
-        })
+        match takes(why, self.admit_on_write) {
+            true => self.make_room(slots),
+            false => Decision::Refuse(Refusal::Opportunity),
+        }
     }
 
     fn on_admit(&mut self, access: &Access, slot: SlotId) {

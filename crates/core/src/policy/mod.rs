@@ -20,10 +20,12 @@ mod clock;
 mod dp_clic;
 mod fifo;
 pub mod hints;
+mod lc;
 mod lirs;
 mod lru;
 mod lru2;
 mod mq;
+mod mv_fifo;
 mod priority;
 mod s3_fifo;
 mod sieve;
@@ -41,11 +43,13 @@ pub use clock::Clock;
 pub use dp_clic::DpClic;
 pub use fifo::Fifo;
 pub use hints::{ClicConfig, HintKeys};
+pub use lc::LazyCleaning;
 pub use learned::{Learned, LearnedHintSet, LearnedHintType};
 pub use lirs::Lirs;
 pub use lru::Lru;
 pub use lru2::Lru2;
 pub use mq::Mq;
+pub use mv_fifo::MvFifo;
 pub use priority::{Assignment, BuiltIn, Condition, Priority, PriorityRule};
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
@@ -342,6 +346,12 @@ pub const NAMES: &[&str] = &[
     "tq",
     "cac",
     "cc",
+    "lc",
+    "mv-fifo",
+    "clean-write",
+    "dual-write",
+    "tac-mixed",
+    "tac-blocks",
 ];
 
 /// Builds the policy called `name`; `None` when there is no such policy.
@@ -372,6 +382,12 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "dp-clic-hybrid" => Box::new(DpClic::new(HintKeys::Hybrid, options)),
         "cac" => Box::new(Cac::new(options)),
         "cc" => Box::new(Cac::cc(options)),
+        "lc" => Box::new(LazyCleaning::new(options)),
+        "mv-fifo" => Box::new(MvFifo::new(options)),
+        "clean-write" => Box::new(LazyCleaning::clean_write(options)),
+        "dual-write" => Box::new(LazyCleaning::dual_write(options)),
+        "tac-mixed" => Box::new(Tac::mixed(options)),
+        "tac-blocks" => Box::new(Tac::with_blocks(options)),
         _ => return None,
     })
 }
@@ -392,14 +408,29 @@ fn takes(why: Opportunity, admit_on_write: bool) -> bool {
     }
 }
 
-/// Whether policies that work with the DRAM pool admit on this opportunity: when a page is cleaned
-/// or leaves the pool (thesis §6.4). Without a pool nothing clean would ever come in, so there a
-/// page is considered when it is read.
-fn takes_cleaned(why: Opportunity, pooled: bool, admit_on_write: bool) -> bool {
-    match why {
-        Opportunity::Read => !pooled,
-        Opportunity::Write => admit_on_write,
-        Opportunity::PoolEviction | Opportunity::Clean => true,
+/// Whether there is a DRAM pool, for the policies that work with one; they admit when a page is
+/// cleaned or leaves the pool (thesis §6.4).
+///
+/// [`TierPolicy::on_pool`] tells of it, at the latest a page that is offered as it leaves; where
+/// that is the first sign, the page stays out, as the one for which it left may have come in.
+#[derive(Debug, Default)]
+struct Pooled(bool);
+
+impl Pooled {
+    /// There is one.
+    fn announce(&mut self) {
+        self.0 = true;
+    }
+
+    /// Whether a page is considered on this opportunity. Without a pool nothing clean would ever
+    /// come in, so there a page is considered when it is read.
+    fn takes(&mut self, why: Opportunity, admit_on_write: bool) -> bool {
+        match why {
+            Opportunity::Read => !self.0,
+            Opportunity::Write => admit_on_write,
+            Opportunity::Clean => true,
+            Opportunity::PoolEviction => std::mem::replace(&mut self.0, true),
+        }
     }
 }
 

@@ -45,7 +45,7 @@ mod pages;
 pub use benefit::{Counts, Estimates, Measured};
 
 use super::{
-    Access, Decision, Op, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy, takes_cleaned,
+    Access, Decision, Op, Opportunity, PolicyOptions, Pooled, Refusal, Removal, TierPolicy,
 };
 use crate::cost::Costs;
 use crate::heap::IndexedHeap;
@@ -122,8 +122,7 @@ pub struct Cac {
     heap: IndexedHeap,
     /// Candidates set aside while a victim is looked for; kept to allocate once.
     set_aside: Vec<(f64, u32)>,
-    /// Whether there is a DRAM pool.
-    pooled: bool,
+    pooled: Pooled,
     admit_on_write: bool,
 }
 
@@ -158,7 +157,7 @@ impl Cac {
             groups: Groups::default(),
             heap: IndexedHeap::new(capacity),
             set_aside: Vec::new(),
-            pooled: false,
+            pooled: Pooled::default(),
             admit_on_write: options.admit_on_write,
         }
     }
@@ -330,7 +329,7 @@ impl TierPolicy for Cac {
         self.pages.refresh(at);
         let buffered = self.pages.get(at).is_some_and(|known| known.buffered);
         self.put(at, resident.is_some(), buffered);
-        if !self.pooled || (access.op == Op::Write && resident.is_some()) {
+        if !self.pooled.0 || (access.op == Op::Write && resident.is_some()) {
             self.count(at);
         }
         let key = self.pages.get(at).map(|known| self.key(known));
@@ -340,7 +339,7 @@ impl TierPolicy for Cac {
     }
 
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
-        if !takes_cleaned(why, self.pooled, self.admit_on_write) {
+        if !self.pooled.takes(why, self.admit_on_write) {
             return Decision::Refuse(Refusal::Opportunity);
         }
         if slots.has_room() {
@@ -391,7 +390,7 @@ impl TierPolicy for Cac {
     }
 
     fn on_pool(&mut self, page: PageId, buffered: bool) {
-        self.pooled = true;
+        self.pooled.announce();
         let at = match buffered {
             true => Some(self.pages.find_or_add(page)),
             // A page that was trimmed is known no longer.

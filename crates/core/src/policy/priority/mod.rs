@@ -24,10 +24,16 @@
 //!   a background writer brings the page to flash.
 //! - *Temporary files* that are deleted are trimmed (§4.2.3): their pages leave at once. For a
 //!   source that cannot say so, reads with priority N do the same ("legacy file system").
-//! - *Updates* (rule 4) go to the write buffer, a priority that wins space over any other. That
-//!   buffer takes writes instead of base; with write-through base has to be written in any case,
-//!   so it would save nothing, and there is none. What the built-in tables do with an update is
-//!   said at [`Assignment::built_in`].
+//! - *Updates* (rule 4) go to the write buffer, a priority that wins space over any other up to a
+//!   share b; past that all of it is flushed. Under write-back that buffer is the tier's reserve:
+//!   a dirty page that is not on flash is refused whatever its priority, which sends it there.
+//!   The reserve's size is b, its high watermark is its size, its low one 0. §4.2.4 says that the
+//!   buffer is no dedicated space; the reserve is, and what it does not use stays unused. Pages
+//!   of temporary files are no updates (rule 3): they come in by the table, dirty or not. A dirty
+//!   page that is on flash gets its new version in its own slot, in the group of the write.
+//! - *Updates under write-through*: base has to be written in any case, so a buffer would save
+//!   nothing, and there is none. What the built-in tables do with an update is said at
+//!   [`Assignment::built_in`].
 //! - *A page of unknown hints* (after a restart or a change of policy) has the default priority.
 
 mod table;
@@ -37,7 +43,7 @@ pub use table::{Assignment, BuiltIn, Condition, PriorityRule};
 use super::{
     Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy, evictable_from_back,
 };
-use crate::hint::HintSet;
+use crate::hint::{FileKind, HintSet};
 use crate::list::{Links, List};
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
@@ -129,6 +135,10 @@ impl TierPolicy for Priority {
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
         match why {
             Opportunity::PoolEviction => return Decision::Refuse(Refusal::Opportunity),
+            // To the write buffer.
+            Opportunity::Clean if access.hints.file_kind() != FileKind::Temporary => {
+                return Decision::Refuse(Refusal::Opportunity);
+            }
             Opportunity::Write | Opportunity::Clean if !self.admit_on_write => {
                 return Decision::Refuse(Refusal::Opportunity);
             }

@@ -33,6 +33,7 @@ pub(super) struct Regions {
     sequential_above: u32,
     random_saving: f64,
     sequential_saving: f64,
+    write_saving: f64,
     /// 1 / ageing factor.
     growth: f64,
     epoch_requests: u64,
@@ -66,6 +67,7 @@ impl Regions {
             sequential_above: config.sequential_above,
             random_saving: costs.random_saving() / 1000.0,
             sequential_saving: costs.sequential_saving() / 1000.0,
+            write_saving: costs.write_saving() / 1000.0,
             growth: 1.0 / f64::from(config.ageing_factor),
             epoch_requests: match config.ageing_requests {
                 0 => 8 * u64::from(capacity).max(1024),
@@ -116,6 +118,11 @@ impl Regions {
             RequestType::Read => self.add(id, self.random_saving),
             _ => self.await_label(id),
         }
+    }
+
+    /// Learns from one write that flash absorbs, or would have.
+    pub(super) fn learn_write(&mut self, page: PageId) {
+        self.add(self.region_of(page), self.write_saving);
     }
 
     fn await_label(&mut self, id: RegionId) {

@@ -69,7 +69,9 @@ fn set(block: u32, entry: Option<MapEntry>) -> MapChange {
 /// Writes version `version` of page `index` of object 1 into `block`; its change.
 fn place(store: &Store, block: u32, index: u64, version: u64) -> MapChange {
     let page = PageId::new(ObjectId(1), index);
-    store.write_block(BlockId(block), &content(page, version)).unwrap();
+    store
+        .write_block(BlockId(block), &content(page, version))
+        .unwrap();
     set(block, Some(entry(page, version)))
 }
 
@@ -90,7 +92,9 @@ fn with_object(changes: Vec<MapChange>) -> Batch {
 
 fn blocks(recovered: &Recovered) -> Vec<(u32, u64, u64)> {
     let entries = recovered.entries.iter();
-    entries.map(|(b, e)| (b.0, e.page.index, e.version)).collect()
+    entries
+        .map(|(b, e)| (b.0, e.page.index, e.version))
+        .collect()
 }
 
 const SIZE: u64 = 64 << 10;
@@ -106,12 +110,18 @@ fn what_is_committed_is_there_after_a_crash_and_after_a_close() {
     assert_eq!(blocks(&recovered), [(3, 7, 1), (20, 8, 2)]);
     assert_eq!(recovered.objects, [object(1)]);
     assert_eq!(recovered.next_version, 3);
-    assert_eq!((recovered.journal_batches, recovered.last_commit_ns), (1, 5));
+    assert_eq!(
+        (recovered.journal_batches, recovered.last_commit_ns),
+        (1, 5)
+    );
     assert_eq!(recovered.lost, []);
     store.mark_open().unwrap();
     store.commit(&batch(vec![set(3, None)])).unwrap();
     store.close(vec![object(1)]).unwrap();
-    assert!(store.commit(&batch(vec![set(4, None)])).is_err(), "it is closed");
+    assert!(
+        store.commit(&batch(vec![set(4, None)])).is_err(),
+        "it is closed"
+    );
     let (_, recovered) = reopen(store.device);
     assert!(recovered.clean_stop);
     assert_eq!(blocks(&recovered), [(20, 8, 2)]);
@@ -163,7 +173,11 @@ fn entries_of_forgotten_objects_count_no_more() {
     let (_, recovered) = reopen(disk);
     assert_eq!(blocks(&recovered), []);
     let object = ObjectId(1);
-    assert_eq!(recovered.lost, [Lost::Orphans { object, pages: 1 }], "it was dirty");
+    assert_eq!(
+        recovered.lost,
+        [Lost::Orphans { object, pages: 1 }],
+        "it was dirty"
+    );
 }
 
 #[test]
@@ -178,7 +192,10 @@ fn the_journal_wraps_at_every_offset_and_size() {
         let count = 1 + (round * 37) % 900;
         let place = |i| {
             let block = ((round + i) % blocks_there) as u32;
-            set(block, Some(entry(PageId::new(ObjectId(1), u64::from(block)), round)))
+            set(
+                block,
+                Some(entry(PageId::new(ObjectId(1), u64::from(block)), round)),
+            )
         };
         let changes: Vec<_> = (0..count).map(place).collect();
         for change in &changes {
@@ -207,9 +224,13 @@ fn intents_stay_until_they_are_off() {
         },
         on,
     };
-    store.commit(&batch(vec![intend(1, true), intend(2, true)])).unwrap();
+    store
+        .commit(&batch(vec![intend(1, true), intend(2, true)]))
+        .unwrap();
     store.checkpoint().unwrap();
-    store.commit(&batch(vec![intend(1, false), intend(3, true)])).unwrap();
+    store
+        .commit(&batch(vec![intend(1, false), intend(3, true)]))
+        .unwrap();
     let (_, recovered) = reopen(disk.clone());
     let regions: Vec<_> = recovered.intents.iter().map(|i| i.region).collect();
     assert_eq!(regions, [2, 3]);
@@ -229,13 +250,22 @@ fn too_many_objects_are_refused_before_anything_is_written() {
         let objects = vec![ObjectChange::Put(object(id))];
         let time_ns = 0;
         let changes = Vec::new();
-        store.commit(&Batch { changes, objects, time_ns }).unwrap();
+        store
+            .commit(&Batch {
+                changes,
+                objects,
+                time_ns,
+            })
+            .unwrap();
         id += 1;
     }
     assert!(id > 20);
     let written = disk.written();
     let objects = vec![ObjectChange::Put(object(id))];
-    let one_more = Batch { objects, ..Batch::default() };
+    let one_more = Batch {
+        objects,
+        ..Batch::default()
+    };
     assert!(store.commit(&one_more).is_err());
     assert_eq!(disk.written(), written);
     let all: Vec<_> = (0..=id).map(object).collect();
@@ -257,7 +287,10 @@ fn after_a_failed_commit_nothing_is_promised_any_more() {
     assert_eq!(disk.written(), written, "an empty batch takes no room");
     let second = place(&store, 4, 8, 2);
     disk.fail_after(1);
-    assert!(store.commit(&batch(vec![second])).is_err(), "the sync fails");
+    assert!(
+        store.commit(&batch(vec![second])).is_err(),
+        "the sync fails"
+    );
     disk.fail_after(1000);
     assert!(store.commit(&batch(vec![second])).is_err());
     assert!(store.append(&batch(vec![second])).is_err());

@@ -48,7 +48,10 @@ impl Caller {
     }
 
     fn is(&mut self, index: u64, state: State) {
-        self.allowed.entry(index).or_insert_with(|| vec![None]).push(state);
+        self.allowed
+            .entry(index)
+            .or_insert_with(|| vec![None])
+            .push(state);
     }
 
     fn take_free(&mut self) -> Option<u32> {
@@ -92,7 +95,9 @@ impl Caller {
         self.next_version += 1;
         let page = PageId::new(ObjectId(1), index);
         self.is(index, Some(version));
-        store.write_block(BlockId(block), &content(page, version)).ok()?;
+        store
+            .write_block(BlockId(block), &content(page, version))
+            .ok()?;
         changes.push(set(block, Some(entry(page, version))));
         if let Some((old, _)) = self.pages.insert(index, (block, version)) {
             changes.push(set(old, None));
@@ -104,7 +109,9 @@ impl Caller {
     /// Works until the power goes.
     fn work(&mut self, store: &Store) {
         loop {
-            let Some(batch) = self.batch(store) else { return };
+            let Some(batch) = self.batch(store) else {
+                return;
+            };
             let done = match self.random.below(10) {
                 0..5 => store.commit(&batch).map(|()| self.synced()),
                 5..9 => store.append(&batch),
@@ -127,7 +134,11 @@ impl Caller {
 
     /// Compares what was found with what may be there; goes on from it.
     fn compare(&mut self, store: &Store, recovered: &Recovered) {
-        assert!(recovered.lost.iter().all(|l| !l.is_damage()), "{:?}", recovered.lost);
+        assert!(
+            recovered.lost.iter().all(|l| !l.is_damage()),
+            "{:?}",
+            recovered.lost
+        );
         let mut found = BTreeMap::new();
         let mut buf = vec![0; PAGE];
         for (block, entry) in &recovered.entries {
@@ -135,11 +146,18 @@ impl Caller {
             assert_eq!(read, Ok(()), "what counts can be read");
             assert_eq!(buf, content(entry.page, entry.version));
             assert!(entry.version < recovered.next_version);
-            assert!(found.insert(entry.page.index, (block.0, entry.version)).is_none());
+            assert!(
+                found
+                    .insert(entry.page.index, (block.0, entry.version))
+                    .is_none()
+            );
         }
         for (index, states) in &self.allowed {
             let state = found.get(index).map(|&(_, version)| version);
-            assert!(states.contains(&state), "page {index} is {state:?}, not one of {states:?}");
+            assert!(
+                states.contains(&state),
+                "page {index} is {state:?}, not one of {states:?}"
+            );
         }
         let on: BTreeSet<u64> = recovered.intents.iter().map(|i| i.region).collect();
         for (region, states) in &self.intents {
