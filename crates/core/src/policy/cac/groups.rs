@@ -286,8 +286,8 @@ mod tests {
 
     #[test]
     fn alpha_of_what_was_counted() {
-        assert_eq!(alpha([6, 10, 2, 10], 1), 3.0, "the example of equation 6.9");
-        assert_eq!(alpha([0, 0, 2, 10], 1), 1.0, "m_S is undefined");
+        assert_eq!(alpha([6, 8, 2, 8], 1), 3.0, "the example of equation 6.9");
+        assert_eq!(alpha([0, 0, 2, 8], 1), 1.0, "m_S is undefined");
         assert_eq!(alpha([6, 10, 0, 0], 1), 1.0, "m_D is undefined");
         assert_eq!(alpha([5, 10, 0, 99], 1), 50.0, "no miss among 99");
         assert_eq!(alpha([0, 99, 5, 10], 1), 0.02, "no miss on flash");
