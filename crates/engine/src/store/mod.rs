@@ -36,6 +36,7 @@
 //! alone.
 //! Objects and intents are kept too: at most the object area, twice while a checkpoint runs.
 
+mod check;
 mod checkpoint;
 mod commit;
 mod journal;
@@ -44,6 +45,7 @@ mod map;
 mod objects;
 mod open;
 mod recover;
+mod resize;
 mod superblock;
 
 use crate::device::Device;
@@ -61,6 +63,7 @@ use thermocline_core::ledger::MapEntry;
 use thermocline_core::{BlockId, Fault, PageId, hash};
 use twox_hash::XxHash3_64;
 
+pub use check::{CheckProgress, CheckStep, ObjectPages, Problem, Report, check, check_path};
 pub use journal::{Batch, ObjectChange};
 pub use objects::{Fate, SavedObject};
 pub use recover::{Lost, Recovered};

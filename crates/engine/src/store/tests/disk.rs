@@ -130,6 +130,7 @@ impl Device for Disk {
         let mut inner = self.0.lock().unwrap();
         Self::step(&mut inner)?;
         inner.now.resize(len as usize, 0);
+        inner.durable.truncate(len as usize);
         let sectors = len as usize / SECTOR;
         inner.unsynced.retain(|&s| s < sectors);
         Ok(())

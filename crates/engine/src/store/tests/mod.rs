@@ -1,5 +1,7 @@
+mod damage;
 mod disk;
 mod model;
+mod resizing;
 
 use super::*;
 use crate::device::MemoryDevice;

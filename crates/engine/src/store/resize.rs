@@ -1,0 +1,179 @@
+//! Making an open cache longer or shorter.
+//!
+//! Journal and object areas stay where they are; blocks are added or taken away at their end, and
+//! the map, which lies behind them, moves. Order: checkpoint (the map in place is whole) → the
+//! whole map at its new place, which the old layout uses for nothing → sync → superblock with the
+//! new layout → sync → a shorter file is cut. A crash leaves the old layout or the new one.
+//! Commits go on meanwhile: they are in the journal, which serves either map.
+
+use super::checkpoint::Purpose;
+use super::layout::{Layout, UNIT};
+use super::map::{self, ENTRIES, SECTOR_BYTES};
+use super::open::{clear, reserve};
+use super::superblock::Superblock;
+use super::{BlockId, Store};
+use crate::device::AlignedBuf;
+use crate::error::Error;
+use std::io;
+use std::sync::atomic::Ordering;
+
+/// Bytes of map copied at once.
+const CHUNK: u64 = 1 << 20;
+
+fn refused(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+impl Store {
+    /// Makes the cache `length` bytes long; the number of blocks after that. Costs a checkpoint
+    /// and a copy of the map. For less length, the caller has emptied all blocks past
+    /// [`Store::blocks_at`] in committed batches and writes none of them meanwhile.
+    ///
+    /// # Errors
+    /// `InvalidInput` with the least or largest length that works, or when a block past the new
+    /// end still holds a page; nothing has changed then. Those of the device poison the store
+    /// only where the superblock may have been written.
+    pub fn resize(&self, length: u64) -> Result<u32, Error> {
+        let _one = self.one_checkpoint();
+        let resized = match length.cmp(&self.length()) {
+            std::cmp::Ordering::Equal => Ok(self.blocks()),
+            std::cmp::Ordering::Greater => self.grow(length)?,
+            std::cmp::Ordering::Less => self.shrink(length),
+        };
+        resized.map_err(|source| self.io_error(source))
+    }
+
+    /// How many blocks a cache of this one's kind has at `length` bytes; `None` when it is too
+    /// short for any.
+    #[must_use]
+    pub fn blocks_at(&self, length: u64) -> Option<u32> {
+        let layout = self.layout().with_length(length);
+        layout.map(|l| l.blocks)
+    }
+
+    fn layout(&self) -> Layout {
+        self.state().superblock.layout
+    }
+
+    /// The outer error is that of reserving room.
+    fn grow(&self, length: u64) -> Result<io::Result<u32>, Error> {
+        let old = self.layout();
+        let end = old.map_offset + old.map_bytes();
+        let fits = |length| {
+            let new = old.with_length(length);
+            new.filter(|n| n.map_offset >= end && n.blocks >= old.blocks)
+        };
+        let Some(new) = fits(length) else {
+            let least = (1..)
+                .map(|i| old.length + i * UNIT)
+                .find(|&l| fits(l).is_some());
+            let least = least.unwrap_or(u64::MAX);
+            let text = format!("{length} bytes are too little more: {least} are the least");
+            return Ok(Err(refused(text)));
+        };
+        let longer = self.lengthen(&new);
+        if let (Ok(()), Some(file)) = (&longer, &self._lock) {
+            reserve(file, length, &self.name).inspect_err(|_| {
+                let _ = self.device.set_len(old.length);
+            })?;
+        }
+        Ok(longer.and_then(|()| self.move_map(&old, &new)))
+    }
+
+    fn lengthen(&self, new: &Layout) -> io::Result<()> {
+        if self.device.len()? < new.length {
+            self.device.set_len(new.length)?;
+        }
+        clear(&*self.device, new.map_offset, new.map_bytes())
+    }
+
+    fn shrink(&self, length: u64) -> io::Result<u32> {
+        let old = self.layout();
+        let new = old
+            .with_length(length)
+            .filter(|n| n.length <= old.map_offset);
+        let Some(new) = new else {
+            let (least, most) = (Layout::least(old.page_size), old.map_offset);
+            let text = format!("a shorter cache has {least} to {most} bytes, not {length}");
+            return Err(refused(text));
+        };
+        self.blocks.store(new.blocks, Ordering::Release);
+        let moved = self.move_map(&old, &new);
+        if moved.is_err() {
+            self.blocks.store(self.layout().blocks, Ordering::Release);
+        }
+        let blocks = moved?;
+        // A block device keeps its length; a longer file than the layout says is no harm.
+        let _ = self.device.set_len(new.length);
+        Ok(blocks)
+    }
+
+    fn move_map(&self, old: &Layout, new: &Layout) -> io::Result<u32> {
+        debug_assert_eq!(new.check(), Ok(()));
+        debug_assert_eq!(old.data_offset(), new.data_offset());
+        self.write_back(Purpose::Running)?;
+        self.copy_map(old, new)?;
+        self.device.sync(false)?;
+        let mut state = self.state();
+        state.usable()?;
+        if let Some((&block, _)) = state.pending.range(new.blocks..).next() {
+            let text = format!("block {block} was changed while the cache was made shorter");
+            return Err(refused(text));
+        }
+        let superblock = Superblock {
+            layout: *new,
+            generation: state.superblock.generation + 1,
+            ..state.superblock.clone()
+        };
+        let written = self.write_superblock(&superblock);
+        written.inspect_err(|e| state.poison(e))?;
+        state.superblock = superblock;
+        self.blocks.store(new.blocks, Ordering::Release);
+        self.length.store(new.length, Ordering::Release);
+        state.assert_invariants();
+        Ok(new.blocks)
+    }
+
+    /// Copies the sectors that both layouts have; the others must be empty.
+    fn copy_map(&self, old: &Layout, new: &Layout) -> io::Result<()> {
+        let id = self.state().superblock.format_id;
+        let total = old.map_bytes();
+        let mut chunk = AlignedBuf::new(CHUNK.min(total) as usize);
+        let mut done = 0;
+        while done < total {
+            let length = (total - done).min(CHUNK) as usize;
+            let bytes = &mut chunk[..length];
+            if self.device.read_at(bytes, old.map_offset + done)? < length {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let first = (done / SECTOR_BYTES as u64) as u32;
+            for (i, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
+                check_vacated(sector, id, first + i as u32, new.blocks)?;
+            }
+            let keep = new.map_bytes().saturating_sub(done).min(length as u64) as usize;
+            if keep > 0 {
+                self.device
+                    .write_at(&bytes[..keep], new.map_offset + done)?;
+            }
+            done += length as u64;
+        }
+        Ok(())
+    }
+}
+
+/// That no block of a sector past `blocks` holds a page.
+fn check_vacated(bytes: &[u8], id: u64, number: u32, blocks: u32) -> io::Result<()> {
+    let first = number.saturating_mul(ENTRIES as u32);
+    if first.saturating_add(ENTRIES as u32) <= blocks {
+        return Ok(());
+    }
+    let entries = map::decode(bytes, id, number).unwrap_or_default();
+    let beyond = blocks.saturating_sub(first) as usize;
+    match entries.iter().skip(beyond).position(Option::is_some) {
+        None => Ok(()),
+        Some(at) => {
+            let block = BlockId(first + (beyond + at) as u32);
+            Err(refused(format!("block {} still holds a page", block.0)))
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! One flipped bit in each structure: noticed, named, and nothing else is lost.
+
+use super::*;
+
+/// A cache with pages 0..30 in blocks of the same number (version 1, in the map), then page 30 in
+/// block 30, 31 in 31 and 32 in 32, each in a batch of its own.
+fn sample() -> (Vec<u8>, layout::Layout) {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let changes = (0..30).map(|i| place(&store, i, u64::from(i), 1)).collect();
+    store.commit(&with_object(changes)).unwrap();
+    store.checkpoint().unwrap();
+    for i in 30..33 {
+        let change = place(&store, i, u64::from(i), 1);
+        store.commit(&batch(vec![change])).unwrap();
+    }
+    let layout = store.state().superblock.layout;
+    (disk.bytes(), layout)
+}
+
+fn damaged(offset: u64) -> (Store, Recovered, Report) {
+    let (mut bytes, _) = sample();
+    bytes[offset as usize] ^= 4;
+    let report = check(&Disk::of(bytes.clone()), "test", true, &mut |_| {}).unwrap();
+    let (store, recovered) = reopen(Disk::of(bytes));
+    (store, recovered, report)
+}
+
+fn found(recovered: &Recovered) -> BTreeSet<u32> {
+    recovered.entries.iter().map(|(b, _)| b.0).collect()
+}
+
+#[test]
+fn a_sound_cache_has_no_problem() {
+    let (bytes, layout) = sample();
+    let mut steps = Vec::new();
+    let disk = Disk::of(bytes.clone());
+    let report = check(&disk, "test", true, &mut |p| steps.push(p)).unwrap();
+    assert_eq!(report.problems, []);
+    assert!(report.is_sound());
+    assert_eq!((report.pages(), report.verified), ((0, 33), 33));
+    assert_eq!(report.journal_batches, 3);
+    assert_eq!(report.objects[0].name, "file 1");
+    assert_eq!(report.blocks, layout.blocks);
+    let last = steps.last().unwrap();
+    assert_eq!((last.step, last.done), (CheckStep::Data, last.total));
+    assert_eq!(disk.bytes(), bytes, "a check writes nothing");
+    assert_eq!(disk.written(), 0);
+}
+
+#[test]
+fn in_a_map_sector() {
+    let (_, layout) = sample();
+    let offset = layout.sector_offset(1);
+    let (store, recovered, report) = damaged(offset + 40);
+    let blocks = 15..30;
+    assert_eq!(recovered.lost, [Lost::MapSector { offset, blocks }]);
+    assert_eq!(found(&recovered), (0..15).chain(30..33).collect());
+    assert!(!report.is_sound());
+    assert_eq!((report.problems[0].offset, report.pages().1), (offset, 18));
+    store.mark_open().unwrap();
+    let (_, again) = reopen(store.device);
+    assert_eq!(again.lost, []);
+    assert_eq!(found(&again), found(&recovered));
+}
+
+#[test]
+fn in_the_journal() {
+    let (bytes, layout) = sample();
+    let superblock = open::read_superblock(&Disk::of(bytes), "test", SIZE).unwrap();
+    let sequence = superblock.journal_first + 1;
+    let offset = layout.journal_block(sequence);
+    let (_, recovered, report) = damaged(offset + 60);
+    assert_eq!(recovered.lost, [Lost::Journal { offset, sequence }]);
+    assert_eq!(
+        found(&recovered),
+        (0..31).chain(32..33).collect(),
+        "what follows counts"
+    );
+    assert_eq!(
+        (report.is_sound(), report.problems[0].offset),
+        (false, offset)
+    );
+    // The last one: as if it had never been written, which nobody can tell.
+    let last = layout.journal_block(sequence + 1);
+    let (_, recovered, _) = damaged(last + 60);
+    assert_eq!(found(&recovered), (0..32).collect());
+}
+
+#[test]
+fn in_an_object_area() {
+    let (bytes, layout) = sample();
+    let superblock = open::read_superblock(&Disk::of(bytes), "test", SIZE).unwrap();
+    let offset = layout.objects_offset(superblock.objects_area);
+    let (_, recovered, report) = damaged(offset + 30);
+    assert_eq!(
+        recovered.lost[0],
+        Lost::Objects {
+            offset,
+            older: true
+        }
+    );
+    let (object, pages) = (ObjectId(1), 33);
+    assert_eq!(recovered.lost[1], Lost::Orphans { object, pages });
+    assert!(!report.is_sound());
+}
+
+#[test]
+fn in_a_superblock() {
+    for copy in 0..2 {
+        let (bytes, _) = sample();
+        let newest = open::read_superblock(&Disk::of(bytes), "test", SIZE).unwrap();
+        let (_, recovered, report) = damaged(copy * 4096 + 50);
+        assert_eq!(report.problems[0].offset, copy * 4096);
+        if newest.generation % 2 != copy {
+            assert_eq!((recovered.lost.len(), found(&recovered).len()), (0, 33));
+            assert!(report.is_sound(), "a crash can leave that");
+        } else {
+            // The older copy: its journal goes on to the end of the newer one.
+            assert_eq!(found(&recovered).len(), 33);
+        }
+    }
+}
+
+#[test]
+fn in_a_page() {
+    let (_, layout) = sample();
+    let offset = layout.block_offset(BlockId(7));
+    let (_, recovered, report) = damaged(offset + 1);
+    assert_eq!((recovered.lost.len(), found(&recovered).len()), (0, 33));
+    assert_eq!((report.dirty_damaged, report.problems.len()), (1, 1));
+    assert_eq!(report.problems[0].offset, offset);
+    assert!(
+        report.problems[0]
+            .text
+            .contains("dirty page at byte 3584 of file 1")
+    );
+    let block = BlockId(32);
+    let (_, recovered, report) = damaged(layout.block_offset(block) + 1);
+    let entry = entry(PageId::new(ObjectId(1), 32), 1);
+    assert_eq!(recovered.lost, [Lost::Unverified { block, entry }]);
+    assert_eq!(
+        (report.is_sound(), report.problems.len()),
+        (true, 1),
+        "or never acknowledged"
+    );
+}
+
+#[test]
+fn in_the_map_while_the_cache_is_open() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let change = place(&store, 3, 3, 1);
+    store.commit(&with_object(vec![change])).unwrap();
+    store.checkpoint().unwrap();
+    let offset = store.state().superblock.layout.sector_offset(0);
+    store.device.write_at(&[0xEE; 512], offset).unwrap();
+    let change = place(&store, 4, 4, 2);
+    store.commit(&batch(vec![change])).unwrap();
+    let refused = store.checkpoint().unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+    let (_, recovered) = reopen(disk);
+    assert_eq!(
+        blocks(&recovered),
+        [(4, 4, 2)],
+        "the journal still has its change"
+    );
+    assert!(matches!(recovered.lost[..], [Lost::MapSector { .. }]));
+}
