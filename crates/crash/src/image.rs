@@ -93,6 +93,7 @@ impl Image {
         let until = self.current.len().min(from + SECTOR);
         let mut bytes = Box::new([0; SECTOR]);
         bytes[..until - from].copy_from_slice(&self.current[from..until]);
+        let end = until as u64;
         self.pending.push(Change::Sector { index, bytes, end });
     }
 

@@ -162,7 +162,9 @@ impl FileModel {
             let new =
                 self.cells[at].change_live(|bytes| bytes[inside.clone()].copy_from_slice(part));
             self.under_way.push((at, new));
-            let to = start + part.len() as u64;
+            // A sector survives with all that was in it.
+            let sector_end = ((at + 1) * SECTOR) as u64;
+            let to = (start + part.len() as u64).max(self.length.min(sector_end));
             self.lengths
                 .extend(before.iter().map(|length| to.max(*length)));
         }
@@ -265,10 +267,15 @@ impl FileModel {
             let all: Vec<String> = sectors.iter().map(|s| name_of(&s[from..])).collect();
             all.join(" ")
         };
+        let newest = cell.survivors().last().map_or(0, |newest| {
+            let pairs = newest[from..].iter().zip(found);
+            pairs.take_while(|(a, b)| a == b).count()
+        });
         Broken(format!(
-            "{when}: sector {at} from byte {from} holds {}; last read as [{}], durable [{}], \
-             since [{}]",
+            "{when}: sector {at} from byte {from} holds {} (the newest up to byte {}); \
+             last read as [{}], durable [{}], since [{}]",
             name_of(found),
+            from + newest,
             show(&cell.live),
             show(&cell.durable),
             show(&cell.pending),
