@@ -6,6 +6,7 @@ mod model;
 mod run;
 mod setup;
 mod step;
+mod store_run;
 mod world;
 
 pub use draw::Draw;
@@ -14,6 +15,7 @@ pub use model::{Broken, FileModel, pattern};
 pub use run::{Failure, Options, Tally, run};
 pub use setup::{Mode, Setup, spec_of};
 pub use step::{FILES, Step, draw_step};
+pub use store_run::run_store;
 pub use world::{
     BARE_DEVICE, Failing, Fault, FileId, Io, IoKind, Observer, PowerDisk, State, World,
 };

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use thermocline_crash::{Failure, Mode, Options, Tally, run};
+use thermocline_crash::{Failure, Mode, Options, Tally, run, run_store};
 
 /// Runs the engine on simulated disks that lose power at every request, and compares every byte.
 #[derive(Parser)]
@@ -40,6 +40,8 @@ enum Modes {
     Through,
     Back,
     Both,
+    /// The store alone
+    Store,
 }
 
 impl Modes {
@@ -48,6 +50,7 @@ impl Modes {
             Self::Through => &[Mode::Through],
             Self::Back => &[Mode::Back],
             Self::Both => &[Mode::Through, Mode::Back],
+            Self::Store => &[Mode::Store],
         }
     }
 }
@@ -114,7 +117,10 @@ fn one(seed: u64, mode: Mode, arguments: &Arguments, tally: &mut Tally) -> Resul
         trace: arguments.trace,
         ..Options::of(mode)
     };
-    let result = catch_unwind(AssertUnwindSafe(|| run(seed, &options, tally)));
+    let result = catch_unwind(AssertUnwindSafe(|| match mode {
+        Mode::Store => run_store(seed, &options, tally),
+        _ => run(seed, &options, tally),
+    }));
     result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));

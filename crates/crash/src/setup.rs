@@ -18,6 +18,8 @@ pub enum Mode {
     Through,
     /// Write-back, with switches to write-through and back.
     Back,
+    /// The store alone, without an engine: see [`crate::run_store`].
+    Store,
 }
 
 impl Mode {
@@ -27,6 +29,7 @@ impl Mode {
         match self {
             Self::Through => "through",
             Self::Back => "back",
+            Self::Store => "store",
         }
     }
 }
