@@ -13,6 +13,7 @@ use crate::step::{FILES, Step, draw_step};
 use crate::world::{BARE_DEVICE, Fault, FileId, World};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use thermocline::mutant::{Mutant, plant};
 use thermocline::{Engine, Identity, Request};
 use thermocline_core::{HintSet, ObjectId, hint_type};
 
@@ -61,6 +62,8 @@ pub struct Options {
     pub trace: bool,
     /// Fault of the flash device from the start: a mutant.
     pub flash_fault: Option<Fault>,
+    /// A bug planted in the engine.
+    pub mutant: Mutant,
 }
 
 impl Options {
@@ -72,6 +75,7 @@ impl Options {
             steps: 150,
             trace: false,
             flash_fault: None,
+            mutant: Mutant::None,
         }
     }
 }
@@ -119,6 +123,7 @@ struct Run {
 /// The first broken promise.
 pub fn run(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), Failure> {
     let at = |step, during: String| move |what| Failure { step, during, what };
+    plant(options.mutant);
     let mut run = Run::new(seed, options).map_err(at(0, "start".into()))?;
     let mut result = Ok(());
     for number in 0..options.steps {

@@ -14,11 +14,13 @@ use crate::run::{Failure, Options, Tally};
 use crate::setup::FLASH;
 use crate::world::{Fault, World};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError};
+use thermocline::mutant::plant;
 use thermocline::store::{
     BaseIdentity, Batch, Fate, ObjectChange, Recovered, SavedObject, Store, StoreOptions, checksum,
 };
-use thermocline::{Identity, Stamp};
+use thermocline::{Error, Identity, Stamp};
 use thermocline_core::ledger::{Intent, MapChange, MapEntry};
 use thermocline_core::{BlockId, ObjectId, PageId};
 
@@ -101,6 +103,7 @@ pub fn run_store(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), 
         during: during.into(),
         what,
     };
+    plant(options.mutant);
     let started = StoreRun::new(seed, options.flash_fault);
     let mut run = started.map_err(|what| failed(0, "start", what))?;
     let mut result = Ok(());
@@ -131,7 +134,7 @@ impl StoreRun {
         }
         // From some ten blocks to some sixty.
         let length = (44 + 4 * draw.below(8)) << 10;
-        let store = open(&world, length)?;
+        let store = open(&world, Some(length))?;
         store.mark_open().map_err(|e| e.to_string())?;
         let run = Self {
             draw,
@@ -173,7 +176,8 @@ impl StoreRun {
                 self.store.checkpoint().map_err(|e| e.to_string())?;
                 "checkpoint".into()
             }
-            33..36 => self.restart()?,
+            33..35 => self.restart()?,
+            35..37 => self.resize()?,
             _ => self.power_cut()?,
         };
         self.verify_captured()?;
@@ -195,7 +199,9 @@ impl StoreRun {
             ..Batch::default()
         };
         let mut book = self.now().clone();
-        for _ in 0..1 + self.draw.below(3) {
+        // Long ones take several sectors, or several blocks, of the journal.
+        let most = self.draw.one(&[3, 3, 3, 3, 40]);
+        for _ in 0..1 + self.draw.below(most) {
             let change = self.draw_change(&book)?;
             book.take_in(&change);
             batch.objects.extend(change.objects);
@@ -233,7 +239,9 @@ impl StoreRun {
         let page = PageId { object: id, index };
         let held = book.pages.get(&page).copied();
         match (self.draw.below(20), held) {
-            (0, _) => batch.objects.push(ObjectChange::Gone(id)),
+            (0, _) if self.now().objects.contains_key(&id) => {
+                batch.objects.push(ObjectChange::Gone(id));
+            }
             (1, _) => {
                 let length = self.draw.below(9999);
                 batch.objects.push(ObjectChange::Put(object(id, length)));
@@ -327,7 +335,7 @@ impl StoreRun {
     fn restart(&mut self) -> Result<String, String> {
         let objects = self.now().objects.values().cloned().collect();
         self.store.close(objects).map_err(|e| e.to_string())?;
-        self.store = open(&self.world, self.length)?;
+        self.store = open(&self.world, None)?;
         let found = self.store.take_recovered().ok_or("nothing is found")?;
         if !found.clean_stop || Book::of(&found) != *self.now() {
             return Err(format!(
@@ -339,11 +347,40 @@ impl StoreRun {
         Ok("restart".into())
     }
 
+    fn resize(&mut self) -> Result<String, String> {
+        let length = self.length + (self.draw.below(5) << 12);
+        let length = length
+            .saturating_sub(self.draw.below(5) << 12)
+            .max(44 << 10);
+        let Some(blocks) = self.store.blocks_at(length) else {
+            return Ok("checkpoint instead of a resize".into());
+        };
+        // Blocks past the end are emptied first, durably.
+        let mut batch = Batch::default();
+        for (block, _) in self.now().pages.values().filter(|(b, _)| b.0 >= blocks) {
+            let (block, entry) = (*block, None);
+            batch.changes.push(MapChange::Set { block, entry });
+        }
+        let mut book = self.now().clone();
+        book.take_in(&batch);
+        self.books.push(book);
+        self.store.commit(&batch).map_err(|e| e.to_string())?;
+        self.verify_captured()?;
+        self.acknowledge();
+        match self.store.resize(length) {
+            Ok(_) => self.length = length,
+            // The map needs more room to move than that.
+            Err(Error::CacheIo { source, .. }) if source.kind() == ErrorKind::InvalidInput => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(format!("resize to {length} bytes, {blocks} blocks"))
+    }
+
     fn power_cut(&mut self) -> Result<String, String> {
         let next = self.world.crash(self.draw.bits());
         self.world.power_off();
         self.world = next;
-        let mut store = self.recover(&self.world)?;
+        let mut store = open(&self.world, None)?;
         let found = store.take_recovered().ok_or("nothing is found")?;
         self.check(&found, &store)?;
         self.length = store.length();
@@ -370,7 +407,7 @@ impl StoreRun {
     /// Recovers from `image`, crashes while the store is opened, and recovers again.
     fn verify(&mut self, image: &World, depth: u32) -> Result<(), String> {
         self.tally.recoveries += 1;
-        let mut store = self.recover(image)?;
+        let mut store = open(image, None)?;
         let found = store.take_recovered().ok_or("nothing is found")?;
         self.check(&found, &store)?;
         if depth == 3 {
@@ -380,15 +417,17 @@ impl StoreRun {
         let images = Arc::clone(&during);
         let mut draw = Draw::new(self.draw.bits());
         image.observe(Some(Box::new(move |state, io| {
-            if !io.done && draw.chance(1, 3) {
+            if !io.done && draw.chance(1, 8) {
                 lock(&images).push(state.crash(draw.bits()));
             }
         })));
         store.mark_open().map_err(|e| e.to_string())?;
         image.observe(None);
-        self.tally.second_crashes += 1;
-        let again = image.crash(self.draw.bits());
-        self.verify_same(&again, &Book::of(&found))?;
+        if self.draw.chance(1, 3) {
+            self.tally.second_crashes += 1;
+            let again = image.crash(self.draw.bits());
+            self.verify_same(&again, &Book::of(&found))?;
+        }
         for image in std::mem::take(&mut *lock(&during)) {
             self.tally.second_crashes += 1;
             self.verify(&image, depth + 1)?;
@@ -400,17 +439,12 @@ impl StoreRun {
     /// Nothing was changed since `before` was found: it is found again.
     fn verify_same(&mut self, image: &World, before: &Book) -> Result<(), String> {
         self.tally.recoveries += 1;
-        let found = self.recover(image)?.take_recovered();
+        let found = open(image, None)?.take_recovered();
         let again = Book::of(&found.ok_or("nothing is found")?);
         match again == *before {
             true => Ok(()),
             false => Err(format!("found {before:?}, after another crash {again:?}")),
         }
-    }
-
-    fn recover(&self, image: &World) -> Result<Store, String> {
-        let length = image.contents(FLASH).len() as u64;
-        open(image, length)
     }
 
     /// Compares what was found with what may be there.
@@ -484,7 +518,7 @@ fn object(id: ObjectId, length: u64) -> SavedObject {
             mtime_ns: length as i64,
             ctime_ns: 7,
         },
-        name: format!("object {}", id.0),
+        name: "long ".repeat(length as usize % 120),
         fate: Fate::Stays,
     }
 }
@@ -497,10 +531,11 @@ fn lock(captured: &Captured) -> std::sync::MutexGuard<'_, Vec<World>> {
     captured.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open(world: &World, length: u64) -> Result<Store, String> {
+/// Opens what is there, or makes a cache of `length` bytes.
+fn open(world: &World, length: Option<u64>) -> Result<Store, String> {
     let options = StoreOptions {
         page_size: SECTOR as u32,
-        size: Some(length),
+        size: length,
         base: BaseIdentity {
             file_system: 1,
             inode: 2,

@@ -15,6 +15,7 @@ mod frames;
 mod histogram;
 mod io;
 mod learned;
+pub mod mutant;
 mod object;
 mod policy_table;
 mod registry;

@@ -14,6 +14,7 @@ use super::superblock::{SUPERBLOCK_BYTES, Superblock};
 use super::{Phase, State, Store};
 use crate::device::AlignedBuf;
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{MutexGuard, PoisonError};
@@ -165,7 +166,9 @@ impl Store {
             let area = superblock.layout.objects_offset(superblock.objects_area);
             self.device.write_at(&bytes, area)?;
         }
-        self.device.sync(true)?;
+        if !mutant::is(Mutant::EarlyTruncation) {
+            self.device.sync(true)?;
+        }
         self.write_superblock(superblock)
     }
 

@@ -50,6 +50,7 @@ mod superblock;
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use layout::UNIT;
 use recover::Reading;
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,6 +144,9 @@ enum Phase {
 
 impl State {
     fn of(superblock: Superblock, reading: &mut Reading) -> Self {
+        if mutant::is(Mutant::DoubleRecovery) {
+            reading.pending.clear();
+        }
         let state = Self {
             phase: Phase::Found,
             next: reading.next_sequence.max(superblock.journal_first),

@@ -1,0 +1,54 @@
+//! Planted bugs are found, and without one nothing is.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use thermocline::mutant::Mutant;
+use thermocline_crash::{Fault, Mode, Options, Tally, run_store};
+
+/// The first seed, from 1, whose run fails; panics of the engine count.
+fn caught(seeds: u64, options: &Options) -> Option<u64> {
+    let fails = |seed: &u64| {
+        let mut tally = Tally::default();
+        let run = || run_store(*seed, options, &mut tally).is_err();
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or(true)
+    };
+    (1..=seeds).find(fails)
+}
+
+fn store(mutant: Mutant) -> Options {
+    Options {
+        steps: 60,
+        mutant,
+        ..Options::of(Mode::Store)
+    }
+}
+
+#[test]
+fn the_store_without_a_bug_passes() {
+    assert_eq!(caught(10, &store(Mutant::None)), None);
+}
+
+#[test]
+fn bugs_planted_in_the_store_are_caught() {
+    let planted = [
+        Mutant::EarlyAcknowledge,
+        Mutant::UncheckedJournal,
+        Mutant::UnverifiedTail,
+        Mutant::EarlyTruncation,
+        Mutant::DoubleRecovery,
+    ];
+    for mutant in planted {
+        let seed = caught(10, &store(mutant));
+        println!("{mutant:?}: caught by seed {seed:?}");
+        assert!(seed.is_some(), "{mutant:?} is not caught by 10 seeds");
+    }
+}
+
+/// A device that says it synced and did not: nothing can survive that, and the tester must say so.
+#[test]
+fn a_lying_device_is_caught() {
+    let options = Options {
+        flash_fault: Some(Fault::LieOnSync),
+        ..store(Mutant::None)
+    };
+    assert!(caught(10, &options).is_some());
+}
