@@ -34,34 +34,26 @@ impl Dirty {
         self.by_age.len()
     }
 
-    pub(super) fn contains(&self, frame: FrameId) -> bool {
-        self.since[frame.at()] != CLEAN
-    }
-
     /// When `frame` became dirty.
     pub(super) fn since(&self, frame: FrameId) -> Option<u64> {
         let since = self.since[frame.at()];
         (since != CLEAN).then_some(since)
     }
 
-    /// `frame` is dirty since `now`, unless it was already. A time before the newest one counts as
-    /// the newest.
+    /// The clean `frame` is dirty since `now`. A time before the newest one counts as the newest.
     pub(super) fn insert(&mut self, frame: FrameId, now: u64) {
-        if self.contains(frame) {
-            return;
-        }
+        debug_assert_eq!(self.since(frame), None, "a frame is listed once");
         let newest = self.by_age.front().map_or(0, |id| self.since[id as usize]);
         debug_assert_ne!(newest, CLEAN, "invariant 1");
         self.since[frame.at()] = now.clamp(newest, CLEAN - 1);
         self.by_age.push_front(&mut self.links, frame.0);
     }
 
-    /// `frame` is clean.
+    /// The dirty `frame` is clean.
     pub(super) fn remove(&mut self, frame: FrameId) {
-        if self.contains(frame) {
-            self.since[frame.at()] = CLEAN;
-            self.by_age.remove(&mut self.links, frame.0);
-        }
+        debug_assert!(self.since(frame).is_some(), "only dirty frames are listed");
+        self.since[frame.at()] = CLEAN;
+        self.by_age.remove(&mut self.links, frame.0);
     }
 
     /// Dirty frames, the oldest first.

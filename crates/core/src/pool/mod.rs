@@ -17,7 +17,7 @@
 //! 1. A page is in at most one frame; the map holds exactly the filled frames.
 //! 2. The policy orders exactly the filled frames.
 //! 3. Dirty and busy frames are filled.
-//! 4. Dirty frames are listed in the order in which they became dirty.
+//! 4. Exactly the dirty frames are listed, in the order in which they became dirty.
 //! 5. A victim is neither dirty nor busy.
 //!
 //! Memory beside the page itself: 92 bytes a frame, 5 to 10 for the map, and the policy's.
@@ -106,6 +106,8 @@ struct Frame {
     page: PageId,
     hints: HintSet,
     filled: bool,
+    /// As [`Dirty`] has it: here for those who look at every frame that may leave.
+    dirty: bool,
     busy: bool,
 }
 
@@ -217,8 +219,8 @@ impl Pool {
         if !self.free.is_empty() || self.dirty() == self.filled() {
             return None;
         }
-        let (frames, dirty) = (&self.frames, &self.dirty);
-        let may = |frame: FrameId| !frames[frame.at()].busy && !dirty.contains(frame);
+        let frames = &self.frames;
+        let may = |frame: FrameId| !frames[frame.at()].busy && !frames[frame.at()].dirty;
         let frame = self.policy.victim(&may)?;
         debug_assert!(may(frame), "invariant 5");
         let Frame { page, hints, .. } = self.frames[frame.at()];
@@ -241,7 +243,7 @@ impl Pool {
             page,
             hints,
             filled: true,
-            busy: false,
+            ..Frame::default()
         };
         let frames = &self.frames;
         let rehash = |&f: &u32| hash::of_page(frames[f as usize].page);
@@ -260,7 +262,7 @@ impl Pool {
             entry.remove();
         }
         self.policy.on_remove(frame);
-        self.dirty.remove(frame);
+        self.set_clean(frame);
         self.frames[frame.at()].filled = false;
         self.frames[frame.at()].busy = false;
         self.free.push(frame.0);
@@ -279,18 +281,22 @@ impl Pool {
     pub fn set_dirty(&mut self, frame: FrameId, hints: &HintSet, now: u64) {
         debug_assert!(self.frames[frame.at()].filled, "invariant 3");
         self.frames[frame.at()].hints = *hints;
-        self.dirty.insert(frame, now);
+        if !std::mem::replace(&mut self.frames[frame.at()].dirty, true) {
+            self.dirty.insert(frame, now);
+        }
     }
 
     /// The bytes in `frame` are on flash or base now.
     pub fn set_clean(&mut self, frame: FrameId) {
-        self.dirty.remove(frame);
+        if std::mem::take(&mut self.frames[frame.at()].dirty) {
+            self.dirty.remove(frame);
+        }
     }
 
     /// Whether `frame` has bytes that are nowhere else.
     #[must_use]
     pub fn is_dirty(&self, frame: FrameId) -> bool {
-        self.dirty.contains(frame)
+        self.frames[frame.at()].dirty
     }
 
     /// The bytes in the filled `frame` are on their way to a device, or no longer.
@@ -362,8 +368,9 @@ impl Pool {
         for (id, frame) in (0u32..).zip(&self.frames) {
             let found = self.find(frame.page) == Some(FrameId(id));
             assert_eq!(frame.filled, found, "invariant 1");
-            let marked = frame.busy || self.is_dirty(FrameId(id));
-            assert!(frame.filled || !marked, "invariant 3");
+            assert!(frame.filled || !(frame.busy || frame.dirty), "invariant 3");
+            let listed = self.dirty.since(FrameId(id)).is_some();
+            assert_eq!(frame.dirty, listed, "invariant 4");
         }
         let mut seen = vec![false; self.frames.len()];
         self.policy.tail(u32::MAX, &mut |frame| {
