@@ -14,6 +14,8 @@ use thermocline_core::ledger::MapChange;
 /// [`Store::append`] syncs when more changes than this are not durable: recovery reads the page
 /// of each.
 const UNSYNCED_MAX: usize = 32 << 10;
+/// An empty batch this much later than the newest one is written for its time.
+const TIME_STEP_NS: i64 = 1_000_000_000;
 
 /// A run of records of a batch that fits into the journal.
 struct Piece {
@@ -22,11 +24,22 @@ struct Piece {
     changes: Range<usize>,
 }
 
+impl Piece {
+    /// Journal blocks it takes: one at least.
+    fn blocks(&self) -> usize {
+        self.bytes.len().div_ceil(PAYLOAD_BYTES).max(1)
+    }
+}
+
 /// Cuts a batch into pieces of at most `limit` bytes of records: one, nearly always.
 fn pieces(batch: &Batch, limit: usize) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    let mut bytes = Vec::new();
     let objects = batch.objects.len();
+    let mut bytes = Vec::new();
+    let mut pieces = vec![Piece {
+        bytes: Vec::new(),
+        objects: 0..0,
+        changes: 0..0,
+    }];
     for at in 0..objects + batch.changes.len() {
         bytes.clear();
         match at.checked_sub(objects) {
@@ -131,7 +144,9 @@ impl State {
 impl Store {
     /// Appends `batch` to the journal and syncs the device once: when this returns, the batch and
     /// every [`Store::write_block`] that had returned before are durable. An empty batch is only
-    /// a sync, and none when nothing was written since the last.
+    /// a sync, and none when nothing was written since the last; but when its time is more than
+    /// a second past that of the newest batch, it is written, so that
+    /// [`super::Recovered::last_commit_ns`] is never more than that behind the last commit.
     ///
     /// A batch counts wholly or not at all after a crash, up to [`Store::batch_bytes`] of records;
     /// a larger one is written as several, of which a crash can keep the first ones. Writes the
@@ -145,7 +160,10 @@ impl Store {
     /// was to be written and say nothing at the next sync, so no later success would mean that
     /// anything is durable. What was durable before still is.
     pub fn commit(&self, batch: &Batch) -> io::Result<()> {
-        self.log(batch)?;
+        let newest = self.state().time_ns;
+        if !batch.is_empty() || batch.time_ns > newest.saturating_add(TIME_STEP_NS) {
+            self.log(batch)?;
+        }
         let full = {
             let mut state = self.state();
             state.usable()?;
@@ -166,7 +184,9 @@ impl Store {
     /// # Errors
     /// As [`Store::commit`].
     pub fn append(&self, batch: &Batch) -> io::Result<()> {
-        self.log(batch)?;
+        if !batch.is_empty() {
+            self.log(batch)?;
+        }
         let mut state = self.state();
         match state.unsynced > UNSYNCED_MAX {
             true => self.sync(&mut state),
@@ -245,7 +265,7 @@ impl Store {
     fn try_log(&self, batch: &Batch, piece: &Piece) -> io::Result<bool> {
         let mut state = self.state();
         state.usable()?;
-        let parts = piece.bytes.len().div_ceil(PAYLOAD_BYTES) as u64;
+        let parts = piece.blocks() as u64;
         let units = u64::from(state.superblock.layout.journal_units);
         if state.used() + parts > units {
             return Ok(false);
@@ -259,11 +279,11 @@ impl Store {
     }
 
     fn write_piece(&self, state: &State, piece: &Piece, time_ns: i64) -> io::Result<()> {
-        let parts = piece.bytes.len().div_ceil(PAYLOAD_BYTES);
-        debug_assert!(parts > 0, "a piece says something");
+        let parts = piece.blocks();
         let mut out = AlignedBuf::new(parts * BLOCK_BYTES);
-        let payloads = piece.bytes.chunks(PAYLOAD_BYTES);
-        for (part, (payload, out)) in payloads.zip(out.chunks_exact_mut(BLOCK_BYTES)).enumerate() {
+        for (part, out) in out.chunks_exact_mut(BLOCK_BYTES).enumerate() {
+            let from = part * PAYLOAD_BYTES;
+            let to = (from + PAYLOAD_BYTES).min(piece.bytes.len());
             let block = Block {
                 format_id: state.superblock.format_id,
                 epoch: state.superblock.epoch,
@@ -272,7 +292,7 @@ impl Store {
                 time_ns,
                 part: part as u32,
                 parts: parts as u32,
-                payload: payload.to_vec(),
+                payload: piece.bytes[from..to].to_vec(),
             };
             block.encode(out);
         }

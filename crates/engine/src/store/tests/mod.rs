@@ -305,6 +305,28 @@ fn after_a_failed_commit_nothing_is_promised_any_more() {
 }
 
 #[test]
+fn the_time_of_the_newest_commit_is_known_to_a_second() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let at = |time_ns| Batch {
+        time_ns,
+        ..Batch::default()
+    };
+    for (time, found) in [
+        (4_000_000_000, 4_000_000_000),
+        (4_900_000_000, 4_000_000_000),
+    ] {
+        store.commit(&at(time)).unwrap();
+        let (_, recovered) = reopen(disk.crashed(&mut Random(time as u64)));
+        assert_eq!(recovered.last_commit_ns, found);
+    }
+    store.append(&at(9_000_000_000)).unwrap();
+    store.checkpoint().unwrap();
+    let (_, recovered) = reopen(disk);
+    assert_eq!(recovered.last_commit_ns, 4_000_000_000, "of the superblock");
+}
+
+#[test]
 fn an_older_format_of_the_cache_leaves_nothing() {
     let disk = Disk::default();
     let store = create(disk.clone(), SIZE);
