@@ -110,6 +110,7 @@ impl Report {
     }
 
     fn problem(&mut self, offset: u64, damage: bool, text: String) {
+        debug_assert!(!text.is_empty() && offset < self.length);
         let problem = Problem {
             offset,
             text,
@@ -259,6 +260,7 @@ fn check_data(
     report: &mut Report,
     progress: &mut dyn FnMut(CheckProgress),
 ) {
+    debug_assert_eq!(report.verified, 0);
     let mut page = AlignedBuf::new(layout.page_size as usize);
     let total = reading.recovered.entries.len() as u64 * u64::from(layout.page_size);
     for (block, entry) in &reading.recovered.entries {

@@ -10,6 +10,7 @@
 use super::layout::UNIT;
 use super::map::{self, ENTRIES, SECTOR_BYTES};
 use super::objects::SavedObject;
+use super::recover::read_exact;
 use super::superblock::{SUPERBLOCK_BYTES, Superblock};
 use super::{Phase, State, Store};
 use crate::device::AlignedBuf;
@@ -65,6 +66,13 @@ impl State {
             bytes
         });
         self.objects_changed = false;
+        debug_assert!(superblock.generation > self.superblock.generation);
+        debug_assert!(superblock.journal_first >= self.superblock.journal_first);
+        let area = superblock.layout.object_bytes();
+        debug_assert!(
+            u64::from(superblock.objects_length) <= area,
+            "see check_room"
+        );
         Snapshot {
             changes: std::mem::take(&mut self.pending),
             forgiven: std::mem::take(&mut self.forgiven),
@@ -107,6 +115,16 @@ impl Store {
     pub fn checkpoint(&self) -> io::Result<()> {
         let _one = self.one_checkpoint();
         self.write_back(Purpose::Running)
+    }
+
+    /// A checkpoint unless another thread has just made one.
+    pub(super) fn checkpoint_if_full(&self) -> io::Result<()> {
+        let _one = self.one_checkpoint();
+        let full = self.state().past(3);
+        match full {
+            true => self.write_back(Purpose::Running),
+            false => Ok(()),
+        }
     }
 
     /// Writes everything in place, with `objects` as the table, and marks the store clean.
@@ -173,6 +191,7 @@ impl Store {
     }
 
     pub(super) fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
+        debug_assert_eq!(superblock.layout.check(), Ok(()));
         let at = superblock.generation % 2 * SUPERBLOCK_BYTES as u64;
         self.device.write_at(&superblock.encode(), at)?;
         self.device.sync(true)
@@ -198,15 +217,35 @@ impl Store {
         run.map_or(Ok(()), |(from, to)| self.write_run(snapshot, from, to))
     }
 
+    /// Reads units of the map from unit `from` on. One that cannot be read is zeros if nothing of
+    /// it counts any more: writing it anew may mend it.
+    fn read_run(&self, snapshot: &Snapshot, from: u32, bytes: &mut [u8]) -> io::Result<()> {
+        let offset = snapshot.superblock.layout.sector_offset(from * SECTORS);
+        if read_exact(&*self.device, bytes, offset).is_ok() {
+            return Ok(());
+        }
+        for (i, unit) in bytes.chunks_exact_mut(UNIT as usize).enumerate() {
+            let first = (from + i as u32) * SECTORS;
+            let last = snapshot
+                .superblock
+                .layout
+                .map_sectors()
+                .min(first + SECTORS);
+            match read_exact(&*self.device, unit, offset + i as u64 * UNIT) {
+                Err(_) if (first..last).all(|s| snapshot.forgiven.contains(&s)) => unit.fill(0),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
     /// Reads units `from..to` of the map, changes them and writes them back.
     fn write_run(&self, snapshot: &Snapshot, from: u32, to: u32) -> io::Result<()> {
         debug_assert!(from < to && to - from <= RUN);
         let layout = &snapshot.superblock.layout;
         let offset = layout.sector_offset(from * SECTORS);
         let mut bytes = AlignedBuf::new((to - from) as usize * UNIT as usize);
-        if self.device.read_at(&mut bytes, offset)? < bytes.len() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        self.read_run(snapshot, from, &mut bytes)?;
         for number in snapshot.forgiven.range(from * SECTORS..to * SECTORS) {
             let at = (number - from * SECTORS) as usize * SECTOR_BYTES;
             bytes[at..at + SECTOR_BYTES].fill(0);
@@ -233,6 +272,8 @@ impl Store {
             }
             map::encode(&sector, id, number, bytes);
         }
+        debug_assert!(changes.peek().is_none(), "every change has its sector");
+        debug_assert!(offset + bytes.len() as u64 <= layout.map_offset + layout.map_bytes());
         self.device.write_at(&bytes, offset)
     }
 }

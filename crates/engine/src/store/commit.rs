@@ -1,8 +1,9 @@
 //! Appending batches to the journal, and making them durable.
 
 use super::journal::{self, BLOCK_BYTES, Batch, Block, ObjectChange, PAYLOAD_BYTES};
+use super::map::VERSION_END;
 use super::objects::{INTENT_BYTES, Objects, SavedObject};
-use super::{State, Store};
+use super::{Phase, State, Store};
 use crate::device::AlignedBuf;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
@@ -64,6 +65,15 @@ fn pieces(batch: &Batch, limit: usize) -> Vec<Piece> {
             piece.changes.end = (at + 1).saturating_sub(objects);
         }
     }
+    let last = pieces
+        .last()
+        .map_or((0, 0), |p| (p.objects.end, p.changes.end));
+    debug_assert_eq!(
+        last,
+        (objects, batch.changes.len()),
+        "no record is left out"
+    );
+    debug_assert!(pieces.iter().all(|p| p.bytes.len() <= limit));
     pieces
 }
 
@@ -78,6 +88,7 @@ impl State {
     fn object_limits(&self) -> (u64, usize) {
         let area = self.superblock.layout.object_bytes();
         let intents = (area / 4) as usize / INTENT_BYTES;
+        debug_assert!(intents > 0 && intents * INTENT_BYTES <= area as usize / 4);
         (area - area / 4 - 16, intents)
     }
 
@@ -123,6 +134,7 @@ impl State {
         for change in &batch.changes[piece.changes.clone()] {
             match *change {
                 MapChange::Set { block, entry } => {
+                    debug_assert!(block.0 < self.superblock.layout.blocks);
                     let version = entry.map_or(0, |e| e.version + 1);
                     self.next_version = self.next_version.max(version);
                     self.pending.insert(block.0, entry);
@@ -136,6 +148,7 @@ impl State {
                 }
             }
         }
+        debug_assert!(self.next_version <= VERSION_END, "48 bits of versions last");
         self.time_ns = batch.time_ns;
         self.unsynced += piece.changes.len();
     }
@@ -173,7 +186,7 @@ impl Store {
             state.past(3)
         };
         match full {
-            true => self.checkpoint(),
+            true => self.checkpoint_if_full(),
             false => Ok(()),
         }
     }
@@ -311,6 +324,8 @@ impl Store {
 
     /// Makes everything written so far durable, if anything is not.
     pub(super) fn sync(&self, state: &mut State) -> io::Result<()> {
+        debug_assert!(state.durable <= state.next);
+        debug_assert_eq!(state.phase, Phase::Open, "else nothing becomes durable");
         let touched = self.touched.swap(false, Ordering::AcqRel);
         if !touched && state.durable == state.next {
             return Ok(());

@@ -92,6 +92,7 @@ impl SavedObject {
             _ => return None,
         };
         *at = name_at + name_length;
+        debug_assert!(*at <= bytes.len());
         Some(Self {
             id: ObjectId(u32_at(fixed, 0)),
             identity: Identity {

@@ -76,6 +76,8 @@ impl Store {
         }
         let superblock = read_superblock(&*device, name, found)?;
         check_fit(&superblock, name, options, found)?;
+        debug_assert!(superblock.layout.length <= found);
+        debug_assert_eq!(superblock.layout.page_size, options.page_size);
         let reading = recover::read(&*device, &superblock, &mut |_| {}).map_err(failed)?;
         Ok(Self::of(device, name, superblock, Some(reading)))
     }
@@ -133,6 +135,8 @@ fn new_format_id() -> u64 {
 /// Writes an empty cache. What was there is not believed from the first write on.
 fn write_new(device: &dyn Device, superblock: &Superblock, found: u64) -> io::Result<()> {
     let layout = &superblock.layout;
+    debug_assert_eq!(layout.check(), Ok(()));
+    debug_assert!(!superblock.clean && superblock.journal_first == 0);
     if found > 0 {
         device.write_at(&AlignedBuf::new(2 * SUPERBLOCK_BYTES), 0)?;
         device.sync(false)?;
@@ -144,6 +148,7 @@ fn write_new(device: &dyn Device, superblock: &Superblock, found: u64) -> io::Re
         clear(device, layout.map_offset, layout.map_bytes())?;
     }
     device.sync(false)?;
+    debug_assert!(device.len().is_ok_and(|length| length >= layout.length));
     // Both copies: nothing of an older cache may be left to be believed.
     let block = superblock.encode();
     device.write_at(&block, 0)?;

@@ -183,6 +183,8 @@ pub(crate) fn read(
     drop_orphans(&mut reading);
     drop_duplicates(&mut reading);
     reading.recovered.objects = reading.objects.table.values().cloned().collect();
+    debug_assert!(reading.next_sequence >= superblock.journal_first);
+    debug_assert!(reading.recovered.entries.len() <= superblock.layout.blocks as usize);
     reading.recovered.intents = reading.objects.intents.iter().copied().collect();
     debug_assert!(
         reading
@@ -193,7 +195,8 @@ pub(crate) fn read(
     Ok(reading)
 }
 
-fn read_exact(device: &dyn Device, buf: &mut [u8], offset: u64) -> io::Result<()> {
+/// Reads all of `buf`, or fails.
+pub(crate) fn read_exact(device: &dyn Device, buf: &mut [u8], offset: u64) -> io::Result<()> {
     match device.read_at(buf, offset)? {
         read if read == buf.len() => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -422,6 +425,7 @@ fn apply_tail(
             Some(entry) => Some(*entry),
             None => before().filter(|b| failed.get(&b.page).is_some_and(|&v| v > b.version)),
         };
+        debug_assert!(decided.is_none_or(|d| d.version < LOSER));
         out.pending.insert(block, decided);
     }
     Ok(())
@@ -445,7 +449,9 @@ fn holds(
 
 /// What the map in place says of one block.
 fn stored(device: &dyn Device, from: &Superblock, block: u32) -> Option<MapEntry> {
+    debug_assert!(block < from.layout.blocks, "see journal::decode");
     let number = block / ENTRIES as u32;
+    debug_assert!(number < from.layout.map_sectors());
     let offset = from.layout.sector_offset(number);
     let unit = offset / UNIT * UNIT;
     let mut bytes = AlignedBuf::new(UNIT as usize);
@@ -492,6 +498,7 @@ fn read_map(
         done += length as u64;
         progress(done);
     }
+    debug_assert_eq!(done, total);
     debug_assert!(
         over.peek().is_none(),
         "every block has its place in the map"
@@ -502,7 +509,9 @@ fn read_map(
 
 /// A sector as it counts, with blocks there are.
 fn read_sector(bytes: &[u8], from: &Superblock, number: u32, out: &mut Reading) -> Sector {
+    debug_assert_eq!(bytes.len(), SECTOR_BYTES);
     let first = number * ENTRIES as u32;
+    debug_assert!(first < from.layout.blocks);
     let end = from.layout.blocks.min(first.saturating_add(ENTRIES as u32));
     let Some(mut sector) = map::decode(bytes, from.format_id, number) else {
         out.forgiven.insert(number);
@@ -578,6 +587,7 @@ fn drop_duplicates(out: &mut Reading) {
             }
         }
     }
+    debug_assert_eq!(table.len() as u64 + out.duplicates, entries.len() as u64);
     if out.duplicates > 0 {
         entries.retain(|(_, entry)| entry.version != LOSER);
     }

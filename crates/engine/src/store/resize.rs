@@ -111,6 +111,14 @@ impl Store {
     fn move_map(&self, old: &Layout, new: &Layout) -> io::Result<u32> {
         debug_assert_eq!(new.check(), Ok(()));
         debug_assert_eq!(old.data_offset(), new.data_offset());
+        let (old_end, new_end) = (
+            old.map_offset + old.map_bytes(),
+            new.map_offset + new.map_bytes(),
+        );
+        debug_assert!(
+            new.map_offset >= old_end || new_end <= old.map_offset,
+            "both are whole"
+        );
         self.write_back(Purpose::Running)?;
         self.copy_map(old, new)?;
         self.device.sync(false)?;
@@ -127,6 +135,7 @@ impl Store {
         };
         let written = self.write_superblock(&superblock);
         written.inspect_err(|e| state.poison(e))?;
+        debug_assert!(superblock.generation > state.superblock.generation);
         state.superblock = superblock;
         self.blocks.store(new.blocks, Ordering::Release);
         self.length.store(new.length, Ordering::Release);

@@ -191,7 +191,7 @@ impl Superblock {
             (self.generation, 1 << 62, "generation"),
             (self.epoch, 1 << 62, "epoch"),
             (self.journal_first, 1 << 62, "journal start"),
-            (self.next_version, VERSION_END, "version"),
+            (self.next_version, VERSION_END + 1, "version"),
         ] {
             if value >= end {
                 return Err(Invalid::Field(name));
@@ -297,7 +297,7 @@ mod tests {
         for (at, name) in [(24, "generation"), (64, "epoch"), (88, "journal start")] {
             assert_eq!(changed(at, u64::MAX), Err(Invalid::Field(name)));
         }
-        assert_eq!(changed(112, 1 << 48), Err(Invalid::Field("version")));
+        assert_eq!(changed(112, (1 << 48) + 1), Err(Invalid::Field("version")));
         assert_eq!(changed(96, 2), Err(Invalid::Field("object area")));
     }
 }

@@ -167,3 +167,80 @@ fn in_the_map_while_the_cache_is_open() {
     );
     assert!(matches!(recovered.lost[..], [Lost::MapSector { .. }]));
 }
+
+#[test]
+fn in_one_block_of_a_batch_of_two() {
+    for lost in 0..2 {
+        let disk = Disk::default();
+        let store = create(disk.clone(), SIZE);
+        store.commit(&with_object(Vec::new())).unwrap();
+        let first = place(&store, 3, 3, 1);
+        let last = place(&store, 4, 4, 2);
+        let between = (0..1000).map(|_| set(9, None));
+        let changes: Vec<_> = [first].into_iter().chain(between).chain([last]).collect();
+        let (layout, next) = {
+            let state = store.state();
+            (state.superblock.layout, state.next)
+        };
+        store.commit(&batch(changes)).unwrap();
+        assert_eq!(store.state().next, next + 2);
+        let (_, recovered) = reopen(Disk::of(disk.bytes()));
+        assert_eq!(blocks(&recovered), [(3, 3, 1), (4, 4, 2)]);
+        let mut bytes = disk.bytes();
+        bytes[layout.journal_block(next + lost) as usize + 70] ^= 1;
+        let (_, recovered) = reopen(Disk::of(bytes));
+        assert_eq!(blocks(&recovered), [], "wholly or not at all");
+    }
+}
+
+#[test]
+fn in_a_page_that_was_about_to_become_clean() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let change = place(&store, 3, 3, 1);
+    store.commit(&with_object(vec![change])).unwrap();
+    let dirty = entry(PageId::new(ObjectId(1), 3), 1);
+    let clean = MapEntry {
+        dirty: false,
+        ..dirty
+    };
+    store.append(&batch(vec![set(3, Some(clean))])).unwrap();
+    let mut bytes = disk.bytes();
+    let (_, recovered) = reopen(Disk::of(bytes.clone()));
+    assert_eq!(recovered.entries, [(BlockId(3), clean)]);
+    let offset = store.state().superblock.layout.block_offset(BlockId(3));
+    bytes[offset as usize] ^= 1;
+    let (_, recovered) = reopen(Disk::of(bytes));
+    assert_eq!(
+        recovered.entries,
+        [(BlockId(3), dirty)],
+        "kept as it was, and unreadable"
+    );
+}
+
+#[test]
+fn a_part_of_the_map_that_cannot_be_read_is_written_anew() {
+    let (bytes, layout) = sample();
+    let disk = Disk::of(bytes);
+    let unit = layout.sector_offset(0);
+    disk.unreadable(unit..unit + 4096);
+    let (store, recovered) = reopen(disk.clone());
+    assert_eq!(
+        found(&recovered),
+        (30..33).collect(),
+        "what the journal says"
+    );
+    assert_eq!(recovered.lost.len() as u32, layout.map_sectors().min(8));
+    store.mark_open().unwrap();
+    let (store, again) = reopen(disk.clone());
+    assert_eq!((again.lost.len(), found(&again)), (0, (30..33).collect()));
+    store.mark_open().unwrap();
+    // But not what counts: it may be readable the next time.
+    disk.unreadable(unit..unit + 4096);
+    let change = place(&store, 4, 4, 2);
+    store.commit(&batch(vec![change])).unwrap();
+    assert!(store.checkpoint().is_err());
+    disk.unreadable(0..0);
+    let (_, last) = reopen(disk);
+    assert_eq!((last.lost.len(), found(&last)), (0, [4, 30, 31, 32].into()));
+}

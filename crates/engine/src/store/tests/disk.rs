@@ -3,6 +3,7 @@
 use crate::device::Device;
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 const SECTOR: usize = 512;
@@ -36,6 +37,8 @@ struct Inner {
     /// I/Os until the power goes; none: it stays.
     left: Option<u64>,
     written: u64,
+    /// Bytes that cannot be read until they are written.
+    unreadable: Range<usize>,
 }
 
 /// See the module text. A clone is the same disk.
@@ -56,6 +59,10 @@ impl Disk {
     /// The power goes after this many more writes and syncs.
     pub(super) fn fail_after(&self, ios: u64) {
         self.0.lock().unwrap().left = Some(ios);
+    }
+
+    pub(super) fn unreadable(&self, bytes: Range<u64>) {
+        self.0.lock().unwrap().unreadable = bytes.start as usize..bytes.end as usize;
     }
 
     pub(super) fn written(&self) -> u64 {
@@ -98,6 +105,9 @@ impl Device for Disk {
         let inner = self.0.lock().unwrap();
         let from = (offset as usize).min(inner.now.len());
         let length = buf.len().min(inner.now.len() - from);
+        if from < inner.unreadable.end && inner.unreadable.start < from + length {
+            return Err(io::Error::other("a sector cannot be read"));
+        }
         buf[..length].copy_from_slice(&inner.now[from..from + length]);
         Ok(length)
     }
@@ -110,6 +120,9 @@ impl Device for Disk {
         inner.now[from..to].copy_from_slice(buf);
         inner.unsynced.extend(from / SECTOR..to.div_ceil(SECTOR));
         inner.written += buf.len() as u64;
+        if from <= inner.unreadable.start && inner.unreadable.end <= to {
+            inner.unreadable = 0..0;
+        }
         // The write that the power cut interrupts may still have reached some sectors.
         dying
     }
