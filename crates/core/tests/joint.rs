@@ -701,7 +701,7 @@ fn alpha_is_measured_by_group() {
     assert_eq!(measured.off_flash, counted(1, 0, 10));
     let expected = (1.0 + 1.0 / 5.0) * 70.0 - (1.0 + 5.0);
     assert_eq!(rig.policy.benefit(page(1)), expected);
-    assert_eq!(rig.policy.groups(), 3, "one page to a band here");
+    assert_eq!(rig.policy.groups(), 2, "page 1, and those hardly read");
 }
 
 /// §6.5.3: under `cc` a hot page stays on flash and bounces, under `cac` it goes back to DRAM.

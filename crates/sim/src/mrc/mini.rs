@@ -70,6 +70,14 @@ fn scaled(options: &PolicyOptions, size: u32, slots: u32, rate: Rate) -> PolicyO
         if options.tac.ageing_requests > 0 {
             options.tac.ageing_requests = pace(options.tac.ageing_requests).max(1);
         }
+        for given in [
+            &mut options.cac.rate_requests,
+            &mut options.cac.fade_requests,
+        ] {
+            if *given > 0 && *given < u64::MAX {
+                *given = pace(*given).max(1);
+            }
+        }
     }
     options
 }
