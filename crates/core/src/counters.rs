@@ -54,4 +54,41 @@ pub struct Counters {
     pub flash_writes: u64,
     /// Pages evicted from the DRAM pool.
     pub pool_evictions: u64,
+    /// Page writes that stayed in the DRAM pool (write-back).
+    pub absorbed: u64,
+    /// Dirty pages written out to flash, by [`Cleaning`].
+    pub cleaned_to_flash: [u64; Cleaning::ALL.len()],
+    /// Dirty pages written out to base, by [`Cleaning`].
+    pub cleaned_to_base: [u64; Cleaning::ALL.len()],
+    /// Dirty pages that went to the reserve because the policy refused or evicted them.
+    pub reserved: u64,
+    /// Dirty pages on flash that were written back to base.
+    pub destaged: u64,
+}
+
+/// Why a dirty page was written out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cleaning {
+    /// It is among the next to leave the pool (replacement write).
+    Replacement,
+    /// It has been dirty for long (recovery write).
+    Recovery,
+    /// A sync asked for it, or there was no frame for it.
+    Synchronous,
+}
+
+impl Cleaning {
+    /// Every reason, in numeric order.
+    pub const ALL: [Self; 3] = [Self::Replacement, Self::Recovery, Self::Synchronous];
+
+    /// Name used in statistics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Replacement => "replacement",
+            Self::Recovery => "recovery",
+            Self::Synchronous => "synchronous",
+        }
+    }
 }

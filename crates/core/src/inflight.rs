@@ -22,6 +22,7 @@ struct Entry {
     writer_waits: bool,
     contended: bool,
     doomed: bool,
+    asked: bool,
 }
 
 /// How a page's I/O ended.
@@ -31,6 +32,8 @@ pub struct Ended {
     pub wake: bool,
     /// The page was trimmed meanwhile.
     pub doomed: bool,
+    /// The policy was told of the write already (see [`InFlight::mark_asked`]).
+    pub asked: bool,
 }
 
 /// The table of pages with I/O under way; its size follows the requests in flight.
@@ -48,6 +51,7 @@ impl InFlight {
             writer_waits: false,
             contended: false,
             doomed: false,
+            asked: false,
         };
         let eq = |e: &Entry| e.page == page;
         self.entries
@@ -91,6 +95,7 @@ impl InFlight {
         let ended = Ended {
             wake: entry.contended,
             doomed: entry.doomed,
+            asked: std::mem::take(&mut entry.asked),
         };
         if entry.readers == 0 {
             let kept = entry.writer_waits;
@@ -101,6 +106,35 @@ impl InFlight {
             }
         }
         ended
+    }
+
+    /// Starts a read if that can be done at once; leaves no mark otherwise.
+    pub fn try_read(&mut self, page: PageId) -> bool {
+        let found = self.get(page);
+        let free = found.is_none_or(|e| !e.writing && !e.writer_waits);
+        free && self.start_read(page)
+    }
+
+    /// Starts a write if that can be done at once; leaves no mark otherwise.
+    pub fn try_write(&mut self, page: PageId) -> bool {
+        self.get(page).is_none() && self.start_write(page)
+    }
+
+    /// Whether `page` is being written, or somebody waits to write it.
+    #[must_use]
+    pub fn has_writer(&self, page: PageId) -> bool {
+        self.get(page).is_some_and(|e| e.writing || e.writer_waits)
+    }
+
+    /// Notes on the write of `page` that the policy was told of it.
+    pub fn mark_asked(&mut self, page: PageId) {
+        let entry = self.entry(page);
+        debug_assert!(entry.writing, "only a write is marked");
+        entry.asked = true;
+    }
+
+    fn get(&self, page: PageId) -> Option<&Entry> {
+        self.entries.find(hash::of_page(page), |e| e.page == page)
     }
 
     fn remove(&mut self, page: PageId) {
@@ -124,14 +158,13 @@ impl InFlight {
     /// Whether `page` was trimmed while reads of it that go on began before.
     #[must_use]
     pub fn is_doomed(&self, page: PageId) -> bool {
-        let found = self.entries.find(hash::of_page(page), |e| e.page == page);
-        found.is_some_and(|e| e.doomed)
+        self.get(page).is_some_and(|e| e.doomed)
     }
 
     /// Whether `page` has I/O under way.
     #[must_use]
     pub fn is_busy(&self, page: PageId) -> bool {
-        let found = self.entries.find(hash::of_page(page), |e| e.page == page);
+        let found = self.get(page);
         found.is_some_and(|e| e.writing || e.readers > 0)
     }
 

@@ -1,7 +1,29 @@
 //! What the map on flash says, what it will say after the next commit, and which blocks of the
 //! device may be written meanwhile.
+//!
+//! The map on the device names a page for every block in use. It changes by *batches*: whatever
+//! changed since the last batch is handed out by [`Ledger::begin_commit`], written and synced by
+//! the caller, and becomes durable with [`Ledger::end_commit`]; one batch is under way at a time.
+//!
+//! # States of a block
+//! ```text
+//!        take              wrote                   removed, superseded
+//!  Free ------> Taken ----------------> Named ---------------------------> Limbo --committed--> Free
+//!                 |                                                                              ^
+//!                 +------ give_back (the write failed, or its page left) -----------------------+
+//! ```
+//!
+//! # Invariants
+//! 1. Free, taken, named and limbo blocks are all blocks; none is in two of these states.
+//! 2. The durable map says that a free block is empty. A batch counts wholly or not at all, so a
+//!    page's old block is given up in the batch that names its new one.
+//! 3. `owed` holds every page that the durable map may call dirty although it is not.
+//! 4. While a base write of a region is allowed, its intent is durable.
+//!
+//! Memory: 17 bytes a block, and what changed since the last batch.
 
 use crate::page::{BlockId, ObjectId, PageId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages per write-intent region: see [`Intent`].
 pub const INTENT_PAGES: u64 = 512;
@@ -29,6 +51,17 @@ pub struct Intent {
     pub region: u64,
 }
 
+impl Intent {
+    /// The region of `page`.
+    #[must_use]
+    pub const fn of(page: PageId) -> Self {
+        Self {
+            object: page.object,
+            region: page.index / INTENT_PAGES,
+        }
+    }
+}
+
 /// One change of the durable map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapChange {
@@ -46,4 +79,384 @@ pub enum MapChange {
         /// Whether it starts.
         on: bool,
     },
+}
+
+/// Checksum and version of a block's bytes; its page is known by whoever has the block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stamp {
+    checksum: u64,
+    version: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Free,
+    Taken,
+    Named,
+    Limbo,
+}
+
+/// How far an intent has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Step {
+    /// In the next batch.
+    #[default]
+    Pending,
+    /// In the batch under way.
+    Begun,
+    Durable,
+}
+
+/// One region with base writes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Intended {
+    step: Step,
+    active: u32,
+    /// [`Ledger::sync_epoch`] when a write last ended.
+    written: u64,
+    /// Every write is durable on base; counts the calls of [`Ledger::expire_intents`] since.
+    quiet: Option<u8>,
+}
+
+/// What waits for a batch to become durable.
+#[derive(Debug, Default)]
+struct Waiting {
+    limbo: Vec<BlockId>,
+    owed: BTreeSet<PageId>,
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub struct Ledger {
+    stamps: Vec<Stamp>,
+    uses: Vec<Use>,
+    free: Vec<BlockId>,
+    next_version: u64,
+    changes: BTreeMap<BlockId, Option<MapEntry>>,
+    intent_changes: BTreeMap<Intent, bool>,
+    intents: BTreeMap<Intent, Intended>,
+    sync_epoch: u64,
+    pending: Waiting,
+    committing: Option<Waiting>,
+}
+
+impl Ledger {
+    /// A ledger of `blocks` free blocks, handed out in order from block 0.
+    #[must_use]
+    pub fn new(blocks: u32) -> Self {
+        Self {
+            stamps: vec![Stamp::default(); blocks as usize],
+            uses: vec![Use::Free; blocks as usize],
+            free: (0..blocks).rev().map(BlockId).collect(),
+            next_version: 1,
+            changes: BTreeMap::new(),
+            intent_changes: BTreeMap::new(),
+            intents: BTreeMap::new(),
+            sync_epoch: 0,
+            pending: Waiting::default(),
+            committing: None,
+        }
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        self.uses.len() as u32
+    }
+
+    /// Blocks that can be taken now.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Whether a commit would free blocks.
+    #[must_use]
+    pub fn has_limbo(&self) -> bool {
+        !self.pending.limbo.is_empty()
+    }
+
+    /// Changes that the next batch would carry.
+    #[must_use]
+    pub fn changed(&self) -> usize {
+        self.changes.len() + self.intent_changes.len()
+    }
+
+    /// Whether a batch is under way.
+    #[must_use]
+    pub fn is_committing(&self) -> bool {
+        self.committing.is_some()
+    }
+
+    /// Checksum of the bytes in `block`.
+    #[must_use]
+    pub fn checksum(&self, block: BlockId) -> u64 {
+        self.stamps[block.at()].checksum
+    }
+
+    /// As after a restart: `block` holds the page of `entry`, and the map says so. False when the
+    /// block is no free block of this ledger.
+    pub fn restore(&mut self, block: BlockId, entry: &MapEntry) -> bool {
+        if self.uses.get(block.at()) != Some(&Use::Free) {
+            return false;
+        }
+        self.uses[block.at()] = Use::Named;
+        self.stamps[block.at()] = Stamp {
+            checksum: entry.checksum,
+            version: entry.version,
+        };
+        self.next_version = self.next_version.max(entry.version + 1);
+        true
+    }
+
+    /// Ends a series of [`Ledger::restore`]: what is not named is free; versions go on from
+    /// `next_version` at least; `intents` are still on.
+    pub fn restored(&mut self, next_version: u64, intents: impl IntoIterator<Item = Intent>) {
+        let uses = &self.uses;
+        self.free.retain(|block| uses[block.at()] == Use::Free);
+        self.next_version = self.next_version.max(next_version);
+        for intent in intents {
+            let on = Intended {
+                step: Step::Durable,
+                ..Intended::default()
+            };
+            self.intents.insert(intent, on);
+        }
+    }
+
+    /// A block to write new bytes to.
+    pub fn take(&mut self) -> Option<BlockId> {
+        let block = self.free.pop()?;
+        debug_assert_eq!(self.uses[block.at()], Use::Free);
+        self.uses[block.at()] = Use::Taken;
+        Some(block)
+    }
+
+    /// The taken `block` was not written, or not for anyone.
+    pub fn give_back(&mut self, block: BlockId) {
+        debug_assert_eq!(self.uses[block.at()], Use::Taken);
+        self.uses[block.at()] = Use::Free;
+        self.free.push(block);
+    }
+
+    /// The taken `block` now holds `page`; `old` held an older version of it.
+    pub fn wrote(
+        &mut self,
+        block: BlockId,
+        page: PageId,
+        checksum: u64,
+        dirty: bool,
+        old: Option<BlockId>,
+    ) {
+        debug_assert_eq!(self.uses[block.at()], Use::Taken);
+        let version = self.next_version;
+        self.next_version += 1;
+        self.uses[block.at()] = Use::Named;
+        self.stamps[block.at()] = Stamp { checksum, version };
+        self.set(
+            block,
+            Some(MapEntry {
+                page,
+                checksum,
+                version,
+                dirty,
+            }),
+        );
+        if let Some(old) = old {
+            self.vacate(old);
+        }
+    }
+
+    /// Base durably holds what `block` holds of `page`.
+    pub fn cleaned(&mut self, block: BlockId, page: PageId) {
+        debug_assert_eq!(self.uses[block.at()], Use::Named);
+        let Stamp { checksum, version } = self.stamps[block.at()];
+        self.set(
+            block,
+            Some(MapEntry {
+                page,
+                checksum,
+                version,
+                dirty: false,
+            }),
+        );
+        self.pending.owed.insert(page);
+    }
+
+    /// `page` will leave `block` when its readers are done; the map says so at once.
+    pub fn leaving(&mut self, block: BlockId, page: PageId) {
+        debug_assert_eq!(self.uses[block.at()], Use::Named);
+        self.set(block, None);
+        self.pending.owed.insert(page);
+    }
+
+    /// `page` leaves `block`.
+    pub fn removed(&mut self, block: BlockId, page: PageId, was_dirty: bool) {
+        self.vacate(block);
+        if was_dirty {
+            self.pending.owed.insert(page);
+        }
+    }
+
+    fn vacate(&mut self, block: BlockId) {
+        debug_assert_eq!(self.uses[block.at()], Use::Named);
+        self.uses[block.at()] = Use::Limbo;
+        self.set(block, None);
+        self.pending.limbo.push(block);
+    }
+
+    fn set(&mut self, block: BlockId, entry: Option<MapEntry>) {
+        self.changes.insert(block, entry);
+    }
+
+    /// Whether base may be written at `page` now (rules R1 and R2 of `docs/write-back.md`). When
+    /// not, [`Ledger::intend`] and a commit make it so.
+    #[must_use]
+    pub fn may_write_base(&self, page: PageId) -> bool {
+        let on = self.intents.get(&Intent::of(page));
+        on.is_some_and(|intended| intended.step == Step::Durable) && !self.is_owed(page)
+    }
+
+    fn is_owed(&self, page: PageId) -> bool {
+        let committing = self.committing.as_ref();
+        self.pending.owed.contains(&page) || committing.is_some_and(|w| w.owed.contains(&page))
+    }
+
+    /// Base is about to be written at `page`; matched by [`Ledger::base_written`].
+    pub fn intend(&mut self, page: PageId) {
+        let intent = Intent::of(page);
+        let intended = self.intents.entry(intent).or_default();
+        intended.active += 1;
+        intended.quiet = None;
+        if intended.step == Step::Pending {
+            self.intent_changes.insert(intent, true);
+        }
+    }
+
+    /// The base write at `page` ended, well or not.
+    pub fn base_written(&mut self, page: PageId) {
+        if let Some(intended) = self.intents.get_mut(&Intent::of(page)) {
+            debug_assert!(intended.active > 0, "an end follows a start");
+            intended.active = intended.active.saturating_sub(1);
+            intended.written = self.sync_epoch;
+        }
+    }
+
+    /// A sync of base starts; the answer goes to [`Ledger::base_synced`].
+    pub fn start_base_sync(&mut self) -> u64 {
+        self.sync_epoch += 1;
+        self.sync_epoch
+    }
+
+    /// The sync of `object` that started as `epoch` ended well: what was written before is durable.
+    pub fn base_synced(&mut self, object: ObjectId, epoch: u64) {
+        let (first, last) = (
+            Intent { object, region: 0 },
+            Intent {
+                object,
+                region: u64::MAX,
+            },
+        );
+        for (_, intended) in self.intents.range_mut(first..=last) {
+            if intended.active == 0 && intended.written < epoch && intended.quiet.is_none() {
+                intended.quiet = Some(0);
+            }
+        }
+    }
+
+    /// Takes back intents that have been quiet since the call before the last; to be called every
+    /// few seconds, so that a region in use does not go on and off.
+    pub fn expire_intents(&mut self) {
+        let mut over = Vec::new();
+        for (intent, intended) in &mut self.intents {
+            match &mut intended.quiet {
+                Some(calls) if *calls >= 2 => over.push(*intent),
+                Some(calls) => *calls += 1,
+                None => {}
+            }
+        }
+        for intent in over {
+            // Until that is durable the region counts as on; a new write makes it on again.
+            self.intents.remove(&intent);
+            self.intent_changes.insert(intent, false);
+        }
+    }
+
+    /// The object is gone or empty: nothing of it can be stale.
+    pub fn forget_intents(&mut self, object: ObjectId) {
+        let quiet = |(intent, intended): (&Intent, &Intended)| {
+            (intent.object == object && intended.active == 0).then_some(*intent)
+        };
+        let over: Vec<Intent> = self.intents.iter().filter_map(quiet).collect();
+        for intent in over {
+            self.intents.remove(&intent);
+            self.intent_changes.insert(intent, false);
+        }
+    }
+
+    /// The changes to write as one batch; `None` while one is under way.
+    pub fn begin_commit(&mut self) -> Option<Vec<MapChange>> {
+        if self.committing.is_some() {
+            return None;
+        }
+        let waiting = std::mem::take(&mut self.pending);
+        let changes = std::mem::take(&mut self.changes);
+        let intents = std::mem::take(&mut self.intent_changes);
+        let sets = changes.into_iter();
+        let mut out: Vec<MapChange> = sets
+            .map(|(block, entry)| MapChange::Set { block, entry })
+            .collect();
+        for (intent, on) in intents {
+            out.push(MapChange::Intend { intent, on });
+            if let Some(intended) = self.intents.get_mut(&intent).filter(|_| on) {
+                intended.step = Step::Begun;
+            }
+        }
+        self.committing = Some(waiting);
+        Some(out)
+    }
+
+    /// The batch is durable.
+    pub fn end_commit(&mut self) {
+        let Some(done) = self.committing.take() else {
+            debug_assert!(false, "an end follows a start");
+            return;
+        };
+        for block in done.limbo {
+            debug_assert_eq!(self.uses[block.at()], Use::Limbo);
+            self.uses[block.at()] = Use::Free;
+            self.free.push(block);
+        }
+        for intended in self.intents.values_mut() {
+            if intended.step == Step::Begun {
+                intended.step = Step::Durable;
+            }
+        }
+    }
+
+    /// Bytes of memory held, but for the changes of one batch.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.stamps.capacity() * size_of::<Stamp>()
+            + self.uses.capacity()
+            + self.free.capacity() * 4
+    }
+
+    /// Panics unless the numbered invariants hold. O(blocks).
+    pub fn assert_invariants(&self) {
+        let free = self.uses.iter().filter(|u| **u == Use::Free).count();
+        assert_eq!(free, self.free.len(), "invariant 1");
+        let limbo = self.uses.iter().filter(|u| **u == Use::Limbo).count();
+        let committing = self.committing.as_ref().map_or(0, |w| w.limbo.len());
+        assert_eq!(limbo, self.pending.limbo.len() + committing, "invariant 1");
+        for (block, entry) in &self.changes {
+            let named = self.uses[block.at()] == Use::Named;
+            assert!(named || entry.is_none(), "only named blocks have an entry");
+        }
+        for (intent, intended) in &self.intents {
+            let changing = self.intent_changes.contains_key(intent);
+            let pending = intended.step == Step::Pending;
+            assert_eq!(pending, changing, "invariant 4");
+        }
+    }
 }

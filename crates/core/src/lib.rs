@@ -28,6 +28,10 @@ pub mod writers;
 pub use cost::Costs;
 pub use counters::{Counters, Source};
 pub use health::Fault;
-pub use hierarchy::{Action, Hierarchy, HierarchyOptions, ReadStart, WriteJob};
+pub use hierarchy::{
+    Absorbed, Action, CleanJob, Cleaned, DestageJob, Hierarchy, HierarchyOptions, ReadStart,
+    Watermarks, WriteJob,
+};
 pub use hint::{FileKind, HintSchema, HintSet, PageType, RequestType, Role, hint_type};
+pub use ledger::{Intent, MapChange, MapEntry};
 pub use page::{BlockId, FrameId, ObjectId, PageId, RegionId, SlotId};

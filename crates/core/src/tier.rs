@@ -13,17 +13,24 @@
 //! *Valid*: the slot's bytes are the page. *Draining*: the page is gone but a write to the slot
 //! is still under way, so the slot cannot be given out yet.
 //!
+//! Slots are of two kinds: *policy slots*, `0..capacity`, which tier policies decide about, and
+//! *reserve slots* above them, which hold dirty pages that no policy knows (write-back only).
+//!
 //! # Invariants (checked by [`SlotTable::assert_invariants`])
 //! 1. A page is in at most one slot; the map holds exactly the staged and valid slots.
 //! 2. Only valid slots are pinned.
 //! 3. Only staged and draining slots are being written; a draining slot always is.
-//! 4. Free slots are exactly the free list; free + draining + resident = capacity.
+//! 4. Free slots are exactly the two free lists; free + draining + resident = all slots.
+//! 5. A valid slot has a block, a free or draining one has none; no two slots share a block.
+//! 6. `dirty_policy` and `dirty_reserve` hold exactly the pages of dirty slots, by kind.
+//! 7. Reserve slots that hold a page are dirty.
 //!
-//! Memory: 28 bytes a slot, plus 5 to 10 for the map.
+//! Memory: 32 bytes a slot, plus 5 to 10 for the map, plus about 40 a dirty page.
 
 use crate::hash;
-use crate::page::{ObjectId, PageId, SlotId};
+use crate::page::{BlockId, ObjectId, PageId, SlotId};
 use hashbrown::HashTable;
+use std::collections::BTreeMap;
 
 /// State of one slot; see the module text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,54 +45,184 @@ pub enum SlotState {
     Draining,
 }
 
+/// What became of a slot whose write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Its state now.
+    pub state: SlotState,
+    /// The block its page had before, now of no use.
+    pub old: Option<BlockId>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     page: PageId,
     /// Counts contents: a write that finishes for an older generation is stale.
     generation: u32,
+    /// Where its valid bytes are; staged: where the bytes before are.
+    block: Option<BlockId>,
     pins: u16,
     state: SlotState,
     writing: bool,
+    dirty: bool,
+}
+
+impl Slot {
+    fn is_resident(&self) -> bool {
+        matches!(self.state, SlotState::Staged | SlotState::Valid)
+    }
 }
 
 /// All slots of a tier and the map from page to slot.
 #[derive(Debug, Clone)]
 pub struct SlotTable {
     slots: Vec<Slot>,
+    capacity: u32,
     map: HashTable<u32>,
     free: Vec<u32>,
+    free_reserve: Vec<u32>,
     draining: u32,
+    resident: u32,
+    dirty_policy: BTreeMap<PageId, SlotId>,
+    dirty_reserve: BTreeMap<PageId, SlotId>,
 }
 
 impl SlotTable {
-    /// A table of `capacity` free slots, handed out in order from slot 0.
+    /// A table of `capacity` free policy slots, handed out in order from slot 0, and no reserve.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
+        Self::with_reserve(capacity, 0)
+    }
+
+    /// A table of `capacity` free policy slots and `reserve` reserve slots.
+    #[must_use]
+    pub fn with_reserve(capacity: u32, reserve: u32) -> Self {
         let empty = Slot {
             page: PageId::default(),
             generation: 0,
+            block: None,
             pins: 0,
             state: SlotState::Free,
             writing: false,
+            dirty: false,
         };
+        let all = capacity.saturating_add(reserve);
         Self {
-            slots: vec![empty; capacity as usize],
+            slots: vec![empty; all as usize],
+            capacity,
             map: HashTable::new(),
             free: (0..capacity).rev().collect(),
+            free_reserve: (capacity..all).rev().collect(),
             draining: 0,
+            resident: 0,
+            dirty_policy: BTreeMap::new(),
+            dirty_reserve: BTreeMap::new(),
         }
     }
 
-    /// Number of slots.
+    /// Number of policy slots.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.slots.len() as u32
+        self.capacity
     }
 
-    /// Number of slots that hold a page.
+    /// Number of reserve slots.
+    #[must_use]
+    pub fn reserve(&self) -> u32 {
+        self.slots.len() as u32 - self.capacity
+    }
+
+    /// Number of policy slots that hold a page.
     #[must_use]
     pub fn resident(&self) -> u32 {
-        self.map.len() as u32
+        self.resident
+    }
+
+    /// Number of reserve slots that hold a page; all of them are dirty.
+    #[must_use]
+    pub fn reserved(&self) -> u32 {
+        self.dirty_reserve.len() as u32
+    }
+
+    /// Number of dirty pages in policy slots.
+    #[must_use]
+    pub fn dirty_resident(&self) -> u32 {
+        self.dirty_policy.len() as u32
+    }
+
+    /// Number of dirty pages.
+    #[must_use]
+    pub fn dirty(&self) -> u32 {
+        self.dirty_resident() + self.reserved()
+    }
+
+    /// Whether policies know of `slot`.
+    #[must_use]
+    pub fn is_policy(&self, slot: SlotId) -> bool {
+        slot.0 < self.capacity
+    }
+
+    /// Whether the page in `slot` is newer than base.
+    #[must_use]
+    pub fn is_dirty(&self, slot: SlotId) -> bool {
+        self.slots[slot.at()].dirty
+    }
+
+    /// The block that holds the valid bytes of `slot`; of a staged one, those before.
+    #[must_use]
+    pub fn block(&self, slot: SlotId) -> Option<BlockId> {
+        self.slots[slot.at()].block
+    }
+
+    /// Dirty pages from `from` on in base order, then those before it: of the reserve, or of
+    /// policy slots.
+    pub fn dirty_from(
+        &self,
+        reserve: bool,
+        from: PageId,
+    ) -> impl Iterator<Item = (PageId, SlotId)> + '_ {
+        let of = match reserve {
+            true => &self.dirty_reserve,
+            false => &self.dirty_policy,
+        };
+        let both = of.range(from..).chain(of.range(..from));
+        both.map(|(page, slot)| (*page, *slot))
+    }
+
+    /// Dirty pages `first..=last` of `object`, in order.
+    pub fn dirty_in(&self, object: ObjectId, first: u64, last: u64) -> Vec<(PageId, SlotId)> {
+        let range = PageId::new(object, first)..=PageId::new(object, last);
+        let both = [&self.dirty_policy, &self.dirty_reserve];
+        let pages = both.into_iter().flat_map(|of| of.range(range.clone()));
+        let mut pages: Vec<_> = pages.map(|(page, slot)| (*page, *slot)).collect();
+        pages.sort_unstable();
+        pages
+    }
+
+    fn dirty_index(&mut self, slot: SlotId) -> &mut BTreeMap<PageId, SlotId> {
+        match slot.0 < self.capacity {
+            true => &mut self.dirty_policy,
+            false => &mut self.dirty_reserve,
+        }
+    }
+
+    fn set_dirty(&mut self, slot: SlotId, dirty: bool) {
+        let s = &mut self.slots[slot.at()];
+        if s.dirty == dirty {
+            return;
+        }
+        s.dirty = dirty;
+        let page = s.page;
+        match dirty {
+            true => self.dirty_index(slot).insert(page, slot),
+            false => self.dirty_index(slot).remove(&page),
+        };
+    }
+
+    /// The page in the policy slot `slot` is now also on base.
+    pub fn set_clean(&mut self, slot: SlotId) {
+        debug_assert!(self.is_policy(slot), "a reserve slot is emptied instead");
+        self.set_dirty(slot, false);
     }
 
     /// Whether a page can come in without another leaving.
@@ -107,7 +244,7 @@ impl SlotTable {
     #[must_use]
     pub fn page(&self, slot: SlotId) -> Option<PageId> {
         let s = &self.slots[slot.at()];
-        matches!(s.state, SlotState::Staged | SlotState::Valid).then_some(s.page)
+        s.is_resident().then_some(s.page)
     }
 
     /// The state of `slot`.
@@ -128,18 +265,24 @@ impl SlotTable {
         self.slots[slot.at()].writing
     }
 
-    /// Whether the page in `slot` may be replaced now: nobody reads it and no write to it is
-    /// under way.
+    /// Whether the page in `slot` may be replaced now: nobody reads it, no write to it is under
+    /// way, and no bytes wait in DRAM that are nowhere else.
     #[must_use]
     pub fn evictable(&self, slot: SlotId) -> bool {
         let s = &self.slots[slot.at()];
-        debug_assert!(matches!(s.state, SlotState::Staged | SlotState::Valid));
-        s.pins == 0 && !s.writing
+        debug_assert!(s.is_resident());
+        s.pins == 0 && !s.writing && !(s.dirty && s.state == SlotState::Staged)
     }
 
-    /// Slots that hold a page, with it, in slot order. O(capacity).
+    /// Policy slots that hold a page, with it, in slot order. O(capacity).
     pub fn residents(&self) -> impl Iterator<Item = (SlotId, PageId)> + '_ {
-        let ids = (0..self.capacity()).map(SlotId);
+        self.occupied()
+            .take_while(|(slot, _)| slot.0 < self.capacity)
+    }
+
+    /// Slots that hold a page, those of the reserve included, in slot order. O(slots).
+    pub fn occupied(&self) -> impl Iterator<Item = (SlotId, PageId)> + '_ {
+        let ids = (0..self.slots.len() as u32).map(SlotId);
         ids.filter_map(|slot| self.page(slot).map(|page| (slot, page)))
     }
 
@@ -148,56 +291,102 @@ impl SlotTable {
     #[must_use]
     pub fn in_range(&self, object: ObjectId, first: u64, last: u64) -> Vec<SlotId> {
         debug_assert!(first <= last, "a range has a first page");
-        if last - first < u64::from(self.capacity()) {
+        if last - first < self.slots.len() as u64 {
             let pages = (first..=last).map(|index| PageId { object, index });
             return pages.filter_map(|page| self.find(page)).collect();
         }
         let inside = |page: PageId| page.object == object && (first..=last).contains(&page.index);
-        self.residents()
+        self.occupied()
             .filter(|(_, page)| inside(*page))
             .map(|(slot, _)| slot)
             .collect()
     }
 
-    /// Gives `page`, which has no slot, a free one in state staged. `None` when there is none.
+    /// Gives `page`, which has no slot, a free policy slot in state staged, clean. `None` when
+    /// there is none.
     pub fn admit(&mut self, page: PageId) -> Option<SlotId> {
-        debug_assert!(self.find(page).is_none(), "a page has at most one slot");
         let slot = SlotId(self.free.pop()?);
-        let s = &mut self.slots[slot.at()];
-        debug_assert!(s.state == SlotState::Free && s.pins == 0 && !s.writing);
-        s.page = page;
-        s.state = SlotState::Staged;
-        s.generation = s.generation.wrapping_add(1);
-        let slots = &self.slots;
-        let rehash = |&i: &u32| hash::of_page(slots[i as usize].page);
-        self.map.insert_unique(hash::of_page(page), slot.0, rehash);
+        self.occupy(slot, page);
         Some(slot)
     }
 
-    /// Puts `page` into `slot`, free until now, as valid: a warm restart.
-    pub fn restore(&mut self, page: PageId, slot: SlotId) -> bool {
-        if self.state(slot) != SlotState::Free || self.find(page).is_some() {
-            return false;
-        }
-        // Restored in descending slot order the wanted slot is near the end of the list.
-        let Some(at) = self.free.iter().rposition(|&f| f == slot.0) else {
-            return false;
-        };
-        let last = self.free.len() - 1;
-        self.free.swap(at, last);
-        let given = self.admit(page);
-        debug_assert_eq!(given, Some(slot));
-        self.slots[slot.at()].state = SlotState::Valid;
-        true
+    /// Gives `page`, which has no slot, a free reserve slot in state staged, dirty.
+    pub fn admit_reserve(&mut self, page: PageId) -> Option<SlotId> {
+        let slot = SlotId(self.free_reserve.pop()?);
+        self.occupy(slot, page);
+        self.set_dirty(slot, true);
+        Some(slot)
     }
 
-    /// New bytes for the page in `slot` are in the write buffer.
-    pub fn restage(&mut self, slot: SlotId) {
+    fn occupy(&mut self, slot: SlotId, page: PageId) {
+        debug_assert!(self.find(page).is_none(), "a page has at most one slot");
         let s = &mut self.slots[slot.at()];
-        debug_assert!(matches!(s.state, SlotState::Staged | SlotState::Valid));
+        debug_assert!(s.state == SlotState::Free && s.pins == 0 && !s.writing);
+        debug_assert!(s.block.is_none() && !s.dirty, "invariant 5");
+        s.page = page;
+        s.state = SlotState::Staged;
+        s.generation = s.generation.wrapping_add(1);
+        self.resident += u32::from(slot.0 < self.capacity);
+        self.enter_map(slot, page);
+    }
+
+    fn enter_map(&mut self, slot: SlotId, page: PageId) {
+        let slots = &self.slots;
+        let rehash = |&i: &u32| hash::of_page(slots[i as usize].page);
+        self.map.insert_unique(hash::of_page(page), slot.0, rehash);
+    }
+
+    fn leave_map(&mut self, slot: SlotId, page: PageId) {
+        let entry = self.map.find_entry(hash::of_page(page), |&i| i == slot.0);
+        debug_assert!(entry.is_ok(), "a resident page is in the map");
+        if let Ok(entry) = entry {
+            entry.remove();
+        }
+    }
+
+    /// Moves the valid, evictable page in `from` to a slot of the other kind: a dirty page from a
+    /// policy slot to the reserve, or back. `None` when there is no free slot there.
+    pub fn transfer(&mut self, from: SlotId) -> Option<SlotId> {
+        debug_assert!(self.evictable(from) && self.state(from) == SlotState::Valid);
+        debug_assert!(self.is_dirty(from), "invariant 7");
+        let free = match self.is_policy(from) {
+            true => &mut self.free_reserve,
+            false => &mut self.free,
+        };
+        let to = SlotId(free.pop()?);
+        let block = self.slots[from.at()].block.take();
+        let page = self.remove(from);
+        self.occupy(to, page);
+        let s = &mut self.slots[to.at()];
+        (s.state, s.block) = (SlotState::Valid, block);
+        self.set_dirty(to, true);
+        Some(to)
+    }
+
+    /// Puts `page`, whose valid bytes are in `block`, into a free policy slot, or into the reserve
+    /// when it is dirty and there is none: a warm restart.
+    pub fn restore(&mut self, page: PageId, block: BlockId, dirty: bool) -> Option<SlotId> {
+        if self.find(page).is_some() {
+            return None;
+        }
+        let slot = match self.admit(page) {
+            None if dirty => self.admit_reserve(page)?,
+            slot => slot?,
+        };
+        let s = &mut self.slots[slot.at()];
+        (s.state, s.block) = (SlotState::Valid, Some(block));
+        self.set_dirty(slot, dirty);
+        Some(slot)
+    }
+
+    /// New bytes for the page in `slot` are in the write buffer; `dirty`: base has them not.
+    pub fn restage(&mut self, slot: SlotId, dirty: bool) {
+        let s = &mut self.slots[slot.at()];
+        debug_assert!(s.is_resident());
         debug_assert_eq!(s.pins, 0, "a page is not rewritten under its readers");
         s.state = SlotState::Staged;
         s.generation = s.generation.wrapping_add(1);
+        self.set_dirty(slot, dirty);
     }
 
     /// A write of the staged bytes starts.
@@ -207,40 +396,53 @@ impl SlotTable {
         s.writing = true;
     }
 
-    /// The write of `generation` ended well. Says what became of the slot: valid when those were
-    /// the newest bytes, still staged when they were not, free when the page had left.
-    pub fn end_write(&mut self, slot: SlotId, generation: u32) -> SlotState {
+    /// The write of `generation` ended, well when there is a `block` that now holds its bytes.
+    /// Says what became of the slot: valid when those were the newest bytes, still staged when
+    /// they were not, free when the page had left. The block the slot had before is [`Written::old`].
+    pub fn end_write(&mut self, slot: SlotId, generation: u32, block: Option<BlockId>) -> Written {
         let s = &mut self.slots[slot.at()];
         debug_assert!(s.writing, "a write ends once");
         s.writing = false;
+        let mut old = None;
         match s.state {
             SlotState::Draining => {
                 s.state = SlotState::Free;
                 self.draining -= 1;
-                self.free.push(slot.0);
+                self.put_free(slot);
             }
-            SlotState::Staged if s.generation == generation => s.state = SlotState::Valid,
+            // Bytes that are no longer the newest are not worth a block.
+            SlotState::Staged if s.generation == generation && block.is_some() => {
+                s.state = SlotState::Valid;
+                old = std::mem::replace(&mut s.block, block);
+            }
             _ => debug_assert_eq!(s.state, SlotState::Staged),
         }
-        self.slots[slot.at()].state
+        let state = self.slots[slot.at()].state;
+        Written { state, old }
     }
 
-    /// Takes the page out of `slot`.
+    fn put_free(&mut self, slot: SlotId) {
+        match slot.0 < self.capacity {
+            true => self.free.push(slot.0),
+            false => self.free_reserve.push(slot.0),
+        }
+    }
+
+    /// Takes the page out of `slot`; the caller has taken note of its block.
     pub fn remove(&mut self, slot: SlotId) -> PageId {
         let s = self.slots[slot.at()];
-        debug_assert!(matches!(s.state, SlotState::Staged | SlotState::Valid));
+        debug_assert!(s.is_resident());
         debug_assert_eq!(s.pins, 0, "a page does not leave under its readers");
-        let entry = self.map.find_entry(hash::of_page(s.page), |&i| i == slot.0);
-        debug_assert!(entry.is_ok(), "a resident page is in the map");
-        if let Ok(entry) = entry {
-            entry.remove();
-        }
+        self.set_dirty(slot, false);
+        self.leave_map(slot, s.page);
+        self.resident -= u32::from(slot.0 < self.capacity);
+        self.slots[slot.at()].block = None;
         if s.writing {
             self.slots[slot.at()].state = SlotState::Draining;
             self.draining += 1;
         } else {
             self.slots[slot.at()].state = SlotState::Free;
-            self.free.push(slot.0);
+            self.put_free(slot);
         }
         s.page
     }
@@ -270,18 +472,20 @@ impl SlotTable {
     pub fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
             + self.map.allocation_size()
-            + self.free.capacity() * 4
+            + (self.free.capacity() + self.free_reserve.capacity()) * 4
+            + self.dirty() as usize * 40
     }
 
-    /// Panics unless the numbered invariants of the module text hold. O(capacity).
+    /// Panics unless the numbered invariants of the module text hold. O(slots).
     pub fn assert_invariants(&self) {
         let mut counts = [0u32; 4];
-        for id in 0..self.capacity() {
-            let s = &self.slots[id as usize];
+        let mut blocks = Vec::new();
+        for (id, s) in self.slots.iter().enumerate() {
+            let id = SlotId(id as u32);
             counts[s.state as usize] += 1;
-            let resident = matches!(s.state, SlotState::Staged | SlotState::Valid);
-            if resident {
-                assert_eq!(self.find(s.page), Some(SlotId(id)), "invariant 1");
+            if s.is_resident() {
+                assert_eq!(self.find(s.page), Some(id), "invariant 1");
+                assert!(s.dirty || self.is_policy(id), "invariant 7");
             }
             assert!(s.pins == 0 || s.state == SlotState::Valid, "invariant 2");
             assert!(
@@ -289,10 +493,31 @@ impl SlotTable {
                 "invariant 3"
             );
             assert!(s.writing || s.state != SlotState::Draining, "invariant 3");
+            assert!(
+                s.block.is_some() || s.state != SlotState::Valid,
+                "invariant 5"
+            );
+            assert!(s.block.is_none() || s.is_resident(), "invariant 5");
+            blocks.extend(s.block);
+            let index = match self.is_policy(id) {
+                true => &self.dirty_policy,
+                false => &self.dirty_reserve,
+            };
+            assert_eq!(index.get(&s.page) == Some(&id), s.dirty, "invariant 6");
         }
         let [free, staged, valid, draining] = counts;
-        assert_eq!(staged + valid, self.resident(), "invariant 1");
-        assert_eq!(free as usize, self.free.len(), "invariant 4");
+        assert_eq!((staged + valid) as usize, self.map.len(), "invariant 1");
+        assert_eq!(
+            self.resident + self.reserved(),
+            staged + valid,
+            "invariant 1"
+        );
+        let listed = self.free.len() + self.free_reserve.len();
+        assert_eq!(free as usize, listed, "invariant 4");
         assert_eq!(draining, self.draining, "invariant 4");
+        let named = blocks.len();
+        blocks.sort_unstable();
+        blocks.dedup();
+        assert_eq!(blocks.len(), named, "invariant 5");
     }
 }

@@ -1,20 +1,26 @@
 //! The hierarchy against a model: contents are version numbers, every place a page can be holds
 //! one, and whatever is served must be the newest. Requests overlap; flash fails; pages are
-//! trimmed and the tier is switched off and on at any moment.
+//! trimmed, the tier is switched off and on, and write-back on and off, at any moment.
+//!
+//! The model also loses power: base and flash then keep what was synced and a seeded part of the
+//! rest, a new hierarchy is made from the durable map, and every page must read as a version that
+//! was written, not older than the last that a sync promised.
 
 use proptest::prelude::*;
-use std::collections::BTreeMap;
-use thermocline_core::hierarchy::Action;
+use std::collections::{BTreeMap, BTreeSet};
+use thermocline_core::hierarchy::{Absorbed, Action, CleanJob, Cleaned, DestageJob};
 use thermocline_core::policy::{
     self, Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
 };
+use thermocline_core::pool;
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{
-    Fault, FrameId, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, ReadStart, SlotId,
-    WriteJob,
+    BlockId, Fault, FrameId, Hierarchy, HierarchyOptions, HintSet, Intent, MapChange, MapEntry,
+    ObjectId, PageId, ReadStart, SlotId, WriteJob,
 };
 
 const PAGES: u64 = 24;
+const UNKNOWN: &HintSet = &HintSet::UNKNOWN;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -22,40 +28,142 @@ enum Step {
     /// Finishes one of the reads in flight; the flag makes a flash read fail.
     EndRead(usize, bool),
     StartWrite(u64),
+    /// Finishes one of the writes in flight: a whole page, and well.
     EndWrite(usize, bool, bool),
     StartFlush,
     EndFlush(usize, bool),
+    Clean,
+    EndClean(bool),
+    Destage,
+    EndDestage(bool),
+    StartCommit,
+    EndCommit,
+    Sync(u32),
     Trim(u64),
     Off,
     On,
+    Back(bool),
     Policy(usize),
+    Crash(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let flag = prop::bool::weighted;
     prop_oneof![
         8 => (0..PAGES).prop_map(Step::StartRead),
-        8 => (any::<usize>(), prop::bool::weighted(0.1)).prop_map(|(i, f)| Step::EndRead(i, f)),
-        4 => (0..PAGES).prop_map(Step::StartWrite),
-        5 => (any::<usize>(), prop::bool::weighted(0.8), prop::bool::weighted(0.9))
-            .prop_map(|(i, w, ok)| Step::EndWrite(i, w, ok)),
+        8 => (any::<usize>(), flag(0.05)).prop_map(|(i, f)| Step::EndRead(i, f)),
+        8 => (0..PAGES).prop_map(Step::StartWrite),
+        9 => (any::<usize>(), flag(0.8), flag(0.9)).prop_map(|(i, w, ok)| Step::EndWrite(i, w, ok)),
         6 => Just(Step::StartFlush),
-        6 => (any::<usize>(), prop::bool::weighted(0.1)).prop_map(|(i, f)| Step::EndFlush(i, f)),
+        6 => (any::<usize>(), flag(0.05)).prop_map(|(i, f)| Step::EndFlush(i, f)),
+        3 => Just(Step::Clean),
+        3 => flag(0.9).prop_map(Step::EndClean),
+        3 => Just(Step::Destage),
+        3 => flag(0.9).prop_map(Step::EndDestage),
+        2 => Just(Step::StartCommit),
+        2 => Just(Step::EndCommit),
+        2 => (0..2u32).prop_map(Step::Sync),
         1 => (0..PAGES).prop_map(Step::Trim),
-        1 => Just(Step::Off),
-        1 => Just(Step::On),
+        1 => flag(0.2).prop_map(|off| if off { Step::Off } else { Step::On }),
+        1 => flag(0.8).prop_map(Step::Back),
         1 => (0..policy::NAMES.len()).prop_map(Step::Policy),
+        1 => any::<u64>().prop_map(Step::Crash),
     ]
 }
 
+/// A device that keeps, at a power cut, what was synced or anything written since.
+#[derive(Default)]
+struct Disk<K, V> {
+    now: BTreeMap<K, V>,
+    durable: BTreeMap<K, V>,
+    since: BTreeMap<K, Vec<V>>,
+}
+
+impl<K: Ord + Copy, V: Copy> Disk<K, V> {
+    fn write(&mut self, at: K, value: V) {
+        self.now.insert(at, value);
+        self.since.entry(at).or_default().push(value);
+    }
+
+    fn sync(&mut self, which: impl Fn(&K) -> bool) {
+        let done: Vec<K> = self.since.keys().copied().filter(|k| which(k)).collect();
+        for key in done {
+            self.since.remove(&key);
+            self.durable.insert(key, self.now[&key]);
+        }
+    }
+
+    fn lose_power(&mut self, seed: &mut u64) {
+        for (key, versions) in std::mem::take(&mut self.since) {
+            let at = draw(seed) as usize % (versions.len() + 1);
+            if let Some(version) = at.checked_sub(1).map(|at| versions[at]) {
+                self.durable.insert(key, version);
+            }
+        }
+        self.now = self.durable.clone();
+    }
+}
+
+fn draw(state: &mut u64) -> u64 {
+    *state = state
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+/// What the map on the device says.
+#[derive(Default)]
+struct Map {
+    entries: BTreeMap<BlockId, MapEntry>,
+    intents: BTreeSet<Intent>,
+    /// A trim that was under way: first page.
+    cut: Option<PageId>,
+}
+
+impl Map {
+    fn apply(&mut self, batch: &[MapChange]) {
+        for change in batch {
+            match *change {
+                MapChange::Set {
+                    block,
+                    entry: Some(entry),
+                } => {
+                    self.entries.insert(block, entry);
+                }
+                MapChange::Set { block, entry: None } => {
+                    self.entries.remove(&block);
+                }
+                MapChange::Intend { intent, on: true } => {
+                    self.intents.insert(intent);
+                }
+                MapChange::Intend { intent, on: false } => {
+                    self.intents.remove(&intent);
+                }
+            }
+        }
+    }
+}
+
 struct World {
+    options: HierarchyOptions,
     hierarchy: Hierarchy,
-    base: BTreeMap<PageId, u64>,
-    flash: BTreeMap<SlotId, (PageId, u64)>,
+    base: Disk<PageId, u64>,
+    flash: Disk<BlockId, (PageId, u64)>,
+    map: Map,
+    batch: Option<Vec<MapChange>>,
     staged: BTreeMap<SlotId, u64>,
     frames: BTreeMap<FrameId, (PageId, u64)>,
     reads: Vec<(PageId, ReadStart, Option<u64>)>,
     writes: Vec<PageId>,
     flushes: Vec<(WriteJob, u64)>,
+    cleaning: Option<(CleanJob, u64)>,
+    destaging: Vec<(DestageJob, u64)>,
+    /// Newest version of every page.
+    newest: BTreeMap<PageId, u64>,
+    /// Newest version that a sync has promised.
+    promised: BTreeMap<PageId, u64>,
+    /// Failed devices: nothing is promised from then on.
+    broken: bool,
     clock: u64,
 }
 
@@ -63,29 +171,48 @@ fn page(index: u64) -> PageId {
     PageId::new(ObjectId((index % 2) as u32), index / 2)
 }
 
+fn options(policy: &str, slots: u32, frames: u32, buffer_pages: u32) -> HierarchyOptions {
+    HierarchyOptions {
+        frames,
+        buffer_pages,
+        ..HierarchyOptions::new(policy, PolicyOptions::new(slots))
+    }
+}
+
 impl World {
-    fn new(policy: &str, slots: u32, frames: u32, buffer_pages: u32) -> Self {
-        let hierarchy = Hierarchy::new(&HierarchyOptions {
-            policy: policy.into(),
-            policy_options: PolicyOptions::new(slots),
-            frames,
-            buffer_pages,
-        });
+    fn new(options: HierarchyOptions) -> Self {
+        let hierarchy = Hierarchy::new(&options).expect("a known policy");
+        Self::over(options, hierarchy)
+    }
+
+    fn over(options: HierarchyOptions, hierarchy: Hierarchy) -> Self {
         Self {
-            hierarchy: hierarchy.expect("a known policy"),
-            base: BTreeMap::new(),
-            flash: BTreeMap::new(),
+            options,
+            hierarchy,
+            base: Disk::default(),
+            flash: Disk::default(),
+            map: Map::default(),
+            batch: None,
             staged: BTreeMap::new(),
             frames: BTreeMap::new(),
             reads: Vec::new(),
             writes: Vec::new(),
             flushes: Vec::new(),
+            cleaning: None,
+            destaging: Vec::new(),
+            newest: BTreeMap::new(),
+            promised: BTreeMap::new(),
+            broken: false,
             clock: 0,
         }
     }
 
-    fn base_version(&self, page: PageId) -> u64 {
-        self.base.get(&page).copied().unwrap_or(0)
+    fn newest(&self, page: PageId) -> u64 {
+        self.newest.get(&page).copied().unwrap_or(0)
+    }
+
+    fn on_base(&self, page: PageId) -> u64 {
+        self.base.now.get(&page).copied().unwrap_or(0)
     }
 
     fn carry_out(&mut self, actions: Vec<Action>, version: Option<u64>) {
@@ -109,38 +236,45 @@ impl World {
                 Action::EvictFrame { frame, page } => {
                     assert_eq!(self.frames.remove(&frame).map(|f| f.0), Some(page));
                 }
-                Action::Wake { .. } | Action::WakeWriter => {}
+                _ => {}
             }
         }
     }
 
-    /// Serves a read: what it returns must be base's version now, unless the page is being
+    /// Serves a read: what it returns must be the newest version, unless the page is being
     /// trimmed under it.
     fn start_read(&mut self, page: PageId) {
         let start = self.hierarchy.start_read(page);
-        let newest = self.base_version(page);
+        let newest = self.newest(page);
         let mut out = Vec::new();
         match start {
             ReadStart::Frame(frame) => {
                 // A pool hit during a write may still give the old bytes.
                 let busy = self.writes.contains(&page);
                 assert!(busy || self.frames[&frame] == (page, newest), "stale frame");
-                self.hierarchy
-                    .finish_read(page, &HintSet::UNKNOWN, start, &mut out);
+                self.hierarchy.finish_read(page, UNKNOWN, start, &mut out);
                 self.carry_out(out, None);
             }
             ReadStart::Buffer(slot) => {
                 let version = self.staged[&slot];
                 assert_eq!(version, newest, "stale write buffer");
-                self.hierarchy
-                    .finish_read(page, &HintSet::UNKNOWN, start, &mut out);
+                self.hierarchy.finish_read(page, UNKNOWN, start, &mut out);
                 self.carry_out(out, Some(version));
             }
             ReadStart::Slot(slot) => {
-                assert_eq!(self.flash.get(&slot), Some(&(page, newest)), "stale slot");
+                let (block, checksum) = self.hierarchy.bytes_of(slot).expect("valid");
+                assert_eq!(
+                    self.flash.now.get(&block),
+                    Some(&(page, newest)),
+                    "stale slot"
+                );
+                assert_eq!(checksum, newest, "the checksum is that of the bytes");
                 self.reads.push((page, start, Some(newest)));
             }
-            ReadStart::Base => self.reads.push((page, start, Some(newest))),
+            ReadStart::Base => {
+                assert_eq!(self.on_base(page), newest, "stale base");
+                self.reads.push((page, start, Some(newest)));
+            }
             ReadStart::Busy => {}
         }
     }
@@ -153,13 +287,14 @@ impl World {
         let mut out = Vec::new();
         let how = match start {
             ReadStart::Slot(slot) if fail => {
-                self.hierarchy.slot_failed(slot, Fault::Corrupt, &mut out);
+                if !self.hierarchy.slot_failed(slot, Fault::Corrupt, &mut out) {
+                    return self.carry_out(out, version);
+                }
                 ReadStart::Base
             }
             how => how,
         };
-        self.hierarchy
-            .finish_read(page, &HintSet::UNKNOWN, how, &mut out);
+        self.hierarchy.finish_read(page, UNKNOWN, how, &mut out);
         self.carry_out(out, version);
     }
 
@@ -168,17 +303,61 @@ impl World {
             return;
         }
         let page = self.writes.swap_remove(at % self.writes.len());
-        // A failed write may have changed base too.
-        self.clock += 1;
-        self.base.insert(page, self.clock);
         let mut out = Vec::new();
+        if whole || self.hierarchy.is_dirty(page) {
+            self.clock += 1;
+            let absorbed = self.hierarchy.absorb(page, UNKNOWN, self.clock, &mut out);
+            match absorbed {
+                Absorbed::Done => {
+                    self.newest.insert(page, self.clock);
+                    return self.carry_out(out, Some(self.clock));
+                }
+                Absorbed::Wait | Absorbed::Lost => {
+                    self.hierarchy.abandon_write(page, &mut out);
+                    return self.carry_out(out, Some(self.clock));
+                }
+                Absorbed::Base => self.carry_out(std::mem::take(&mut out), Some(self.clock)),
+            }
+        }
+        // A failed write may have changed base too.
+        let clean = !self.hierarchy.is_dirty(page);
+        let frame_only = self.hierarchy.slots().find(page);
+        let slot_dirty = frame_only.is_some_and(|s| self.hierarchy.slots().is_dirty(s));
+        assert!(!slot_dirty, "invariant 5");
+        self.clock += 1;
+        self.allow_base(page);
+        self.base.write(page, self.clock);
+        self.hierarchy.ledger_mut().base_written(page);
+        if ok || clean {
+            self.newest.insert(page, self.clock);
+        }
+        let whole = whole || !clean;
         self.hierarchy
-            .finish_write(page, &HintSet::UNKNOWN, whole, ok, &mut out);
+            .finish_write(page, UNKNOWN, whole, ok, &mut out);
         self.carry_out(out, Some(self.clock));
     }
 
+    /// Rules R1 and R2: commits until base may be written.
+    fn allow_base(&mut self, page: PageId) {
+        self.hierarchy.ledger_mut().intend(page);
+        for _ in 0..3 {
+            if self.broken || self.hierarchy.ledger().may_write_base(page) {
+                return;
+            }
+            self.start_commit();
+            self.end_commit();
+        }
+        panic!("two commits are enough for any base write");
+    }
+
     fn start_flush(&mut self) {
+        if self.hierarchy.wants_commit() {
+            self.start_commit();
+            self.end_commit();
+        }
         if let Some(job) = self.hierarchy.next_write() {
+            let named = self.map.entries.get(&job.block);
+            assert_eq!(named, None, "a block in use is not overwritten");
             let version = self.staged[&job.slot];
             self.flushes.push((job, version));
         }
@@ -189,34 +368,304 @@ impl World {
             return;
         }
         let (job, version) = self.flushes.swap_remove(at % self.flushes.len());
-        let result = if fail { Err(Fault::WriteError) } else { Ok(()) };
-        // A failed write may have reached the slot all the same.
-        self.flash.insert(job.slot, (job.page, version));
+        let result = if fail {
+            Err(Fault::WriteError)
+        } else {
+            Ok(version)
+        };
+        // A failed write may have reached the block all the same.
+        self.flash.write(job.block, (job.page, version));
         let mut out = Vec::new();
         self.hierarchy.end_write(job, result, &mut out);
         self.carry_out(out, None);
     }
 
-    fn trim(&mut self, index: u64) {
-        let first = page(index);
-        // Contents change first, then the tier is told; writers are excluded by the file system.
-        if self.writes.iter().any(|w| w.object == first.object) {
+    fn clean(&mut self) {
+        if self.cleaning.is_some() {
             return;
         }
-        let cut: Vec<PageId> = self
-            .base
-            .keys()
-            .copied()
-            .filter(|p| p.object == first.object && p.index >= first.index)
-            .collect();
-        for page in cut {
-            self.clock += 1;
-            self.base.insert(page, self.clock);
+        let mut out = Vec::new();
+        let cleaned = self.hierarchy.next_clean(self.clock, &mut out);
+        self.cleaned(cleaned, out);
+    }
+
+    fn cleaned(&mut self, cleaned: Cleaned, out: Vec<Action>) {
+        self.carry_out(out, None);
+        if let Cleaned::Base(job) = cleaned {
+            let (held, version) = self.frames[&job.frame];
+            assert_eq!(
+                (held, version),
+                (job.page, self.newest(job.page)),
+                "a frame is newest"
+            );
+            self.cleaning = Some((job, version));
         }
+    }
+
+    fn end_clean(&mut self, ok: bool) {
+        let Some((job, version)) = self.cleaning.take() else {
+            return;
+        };
+        let mut out = Vec::new();
+        if self.hierarchy.clean_stands(&job) {
+            self.allow_base(job.page);
+            if ok {
+                self.base.write(job.page, version);
+            }
+            self.hierarchy.ledger_mut().base_written(job.page);
+        }
+        self.hierarchy.finish_clean(&job, ok, &mut out);
+        self.carry_out(out, None);
+    }
+
+    fn destage(&mut self, all: bool) {
+        if !self.destaging.is_empty() {
+            return;
+        }
+        self.hierarchy.set_flush(all);
+        if self.hierarchy.destage_due() {
+            let jobs = self.hierarchy.next_destage(5, None);
+            let sorted = jobs.windows(2).filter(|w| w[0].page > w[1].page).count();
+            assert!(sorted <= 1, "ascending but for one wrap");
+            let version = |job: &DestageJob| match job.from {
+                Some((block, checksum)) => {
+                    assert_eq!(self.flash.now[&block], (job.page, checksum));
+                    checksum
+                }
+                None => self.staged[&job.slot],
+            };
+            self.destaging = jobs.iter().map(|job| (*job, version(job))).collect();
+        }
+    }
+
+    fn end_destage(&mut self, ok: bool) {
+        let jobs = std::mem::take(&mut self.destaging);
+        let mut done = Vec::new();
+        for (job, version) in jobs {
+            let mut out = Vec::new();
+            if self.hierarchy.destage_stands(&job) {
+                self.base.write(job.page, version);
+                done.push(job);
+            }
+            self.hierarchy.destage_written(&job, &mut out);
+            self.carry_out(out, None);
+        }
+        if ok {
+            let mut out = Vec::new();
+            self.base.sync(|_| true);
+            self.hierarchy.destaged(&done, &mut out);
+            self.carry_out(out, None);
+        }
+    }
+
+    fn start_commit(&mut self) {
+        if self.batch.is_none() {
+            self.batch = self.hierarchy.begin_commit();
+        }
+    }
+
+    fn end_commit(&mut self) {
+        let Some(batch) = self.batch.take() else {
+            return;
+        };
+        let mut out = Vec::new();
+        self.flash.sync(|_| true);
+        self.map.apply(&batch);
+        self.map.cut = None;
+        self.hierarchy.end_commit(&mut out);
+        self.carry_out(out, None);
+    }
+
+    /// As the engine does it: dirty frames are placed, staged pages written, base synced if need
+    /// be, and the map committed. Gives up where others are in the way.
+    fn sync(&mut self, object: ObjectId) {
+        let idle = self.reads.is_empty() && self.writes.is_empty() && self.flushes.is_empty();
+        let busy = self.cleaning.is_some() || !self.destaging.is_empty();
+        if !idle || busy || self.hierarchy.is_off() || !self.hierarchy.lost().is_empty() {
+            return;
+        }
+        for index in 0..PAGES {
+            for _ in 0..50 {
+                let mut out = Vec::new();
+                match self.hierarchy.clean_page(page(index), &mut out) {
+                    Cleaned::Wait => {
+                        self.carry_out(out, None);
+                        self.start_flush();
+                        self.end_flush(0, false);
+                        self.destage(true);
+                        self.end_destage(true);
+                    }
+                    Cleaned::Nothing => break,
+                    cleaned => {
+                        self.cleaned(cleaned, out);
+                        self.end_clean(true);
+                    }
+                }
+            }
+        }
+        let frame = |index: u64| self.hierarchy.pool().find(page(index));
+        let mut frames = (0..PAGES).filter_map(frame);
+        if frames.any(|frame| self.hierarchy.pool().is_dirty(frame)) {
+            // A writer that was told to wait comes first.
+            return;
+        }
+        while self.hierarchy.staged() > 0 {
+            self.start_flush();
+            self.end_flush(0, false);
+        }
+        let epoch = self.hierarchy.ledger_mut().start_base_sync();
+        self.base.sync(|page| page.object == object);
+        self.hierarchy.ledger_mut().base_synced(object, epoch);
+        self.hierarchy.ledger_mut().expire_intents();
+        for _ in 0..2 {
+            self.start_commit();
+            self.end_commit();
+        }
+        for (page, version) in &self.newest {
+            if page.object == object {
+                self.promised.insert(*page, *version);
+            }
+        }
+    }
+
+    fn trim(&mut self, index: u64) {
+        let first = page(index);
+        // Contents change first, then the tier is told; writers are excluded by the file system,
+        // page cleaners and destaging by the engine's lock of the object.
+        let destaged = self
+            .destaging
+            .iter()
+            .any(|(job, _)| job.page.object == first.object);
+        let cleaned = self
+            .cleaning
+            .is_some_and(|(job, _)| job.page.object == first.object);
+        if self.writes.iter().any(|w| w.object == first.object) || destaged || cleaned {
+            return;
+        }
+        // Rule R6: what is about to happen is durable before base changes.
+        for _ in 0..2 {
+            self.start_commit();
+            self.end_commit();
+        }
+        self.map.cut = Some(first);
+        self.cut(first);
         let mut out = Vec::new();
         self.hierarchy
             .trim(first.object, first.index, u64::MAX, &mut out);
         self.carry_out(out, None);
+    }
+
+    fn cut(&mut self, first: PageId) {
+        for index in 0..PAGES {
+            let page = page(index);
+            if page.object == first.object && page.index >= first.index {
+                self.clock += 1;
+                self.base.write(page, self.clock);
+                self.base.durable.insert(page, self.clock);
+                self.newest.insert(page, self.clock);
+                self.promised.insert(page, self.clock);
+                self.base.since.remove(&page);
+            }
+        }
+    }
+
+    /// Power is lost: only devices and map remain.
+    fn crash(&mut self, mut seed: u64) {
+        if self.broken {
+            return;
+        }
+        self.base.lose_power(&mut seed);
+        self.flash.lose_power(&mut seed);
+        let whole = |batch: &Vec<MapChange>| {
+            batch.iter().all(|change| match change {
+                MapChange::Set {
+                    block,
+                    entry: Some(entry),
+                } => self.flash.now.get(block) == Some(&(entry.page, entry.checksum)),
+                _ => true,
+            })
+        };
+        let last = self
+            .batch
+            .take()
+            .filter(|batch| draw(&mut seed) % 2 == 0 && whole(batch));
+        if let Some(batch) = last {
+            self.map.apply(&batch);
+        }
+        let cut = self.map.cut;
+        if let Some(first) = cut {
+            let gone = |e: &MapEntry| e.page.object == first.object && e.page.index >= first.index;
+            self.map.entries.retain(|_, entry| !gone(entry));
+        }
+        let mut hierarchy = Hierarchy::new(&self.options).expect("a known policy");
+        let mut next = 0;
+        for (block, entry) in &self.map.entries {
+            next = next.max(entry.version + 1);
+            let doubtful = self.map.intents.contains(&Intent::of(entry.page));
+            if entry.dirty || !doubtful {
+                assert!(hierarchy.restore(*block, entry), "room for {entry:?}");
+            }
+        }
+        let kept: Vec<(BlockId, MapEntry)> = (self.map.entries.iter().map(|(b, e)| (*b, *e)))
+            .filter(|(_, e)| hierarchy.slots().find(e.page).is_some())
+            .collect();
+        hierarchy.restored(next, self.map.intents.iter().copied());
+        // The engine's first commit says what was left out.
+        self.map.entries = kept.into_iter().collect();
+        let (base, flash) = (
+            std::mem::take(&mut self.base),
+            std::mem::take(&mut self.flash),
+        );
+        let map = std::mem::take(&mut self.map);
+        let newest = std::mem::take(&mut self.newest);
+        let promised = std::mem::take(&mut self.promised);
+        let clock = self.clock;
+        let options = self.options.clone();
+        *self = Self {
+            base,
+            flash,
+            map,
+            newest,
+            promised,
+            clock,
+            ..Self::over(options, hierarchy)
+        };
+        self.check_after_crash();
+    }
+
+    fn check_after_crash(&mut self) {
+        for index in 0..PAGES {
+            let page = page(index);
+            let slot = self.hierarchy.slots().find(page);
+            let version = match slot.and_then(|slot| self.hierarchy.bytes_of(slot)) {
+                Some((block, checksum)) => {
+                    let found = self.flash.now.get(&block);
+                    assert_eq!(
+                        found,
+                        Some(&(page, checksum)),
+                        "the map names what is there"
+                    );
+                    checksum
+                }
+                None => self.on_base(page),
+            };
+            let (least, most) = (self.promised.get(&page).copied(), self.newest(page));
+            assert!(
+                version >= least.unwrap_or(0),
+                "{page:?}: {version} < {least:?} was promised"
+            );
+            assert!(version <= most, "{page:?}: {version} was never written");
+            let clean = slot.filter(|slot| !self.hierarchy.slots().is_dirty(*slot));
+            if clean.is_some() {
+                assert_eq!(
+                    self.on_base(page),
+                    version,
+                    "{page:?}: a clean copy is not base's"
+                );
+            }
+            self.newest.insert(page, version);
+        }
+        self.hierarchy.assert_invariants();
     }
 
     fn run(&mut self, step: Step) {
@@ -231,14 +680,25 @@ impl World {
             Step::EndWrite(at, whole, ok) => self.end_write(at, whole, ok),
             Step::StartFlush => self.start_flush(),
             Step::EndFlush(at, fail) => self.end_flush(at, fail),
+            Step::Clean => self.clean(),
+            Step::EndClean(ok) => self.end_clean(ok),
+            Step::Destage => self.destage(false),
+            Step::EndDestage(ok) => self.end_destage(ok),
+            Step::StartCommit => self.start_commit(),
+            Step::EndCommit => self.end_commit(),
+            Step::Sync(object) => self.sync(ObjectId(object)),
             Step::Trim(i) => self.trim(i),
             Step::Off => {
                 let mut out = Vec::new();
+                self.broken = true;
                 self.hierarchy.switch_off(&mut out);
                 self.carry_out(out, None);
             }
-            Step::On => self.hierarchy.switch_on(),
+            Step::On if self.hierarchy.slots().dirty() == 0 => self.hierarchy.switch_on(),
+            Step::On => {}
+            Step::Back(back) => self.hierarchy.set_write_back(back),
             Step::Policy(at) => self.hierarchy.set_policy(policy::NAMES[at]).expect("known"),
+            Step::Crash(seed) => self.crash(seed),
         }
         self.hierarchy.assert_invariants();
         assert!(
@@ -249,16 +709,26 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
     fn what_is_served_is_the_newest(
         policy in 0..policy::NAMES.len(),
+        pool in 0..pool::NAMES.len(),
         slots in prop::sample::select(vec![0u32, 1, 3, 8]),
         frames in prop::sample::select(vec![0u32, 1, 4]),
-        steps in prop::collection::vec(step(), 1..250),
+        reserve in prop::sample::select(vec![0u32, 2]),
+        write_back in any::<bool>(),
+        recovery_age in prop::sample::select(vec![0u64, 5, 1000]),
+        steps in prop::collection::vec(step(), 1..300),
     ) {
-        let mut world = World::new(policy::NAMES[policy], slots, frames, 4);
+        let mut world = World::new(HierarchyOptions {
+            pool_policy: pool::NAMES[pool].to_string(),
+            reserve,
+            write_back,
+            recovery_age,
+            ..options(policy::NAMES[policy], slots, frames, 4)
+        });
         for step in steps {
             world.run(step);
         }
@@ -268,7 +738,7 @@ proptest! {
 /// A trimmed page that was being read from base must not come back through admission.
 #[test]
 fn a_read_overtaken_by_a_trim_is_not_kept() {
-    let mut world = World::new("lru", 4, 2, 4);
+    let mut world = World::new(options("lru", 4, 2, 4));
     world.run(Step::StartRead(0));
     world.trim(0);
     world.run(Step::EndRead(0, false));
@@ -280,7 +750,7 @@ fn a_read_overtaken_by_a_trim_is_not_kept() {
 /// to anyone else meanwhile.
 #[test]
 fn a_trimmed_slot_is_not_served_while_an_older_read_pins_it() {
-    let mut world = World::new("tac", 3, 0, 4);
+    let mut world = World::new(options("tac", 3, 0, 4));
     for step in [
         Step::StartWrite(22),
         Step::EndWrite(0, false, true),
@@ -333,14 +803,9 @@ impl TierPolicy for Exclusive {
 /// A policy can admit on eviction from the pool: the frame's bytes are staged before it is reused.
 #[test]
 fn pages_can_enter_when_they_leave_the_pool() {
-    let mut world = World::new("lru", 8, 2, 4);
-    let options = HierarchyOptions {
-        policy: String::new(),
-        policy_options: PolicyOptions::new(8),
-        frames: 2,
-        buffer_pages: 4,
-    };
-    world.hierarchy = Hierarchy::with_policy(Box::new(Exclusive), &options);
+    let options = options("lru", 8, 2, 4);
+    let mut world = World::new(options.clone());
+    world.hierarchy = Hierarchy::with_policy(Box::new(Exclusive), &options).expect("a known pool");
     for index in 0..5 {
         world.run(Step::StartRead(index));
         world.run(Step::EndRead(0, false));

@@ -13,10 +13,8 @@ fn hierarchy(policy: &str, slots: u32, tac: TacConfig) -> Hierarchy {
         ..PolicyOptions::new(slots)
     };
     let options = HierarchyOptions {
-        policy: policy.into(),
-        policy_options,
-        frames: 0,
         buffer_pages: 1,
+        ..HierarchyOptions::new(policy, policy_options)
     };
     Hierarchy::new(&options).expect("a known policy")
 }
@@ -35,8 +33,9 @@ fn request(hierarchy: &mut Hierarchy, page: PageId, write: bool, hints: &HintSet
         hierarchy.finish_read(page, hints, start, &mut out);
     }
     while let Some(job) = hierarchy.next_write() {
-        hierarchy.end_write(job, Ok(()), &mut out);
+        hierarchy.end_write(job, Ok(0), &mut out);
     }
+    hierarchy.commit_now(&mut out);
     hit
 }
 

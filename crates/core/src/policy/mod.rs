@@ -129,11 +129,13 @@ pub enum Refusal {
     Overtaken,
     /// Its requests have a priority that never caches (hStorage-DB §3.2).
     Bypass,
+    /// Its victim is dirty and the reserve is full: destaging lags.
+    Destage,
 }
 
 impl Refusal {
     /// Every reason, in numeric order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Cold,
         Self::Opportunity,
         Self::Pinned,
@@ -141,6 +143,7 @@ impl Refusal {
         Self::Off,
         Self::Overtaken,
         Self::Bypass,
+        Self::Destage,
     ];
 
     /// Name used in statistics.
@@ -154,6 +157,7 @@ impl Refusal {
             Self::Off => "off",
             Self::Overtaken => "overtaken",
             Self::Bypass => "bypass",
+            Self::Destage => "destage",
         }
     }
 }

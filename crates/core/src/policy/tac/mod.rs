@@ -306,15 +306,19 @@ impl TierPolicy for Tac {
 mod tests {
     use super::*;
     use crate::hint::{HintSet, RequestType, hint_type};
+    use crate::page::BlockId;
 
     /// A tier whose slot n holds the first page of region n, and nothing known yet.
     pub(super) fn full_tier(capacity: u32) -> (Regions, SlotTable) {
         let options = PolicyOptions::new(capacity);
         let regions = Regions::new(&options.tac, &options.costs, capacity);
         let mut slots = SlotTable::new(capacity);
-        for slot in (0..capacity).rev() {
+        for slot in 0..capacity {
             let page = PageId::new(ObjectId(1), 32 * u64::from(slot));
-            assert!(slots.restore(page, SlotId(slot)));
+            assert_eq!(
+                slots.restore(page, BlockId(slot), false),
+                Some(SlotId(slot))
+            );
         }
         (regions, slots)
     }

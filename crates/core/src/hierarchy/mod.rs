@@ -1,6 +1,6 @@
-//! The hierarchy: DRAM pool over flash tier over base, write-through.
+//! The hierarchy: DRAM pool over flash tier over base, write-through or write-back.
 //!
-//! The caller (the live engine, later the simulator and the crash tester) reports events by calling
+//! The caller (the live engine, the simulator, the crash tester) reports events by calling
 //! methods and carries out the [`Action`]s they append, in order, before the next call. No method
 //! does I/O or waits.
 //!
@@ -8,31 +8,46 @@
 //! ```text
 //!   start_read --- Frame, Buffer: bytes are in DRAM, copy them, then finish_read
 //!              --- Slot: read flash --- good: finish_read
-//!              |                    --- bad:  slot_failed, read base, finish_read
+//!              |                    --- bad:  slot_failed --- true:  read base, finish_read
+//!              |                                          --- false: the newest bytes are lost
 //!              --- Base: read base, finish_read
 //!              --- Busy: wait until an action wakes the page, start again
-//!   start_write -- true: write base, finish_write      -- false: wait, start again
-//!   next_write  -- a staged page for a background writer, then end_write
+//!   start_write -- true: absorb or write base (see `write.rs`)  -- false: wait, start again
+//!   next_write  -- a staged page for a background writer, then end_write  (`staging.rs`)
+//!   next_clean  -- a dirty frame to write out                             (`clean.rs`)
+//!   next_destage - dirty pages on flash to write to base                  (`destage.rs`)
+//!   begin_commit - changes to the durable map, then end_commit            (`ledger.rs`)
 //! ```
 //!
-//! # Invariants (with those of [`SlotTable`], [`Pool`] and [`InFlight`])
-//! 1. A page's copies in pool, buffer and flash equal base, except while it is being written;
-//!    then its flash and buffer copies are not served to anyone.
+//! # Invariants (with those of [`SlotTable`], [`Pool`], [`InFlight`] and [`Ledger`])
+//! 1. The newest bytes of a page are, in this order, in its frame, in the write buffer, in its
+//!    slot's block, on base; a frame, slot or buffer that is not dirty equals base, except while
+//!    the page is being written; then its flash and buffer copies are not served to anyone.
 //! 2. `queue` holds exactly the staged slots that are not being written, each once.
-//! 3. While the tier is off no page is admitted, and none is served from flash or buffer.
-//! 4. Pinned slots belong to pages that are being read.
+//! 3. While the tier is off no page is admitted, and only dirty ones are served from flash.
+//! 4. Pinned slots belong to pages that are being read or destaged.
+//! 5. Base is written only at pages that no slot holds dirty.
+
+mod clean;
+mod destage;
+mod staging;
+mod write;
+
+pub use clean::{CleanJob, Cleaned};
+pub use destage::{DestageJob, Watermarks};
+pub use write::Absorbed;
 
 use crate::counters::{Counters, Source};
 use crate::health::{Fault, Health, Way};
-use crate::hint::{HintSet, RequestType};
+use crate::hint::HintSet;
 use crate::inflight::InFlight;
-use crate::page::{FrameId, ObjectId, PageId, SlotId};
-use crate::policy::{
-    self, Access, Decision, Op, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
-};
-use crate::pool::{Evicted, Pool};
+use crate::ledger::{Intent, Ledger, MapEntry};
+use crate::page::{BlockId, FrameId, ObjectId, PageId, SlotId};
+use crate::policy::{self, Access, Op, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy};
+use crate::pool::{self, FlashMove, Pool};
 use crate::tier::{SlotState, SlotTable};
-use std::collections::VecDeque;
+use destage::Destaging;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Something the caller must do, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +94,12 @@ pub enum Action {
     },
     /// A slot was staged: a background writer has work.
     WakeWriter,
+    /// A frame became dirty: a page cleaner may have work.
+    WakeCleaner,
+    /// Dirty pages pile up on flash: destaging may be due.
+    WakeDestager,
+    /// Room was made: whoever was told to wait for it may ask again.
+    Room,
 }
 
 /// Where to read a page from.
@@ -113,8 +134,10 @@ impl ReadStart {
 /// A page write for a background writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteJob {
-    /// Slot to write.
+    /// Slot whose bytes are written.
     pub slot: SlotId,
+    /// Block they are written to.
+    pub block: BlockId,
     /// Content the write carries; passed back to [`Hierarchy::end_write`].
     pub generation: u32,
     /// Page written.
@@ -130,8 +153,49 @@ pub struct HierarchyOptions {
     pub policy_options: PolicyOptions,
     /// Frames of the DRAM pool; 0 for none.
     pub frames: u32,
+    /// Pool policy by name (see [`pool::NAMES`]).
+    pub pool_policy: String,
     /// Pages the write buffer holds at most, those being written included.
     pub buffer_pages: u32,
+    /// Blocks of the flash device; as many as there are slots are in use at most, the rest takes
+    /// new bytes of pages whose old ones are still needed. 0 for a few more than slots.
+    pub blocks: u32,
+    /// Reserve slots for dirty pages the policy does not hold.
+    pub reserve: u32,
+    /// Whether writes stay off base where they can.
+    pub write_back: bool,
+    /// When dirty pages on flash are written back.
+    pub watermarks: Watermarks,
+    /// Dirty frames older than this are cleaned, in the unit of the caller's `now`.
+    pub recovery_age: u64,
+}
+
+impl HierarchyOptions {
+    /// Write-through without a pool.
+    #[must_use]
+    pub fn new(policy: &str, policy_options: PolicyOptions) -> Self {
+        Self {
+            policy: policy.to_string(),
+            policy_options,
+            frames: 0,
+            pool_policy: "lru".to_string(),
+            buffer_pages: 256,
+            blocks: 0,
+            reserve: 0,
+            write_back: false,
+            watermarks: Watermarks::default(),
+            recovery_age: u64::MAX,
+        }
+    }
+
+    /// Blocks there are, the default filled in.
+    fn all_blocks(&self) -> u32 {
+        let slots = self.policy_options.capacity.saturating_add(self.reserve);
+        match self.blocks {
+            0 => slots.saturating_add(self.buffer_pages.max(1)),
+            blocks => blocks,
+        }
+    }
 }
 
 /// See the module text.
@@ -141,16 +205,25 @@ pub struct Hierarchy {
     policy_options: PolicyOptions,
     pool: Pool,
     inflight: InFlight,
+    ledger: Ledger,
     queue: VecDeque<SlotId>,
     writing: u32,
     buffer_pages: u32,
+    back: bool,
+    watermarks: Watermarks,
+    recovery_age: u64,
+    destaging: Destaging,
+    /// Pages being destaged.
+    held: BTreeSet<PageId>,
+    /// Dirty pages whose bytes could not be read.
+    lost: BTreeSet<PageId>,
     health: Health,
     requests: u64,
     counters: Counters,
     resident_by_object: Vec<u32>,
 }
 
-/// There is no policy of that name.
+/// There is no tier policy, or no pool policy, of that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy(pub String);
 
@@ -158,9 +231,10 @@ impl std::fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "no policy is called '{}'; there are {}",
+            "no policy is called '{}'; there are {}; for the pool {}",
             self.0,
-            policy::NAMES.join(", ")
+            policy::NAMES.join(", "),
+            pool::NAMES.join(", ")
         )
     }
 }
@@ -172,18 +246,35 @@ impl Hierarchy {
     pub fn new(options: &HierarchyOptions) -> Result<Self, UnknownPolicy> {
         let policy = policy::build(&options.policy, &options.policy_options)
             .ok_or_else(|| UnknownPolicy(options.policy.clone()))?;
-        Ok(Self::with_policy(policy, options))
+        Self::with_policy(policy, options)
     }
 
     /// An empty hierarchy under a policy of the caller's own; `options.policy` is not looked at.
-    #[must_use]
-    pub fn with_policy(policy: Box<dyn TierPolicy>, options: &HierarchyOptions) -> Self {
-        Self {
-            slots: SlotTable::new(options.policy_options.capacity),
+    /// Errors when there is no such pool policy.
+    pub fn with_policy(
+        policy: Box<dyn TierPolicy>,
+        options: &HierarchyOptions,
+    ) -> Result<Self, UnknownPolicy> {
+        let costs = &options.policy_options.costs;
+        let frames = pool::build(&options.pool_policy, options.frames, costs)
+            .ok_or_else(|| UnknownPolicy(options.pool_policy.clone()))?;
+        let blocks = match options.policy_options.capacity {
+            0 => 0,
+            _ => options.all_blocks(),
+        };
+        Ok(Self {
+            slots: SlotTable::with_reserve(options.policy_options.capacity, options.reserve),
             policy,
             policy_options: options.policy_options.clone(),
-            pool: Pool::new(options.frames),
+            pool: Pool::with_policy(frames, options.frames),
             inflight: InFlight::default(),
+            ledger: Ledger::new(blocks),
+            back: options.write_back,
+            watermarks: options.watermarks,
+            recovery_age: options.recovery_age,
+            destaging: Destaging::default(),
+            held: BTreeSet::new(),
+            lost: BTreeSet::new(),
             queue: VecDeque::new(),
             writing: 0,
             buffer_pages: options.buffer_pages.max(1),
@@ -191,7 +282,7 @@ impl Hierarchy {
             requests: 0,
             counters: Counters::default(),
             resident_by_object: Vec::new(),
-        }
+        })
     }
 
     /// Totals so far.
@@ -212,6 +303,17 @@ impl Hierarchy {
         &self.pool
     }
 
+    /// Blocks and durable map.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The same, for base writes and their syncs (see [`Ledger::intend`]).
+    pub fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
     /// The policy in force.
     #[must_use]
     pub fn policy(&self) -> &dyn TierPolicy {
@@ -222,12 +324,6 @@ impl Hierarchy {
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.health.is_off()
-    }
-
-    /// Pages waiting for or under way to flash.
-    #[must_use]
-    pub fn staged(&self) -> u32 {
-        self.queue.len() as u32 + self.writing
     }
 
     /// Resident pages of `object`.
@@ -242,7 +338,7 @@ impl Hierarchy {
     /// Bytes of memory held by decisions (map, policy), not by pages.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.slots.bytes() + self.policy.bytes()
+        self.slots.bytes() + self.policy.bytes() + self.ledger.bytes()
     }
 
     /// A read of `page` arrives. Except for [`ReadStart::Busy`] it must be followed by
@@ -252,8 +348,8 @@ impl Hierarchy {
             return ReadStart::Frame(frame);
         }
         // A trimmed page's slot may still be there, pinned by a read from before the trim.
-        let usable = !self.health.is_off() && !self.inflight.is_doomed(page);
-        let slot = if usable { self.slots.find(page) } else { None };
+        let slot = self.usable_slot(page);
+        let slot = slot.filter(|_| !self.inflight.is_doomed(page));
         if !self.inflight.start_read(page) {
             return ReadStart::Busy;
         }
@@ -267,21 +363,40 @@ impl Hierarchy {
         }
     }
 
+    /// The slot to read `page` from: while the tier is off, only when base is older.
+    fn usable_slot(&self, page: PageId) -> Option<SlotId> {
+        let slot = self.slots.find(page)?;
+        (!self.health.is_off() || self.slots.is_dirty(slot)).then_some(slot)
+    }
+
     /// Whether a read of `page` would go to base now.
     #[must_use]
     pub fn is_absent(&self, page: PageId) -> bool {
-        let on_flash = !self.health.is_off() && self.slots.find(page).is_some();
+        let on_flash = self.usable_slot(page).is_some();
         !on_flash && self.pool.find(page).is_none() && !self.inflight.is_busy(page)
     }
 
-    /// The flash read of `page` from `slot` did not give its bytes: the copy is given up and the
-    /// caller goes on as if [`ReadStart::Base`] had been the answer.
-    pub fn slot_failed(&mut self, slot: SlotId, fault: Fault, out: &mut Vec<Action>) {
+    /// Block and checksum of the bytes in the valid `slot`.
+    #[must_use]
+    pub fn bytes_of(&self, slot: SlotId) -> Option<(BlockId, u64)> {
+        let block = self.slots.block(slot)?;
+        Some((block, self.ledger.checksum(block)))
+    }
+
+    /// The flash read of `page` from `slot` did not give its bytes. True: the copy is given up and
+    /// the caller goes on as if [`ReadStart::Base`] had been the answer. False: base is older, the
+    /// read fails and has ended.
+    pub fn slot_failed(&mut self, slot: SlotId, fault: Fault, out: &mut Vec<Action>) -> bool {
         self.slots.unpin(slot);
-        if self.slots.pins(slot) == 0 && self.slots.page(slot).is_some() {
+        let dirty = self.slots.is_dirty(slot);
+        if let Some(page) = self.slots.page(slot).filter(|_| dirty) {
+            self.lost.insert(page);
+            self.abandon_read(page, out);
+        } else if self.slots.pins(slot) == 0 && self.slots.page(slot).is_some() {
             self.remove(slot, Removal::Failed, out);
         }
         self.count_fault(Way::Read, fault, out);
+        !dirty
     }
 
     /// The bytes of `page` are at hand, read as `how` said ([`ReadStart::Base`] after
@@ -307,12 +422,15 @@ impl Hierarchy {
         }
         self.count_read(how);
         let resident = self.slots.find(page);
-        self.policy.on_request(&access, resident);
+        let known = resident.filter(|slot| self.slots.is_policy(*slot));
+        self.policy.on_request(&access, known);
         if ended.doomed {
             self.refuse(Refusal::Overtaken);
         } else {
-            if resident.is_none() {
-                self.consider(&access, Opportunity::Read, None, out);
+            match resident {
+                Some(slot) if known.is_none() => self.promote(&access, slot, out),
+                Some(_) => {}
+                None => self.consider(&access, Opportunity::Read, None, FlashMove::Entered, out),
             }
             self.fill_pool(page, hints, out);
         }
@@ -322,46 +440,6 @@ impl Hierarchy {
     /// The read of `page` could not be done at all: base failed.
     pub fn abandon_read(&mut self, page: PageId, out: &mut Vec<Action>) {
         let ended = self.inflight.end(page);
-        self.wake(page, ended.wake, out);
-    }
-
-    /// A write of `page` arrives; false when the caller must wait. Must be followed by
-    /// [`Hierarchy::finish_write`].
-    pub fn start_write(&mut self, page: PageId) -> bool {
-        self.inflight.start_write(page)
-    }
-
-    /// The write to base ended, well or not. `whole` says that the caller holds all bytes of the
-    /// page; after a part of a page was written its copies are dropped.
-    pub fn finish_write(
-        &mut self,
-        page: PageId,
-        hints: &HintSet,
-        whole: bool,
-        ok: bool,
-        out: &mut Vec<Action>,
-    ) {
-        let access = self.next_access(page, Op::Write, hints);
-        let ended = self.inflight.end(page);
-        self.counters.writes += 1;
-        let resident = self.slots.find(page);
-        self.policy.on_request(&access, resident);
-        let keep = whole && ok && !ended.doomed;
-        match resident {
-            Some(slot) if keep => self.update(slot, page, out),
-            Some(slot) => self.remove(slot, Removal::Stale, out),
-            None if keep => self.consider(&access, Opportunity::Write, None, out),
-            None => {}
-        }
-        if let Some(frame) = self.pool.find(page) {
-            match keep {
-                true => {
-                    self.pool.touch(frame);
-                    out.push(Action::FillFrame { frame, page });
-                }
-                false => self.evict_frame(frame, out),
-            }
-        }
         self.wake(page, ended.wake, out);
     }
 
@@ -379,9 +457,11 @@ impl Hierarchy {
     pub fn trim(&mut self, object: ObjectId, first: u64, last: u64, out: &mut Vec<Action>) {
         self.inflight.doom(object, first, last);
         for slot in self.slots.in_range(object, first, last) {
-            // A slot with readers leaves with the last of them.
-            if self.slots.pins(slot) == 0 {
-                self.remove(slot, Removal::Trimmed, out);
+            let pinned = self.slots.pins(slot) > 0;
+            match (self.slots.page(slot), self.slots.block(slot)) {
+                // A slot with readers leaves with the last of them.
+                (Some(page), Some(block)) if pinned => self.ledger.leaving(block, page),
+                _ => self.remove(slot, Removal::Trimmed, out),
             }
         }
         for frame in self.pool.in_range(object, first, last) {
@@ -389,44 +469,6 @@ impl Hierarchy {
         }
         if last == u64::MAX {
             self.policy.on_trim(object, first);
-        }
-    }
-
-    /// The next staged page to write to flash, oldest first.
-    pub fn next_write(&mut self) -> Option<WriteJob> {
-        // A page restaged while its slot is being written waits for that write to end.
-        let slot = self.queue.pop_front()?;
-        let page = self.slots.page(slot);
-        debug_assert!(page.is_some(), "invariant 2");
-        self.slots.start_write(slot);
-        self.writing += 1;
-        Some(WriteJob {
-            slot,
-            generation: self.slots.generation(slot),
-            page: page?,
-        })
-    }
-
-    /// The write of `job` ended.
-    pub fn end_write(&mut self, job: WriteJob, result: Result<(), Fault>, out: &mut Vec<Action>) {
-        debug_assert!(self.writing > 0, "an end follows a start");
-        self.writing -= 1;
-        let generation = match result {
-            Ok(()) => job.generation,
-            // No generation is the one before: the slot stays staged.
-            Err(_) => job.generation.wrapping_sub(1),
-        };
-        match (self.slots.end_write(job.slot, generation), result) {
-            (SlotState::Staged, Err(_)) => self.remove_staged(job.slot, out),
-            (SlotState::Staged, Ok(())) => self.queue_write(job.slot, out),
-            _ => out.push(Action::Unstage { slot: job.slot }),
-        }
-        match result {
-            Ok(()) => {
-                self.counters.flash_writes += 1;
-                self.health.success(Way::Write);
-            }
-            Err(fault) => self.count_fault(Way::Write, fault, out),
         }
     }
 
@@ -441,25 +483,40 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Puts `page` into `slot` as it was before a restart. False when either is taken.
-    pub fn restore(&mut self, page: PageId, slot: SlotId) -> bool {
-        if slot.0 >= self.slots.capacity() || !self.slots.restore(page, slot) {
+    /// As after a restart: `block` holds a page. False when either is taken or there is no room;
+    /// never for a dirty page of a tier that has as many slots as before.
+    pub fn restore(&mut self, block: BlockId, entry: &MapEntry) -> bool {
+        if self.slots.find(entry.page).is_some() || !self.ledger.restore(block, entry) {
             return false;
         }
-        self.policy.on_admit(&quiet_access(page, 0), slot);
-        self.count_resident(page.object, true);
+        let Some(slot) = self.slots.restore(entry.page, block, entry.dirty) else {
+            self.ledger.removed(block, entry.page, entry.dirty);
+            return false;
+        };
+        if self.slots.is_policy(slot) {
+            self.policy.on_admit(&quiet_access(entry.page, 0), slot);
+        }
+        self.count_resident(entry.page.object, true);
         true
     }
 
-    /// Stops using flash: every copy is forgotten.
+    /// Ends a series of [`Hierarchy::restore`].
+    pub fn restored(&mut self, next_version: u64, intents: impl IntoIterator<Item = Intent>) {
+        self.ledger.restored(next_version, intents);
+    }
+
+    /// Stops using flash: every clean copy is forgotten; dirty pages stay until they are destaged.
     pub fn switch_off(&mut self, out: &mut Vec<Action>) {
         self.health.switch_off();
         let residents: Vec<SlotId> = self.slots.residents().map(|(slot, _)| slot).collect();
         for slot in residents {
-            if self.slots.pins(slot) == 0 {
+            if self.slots.pins(slot) == 0 && !self.slots.is_dirty(slot) {
                 self.remove(slot, Removal::Off, out);
             }
         }
+        out.push(Action::WakeDestager);
+        out.push(Action::WakeCleaner);
+        out.push(Action::Room);
     }
 
     /// Uses flash again, from empty.
@@ -473,33 +530,44 @@ impl Hierarchy {
         self.pool.assert_invariants();
         self.inflight.assert_invariants();
         self.policy.assert_invariants(&self.slots);
+        self.ledger.assert_invariants();
         let mut queued: Vec<u32> = self.queue.iter().map(|s| s.0).collect();
         queued.sort_unstable();
-        let staged = self.slots.residents().filter(|(slot, _)| {
+        let staged = self.slots.occupied().filter(|(slot, _)| {
             self.slots.state(*slot) == SlotState::Staged && !self.slots.is_writing(*slot)
         });
         let staged: Vec<u32> = staged.map(|(slot, _)| slot.0).collect();
         assert_eq!(queued, staged, "invariant 2");
-        for (slot, page) in self.slots.residents() {
+        for (slot, page) in self.slots.occupied() {
             let pinned = self.slots.pins(slot) > 0;
             assert!(!pinned || self.inflight.is_busy(page), "invariant 4");
-            assert!(pinned || !self.health.is_off(), "invariant 3");
+            let kept = pinned || self.slots.is_dirty(slot);
+            assert!(kept || !self.health.is_off(), "invariant 3");
         }
         let counted: u32 = self.resident_by_object.iter().sum();
-        assert_eq!(
-            counted,
-            self.slots.resident(),
-            "residents are counted by object"
-        );
+        let resident = self.slots.resident() + self.slots.reserved();
+        assert_eq!(counted, resident, "residents are counted by object");
+        for page in &self.lost {
+            let slot = self.slots.find(*page);
+            assert!(
+                slot.is_some_and(|slot| self.slots.is_dirty(slot)),
+                "only dirty pages are lost"
+            );
+        }
     }
 
     fn next_access(&mut self, page: PageId, op: Op, hints: &HintSet) -> Access {
         self.requests += 1;
+        self.access_at(page, op, hints, self.requests)
+    }
+
+    fn access_at(&self, page: PageId, op: Op, hints: &HintSet, number: u64) -> Access {
+        let hints = *hints;
         Access {
             page,
             op,
-            hints: *hints,
-            number: self.requests,
+            hints,
+            number,
         }
     }
 
@@ -542,161 +610,11 @@ impl Hierarchy {
         if self.slots.pins(slot) > 0 || self.slots.page(slot).is_none() {
             return;
         }
-        if self.health.is_off() {
-            self.remove(slot, Removal::Off, out);
-        } else if doomed {
+        if doomed {
             self.remove(slot, Removal::Trimmed, out);
+        } else if self.health.is_off() && !self.slots.is_dirty(slot) {
+            self.remove(slot, Removal::Off, out);
         }
-    }
-
-    /// Asks the policy about a page that is not on flash; its bytes are those of the request at
-    /// hand, or in `frame`.
-    fn consider(
-        &mut self,
-        access: &Access,
-        why: Opportunity,
-        frame: Option<FrameId>,
-        out: &mut Vec<Action>,
-    ) {
-        if self.slots.capacity() == 0 {
-            return;
-        }
-        if self.health.is_off() {
-            return self.refuse(Refusal::Off);
-        }
-        if !self.make_buffer_room(access.page, out) {
-            return self.refuse(Refusal::BufferFull);
-        }
-        match self.policy.decide(access, why, &self.slots) {
-            Decision::Refuse(reason) => return self.refuse(reason),
-            Decision::Replace(victim) => self.remove(victim, Removal::Evicted, out),
-            Decision::Admit => {}
-        }
-        let Some(slot) = self.slots.admit(access.page) else {
-            // The victim's slot is still being written to.
-            return self.refuse(Refusal::Pinned);
-        };
-        self.policy.on_admit(access, slot);
-        self.counters.admissions += 1;
-        self.count_resident(access.page.object, true);
-        out.push(match frame {
-            Some(frame) => Action::StageFrame {
-                frame,
-                slot,
-                page: access.page,
-            },
-            None => Action::Stage {
-                slot,
-                page: access.page,
-            },
-        });
-        self.queue_write(slot, out);
-    }
-
-    /// New bytes for a resident page (TAC §3.2): they go through the write buffer as well. When
-    /// the buffer is full of warmer pages the copy is dropped, never left stale.
-    fn update(&mut self, slot: SlotId, page: PageId, out: &mut Vec<Action>) {
-        self.counters.write_hits += 1;
-        let queued = self.slots.state(slot) == SlotState::Staged;
-        if !queued && !self.make_buffer_room(page, out) {
-            return self.remove(slot, Removal::Dropped, out);
-        }
-        self.slots.restage(slot);
-        out.push(Action::Stage { slot, page });
-        if !queued {
-            self.queue_write(slot, out);
-        }
-    }
-
-    /// True when one more page can be staged, after dropping a staged page that is worth less
-    /// than `page` if need be (TAC §3.3: the coldest is dropped when writers lag).
-    fn make_buffer_room(&mut self, page: PageId, out: &mut Vec<Action>) -> bool {
-        if self.staged() < self.buffer_pages {
-            return true;
-        }
-        let worth = |slot: SlotId| {
-            let page = self.slots.page(slot);
-            page.map_or(f64::NEG_INFINITY, |page| self.policy.worth(page))
-        };
-        let coldest = self.queue.iter().map(|&slot| (worth(slot), slot));
-        let coldest = coldest.min_by(|a, b| a.0.total_cmp(&b.0));
-        let Some((least, slot)) = coldest else {
-            return false;
-        };
-        if self.policy.worth(page) <= least {
-            return false;
-        }
-        self.remove(slot, Removal::Dropped, out);
-        true
-    }
-
-    fn queue_write(&mut self, slot: SlotId, out: &mut Vec<Action>) {
-        debug_assert!(!self.queue.contains(&slot), "invariant 2");
-        self.queue.push_back(slot);
-        out.push(Action::WakeWriter);
-    }
-
-    fn remove_staged(&mut self, slot: SlotId, out: &mut Vec<Action>) {
-        // It is staged but not queued: the failed write was its turn.
-        self.queue.push_back(slot);
-        self.remove(slot, Removal::Failed, out);
-    }
-
-    /// Takes the page out of `slot`, whatever its state, and tells everyone.
-    fn remove(&mut self, slot: SlotId, why: Removal, out: &mut Vec<Action>) {
-        let staged = self.slots.state(slot) == SlotState::Staged;
-        let writing = self.slots.is_writing(slot);
-        if staged && !writing {
-            self.queue.retain(|queued| *queued != slot);
-        }
-        let page = self.slots.remove(slot);
-        self.policy.on_remove(page, slot, why);
-        self.count_resident(page.object, false);
-        self.counters.removals[why as usize] += 1;
-        // A writer that is at work still needs the bytes; they go when it ends.
-        if staged && !writing {
-            out.push(Action::Unstage { slot });
-        }
-    }
-
-    fn evict_frame(&mut self, frame: FrameId, out: &mut Vec<Action>) {
-        let page = self.pool.remove(frame);
-        out.push(Action::EvictFrame { frame, page });
-    }
-
-    /// Brings `page` into the DRAM pool, if there is one.
-    fn fill_pool(&mut self, page: PageId, hints: &HintSet, out: &mut Vec<Action>) {
-        if self.pool.capacity() == 0 {
-            return;
-        }
-        // Two readers of one page may both come here.
-        if let Some(frame) = self.pool.find(page) {
-            return self.pool.touch(frame);
-        }
-        if let Some(victim) = self.pool.victim() {
-            self.offer_evicted(&victim, out);
-            self.counters.pool_evictions += 1;
-            self.evict_frame(victim.frame, out);
-        }
-        let on_flash = self.slots.find(page).is_some();
-        let prefetched = hints.request() == RequestType::SequentialRead;
-        if let Some(frame) = self.pool.fill(page, *hints, on_flash, prefetched) {
-            out.push(Action::FillFrame { frame, page });
-        }
-    }
-
-    /// A page leaves the pool: the policy may want it on flash (thesis §6.1, figure 6.2).
-    fn offer_evicted(&mut self, victim: &Evicted, out: &mut Vec<Action>) {
-        if self.slots.find(victim.page).is_some() || self.inflight.is_busy(victim.page) {
-            return;
-        }
-        let access = Access {
-            page: victim.page,
-            op: Op::Read,
-            hints: victim.hints,
-            number: self.requests,
-        };
-        self.consider(&access, Opportunity::PoolEviction, Some(victim.frame), out);
     }
 }
 

@@ -1,0 +1,230 @@
+//! Destaging: dirty pages on flash go back to base, in base order.
+//!
+//! A batch is chosen by [`Hierarchy::next_destage`], read from flash and written to base by the
+//! caller, each page ending with [`Hierarchy::destage_written`] or [`Hierarchy::destage_failed`];
+//! after base was synced [`Hierarchy::destaged`] makes the pages clean. A page that was written
+//! again meanwhile stays dirty.
+//!
+//! The batch starts where the last one ended and goes round (an elevator), so that adjacent pages
+//! become one base I/O (TAC §4.4; hStorage-DB §4.2.4).
+
+use super::{Action, Hierarchy};
+use crate::health::{Fault, Way};
+use crate::ledger::MapChange;
+use crate::page::{BlockId, ObjectId, PageId, SlotId};
+use crate::policy::Removal;
+use crate::tier::SlotState;
+
+/// When dirty pages on flash are written back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Watermarks {
+    /// Share of the reserve in use at which it is destaged.
+    pub reserve_high: f64,
+    /// Share at which that ends.
+    pub reserve_low: f64,
+    /// Share of policy slots that are dirty at which they are destaged.
+    pub dirty_high: f64,
+    /// Share at which that ends.
+    pub dirty_low: f64,
+}
+
+impl Default for Watermarks {
+    fn default() -> Self {
+        Self {
+            reserve_high: 0.5,
+            reserve_low: 0.25,
+            dirty_high: 0.8,
+            dirty_low: 0.7,
+        }
+    }
+}
+
+/// A dirty page to write to base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DestageJob {
+    /// The page.
+    pub page: PageId,
+    /// Its slot; the bytes are in the write buffer when there is no `from`.
+    pub slot: SlotId,
+    /// The bytes' generation.
+    pub generation: u32,
+    /// Block and checksum.
+    pub from: Option<(BlockId, u64)>,
+}
+
+/// What is being destaged and why.
+#[derive(Debug, Default)]
+pub(super) struct Destaging {
+    /// Where the next batch starts.
+    at: PageId,
+    reserve: bool,
+    policy: bool,
+    all: bool,
+}
+
+impl Hierarchy {
+    /// Whether a watermark, a flush or a sick device asks for destaging.
+    pub fn destage_due(&mut self) -> bool {
+        let (used, reserve) = (self.slots.reserved(), self.slots.reserve());
+        let (dirty, capacity) = (self.slots.dirty_resident(), self.slots.capacity());
+        let w = &self.watermarks;
+        let above = |part: u32, of: u32, share: f64| f64::from(part) > share * f64::from(of);
+        let d = &mut self.destaging;
+        d.reserve = above(
+            used,
+            reserve,
+            if d.reserve {
+                w.reserve_low
+            } else {
+                w.reserve_high
+            },
+        );
+        d.policy = above(
+            dirty,
+            capacity,
+            if d.policy { w.dirty_low } else { w.dirty_high },
+        );
+        let all = d.all || !self.back || self.health.is_off();
+        d.reserve || d.policy || (all && self.slots.dirty() > self.lost.len() as u32)
+    }
+
+    /// Destages everything from now on, or goes back to the watermarks.
+    pub fn set_flush(&mut self, all: bool) {
+        self.destaging.all = all;
+    }
+
+    /// At most `most` dirty pages to write to base, ascending but for one wrap; `only` those of one
+    /// object. Each is held like a page that is being read, until it is written or failed.
+    pub fn next_destage(&mut self, most: usize, only: Option<ObjectId>) -> Vec<DestageJob> {
+        let all = self.destaging.all || !self.back || self.health.is_off() || only.is_some();
+        let from = only.map_or(self.destaging.at, |object| PageId::new(object, 0));
+        let mut pages = Vec::new();
+        for reserve in [true, false] {
+            let due = match reserve {
+                true => self.destaging.reserve,
+                false => self.destaging.policy,
+            };
+            if all || due {
+                let free = |&(page, slot): &(PageId, SlotId)| {
+                    only.is_none_or(|object| page.object == object) && self.can_destage(page, slot)
+                };
+                let some = self.slots.dirty_from(reserve, from).filter(free);
+                pages.extend(some.take(most));
+            }
+        }
+        pages.sort_unstable_by_key(|(page, _)| (*page < from, *page));
+        pages.truncate(most);
+        let jobs = pages
+            .into_iter()
+            .filter_map(|(page, slot)| self.hold(page, slot));
+        let jobs: Vec<DestageJob> = jobs.collect();
+        if let (Some(last), None) = (jobs.last(), only) {
+            self.destaging.at = PageId::new(last.page.object, last.page.index.saturating_add(1));
+        }
+        jobs
+    }
+
+    fn can_destage(&self, page: PageId, slot: SlotId) -> bool {
+        let buffered = self.slots.state(slot) == SlotState::Staged;
+        let rescue = self.health.is_off() && !self.slots.is_writing(slot);
+        (!buffered || rescue)
+            && !self.lost.contains(&page)
+            && !self.inflight.has_writer(page)
+            && !self.held.contains(&page)
+    }
+
+    fn hold(&mut self, page: PageId, slot: SlotId) -> Option<DestageJob> {
+        if !self.inflight.try_read(page) {
+            return None;
+        }
+        let valid = self.slots.state(slot) == SlotState::Valid;
+        if valid {
+            self.slots.pin(slot);
+        }
+        self.held.insert(page);
+        let block = self.slots.block(slot).filter(|_| valid);
+        Some(DestageJob {
+            page,
+            slot,
+            generation: self.slots.generation(slot),
+            from: block.map(|block| (block, self.ledger.checksum(block))),
+        })
+    }
+
+    /// Whether the held page of `job` is still to be written: it was not trimmed meanwhile.
+    #[must_use]
+    pub fn destage_stands(&self, job: &DestageJob) -> bool {
+        self.slots.page(job.slot) == Some(job.page) && !self.inflight.is_doomed(job.page)
+    }
+
+    /// The page was written to base, not yet durably, or is given up for now (base failed, or it
+    /// no longer stands).
+    pub fn destage_written(&mut self, job: &DestageJob, out: &mut Vec<Action>) {
+        let held = self.held.remove(&job.page);
+        debug_assert!(held, "an end follows a start");
+        let ended = self.inflight.end(job.page);
+        if job.from.is_some() {
+            self.slots.unpin(job.slot);
+            self.leave_if_pending(job.slot, ended.doomed, out);
+        }
+        self.wake(job.page, ended.wake, out);
+    }
+
+    /// The page's bytes could not be read from flash: they may be lost.
+    pub fn destage_failed(&mut self, job: &DestageJob, fault: Fault, out: &mut Vec<Action>) {
+        self.lost.insert(job.page);
+        self.destage_written(job, out);
+        if self.slots.page(job.slot) != Some(job.page) {
+            self.lost.remove(&job.page);
+        }
+        self.count_fault(Way::Read, fault, out);
+    }
+
+    /// Base was synced after [`Hierarchy::destage_written`]: pages that did not change are clean.
+    pub fn destaged(&mut self, jobs: &[DestageJob], out: &mut Vec<Action>) {
+        for job in jobs {
+            let same = self.slots.page(job.slot) == Some(job.page)
+                && self.slots.generation(job.slot) == job.generation
+                && self.slots.is_dirty(job.slot);
+            if !same || self.slots.pins(job.slot) > 0 || self.slots.is_writing(job.slot) {
+                continue;
+            }
+            self.counters.destaged += 1;
+            self.lost.remove(&job.page);
+            if !self.slots.is_policy(job.slot) || self.health.is_off() {
+                self.remove(job.slot, Removal::Evicted, out);
+            } else if let Some(block) = self.slots.block(job.slot) {
+                self.slots.set_clean(job.slot);
+                self.ledger.cleaned(block, job.page);
+            }
+        }
+        out.push(Action::Room);
+    }
+
+    /// Dirty pages whose bytes on flash could not be read, in order.
+    #[must_use]
+    pub fn lost(&self) -> Vec<PageId> {
+        self.lost.iter().copied().collect()
+    }
+
+    /// The changes to write as one batch; `None` while one is under way.
+    pub fn begin_commit(&mut self) -> Option<Vec<MapChange>> {
+        self.ledger.begin_commit()
+    }
+
+    /// The batch is durable.
+    pub fn end_commit(&mut self, out: &mut Vec<Action>) {
+        self.ledger.end_commit();
+        if !self.queue.is_empty() {
+            out.push(Action::WakeWriter);
+        }
+        out.push(Action::Room);
+    }
+
+    /// For callers without a device: a commit that takes no time.
+    pub fn commit_now(&mut self, out: &mut Vec<Action>) {
+        if self.begin_commit().is_some() {
+            self.end_commit(out);
+        }
+    }
+}
