@@ -394,7 +394,9 @@ impl Ledger {
         }
     }
 
-    /// The changes to write as one batch; `None` while one is under way.
+    /// The changes to write as one batch; `None` while one is under way. New entries come before
+    /// emptied blocks, so that a beginning of the batch alone, should the device keep no more, is
+    /// also a state that was: of a page with two entries the newer counts.
     pub fn begin_commit(&mut self) -> Option<Vec<MapChange>> {
         if self.committing.is_some() {
             return None;
@@ -402,10 +404,11 @@ impl Ledger {
         let waiting = std::mem::take(&mut self.pending);
         let changes = std::mem::take(&mut self.changes);
         let intents = std::mem::take(&mut self.intent_changes);
-        let sets = changes.into_iter();
-        let mut out: Vec<MapChange> = sets
+        let (named, emptied): (Vec<_>, Vec<_>) = (changes.into_iter())
             .map(|(block, entry)| MapChange::Set { block, entry })
-            .collect();
+            .partition(|change| matches!(change, MapChange::Set { entry: Some(_), .. }));
+        let mut out = named;
+        out.extend(emptied);
         for (intent, on) in intents {
             out.push(MapChange::Intend { intent, on });
             if let Some(intended) = self.intents.get_mut(&intent).filter(|_| on) {

@@ -602,16 +602,14 @@ impl World {
         for (block, entry) in &self.map.entries {
             next = next.max(entry.version + 1);
             let doubtful = self.map.intents.contains(&Intent::of(entry.page));
-            if entry.dirty || !doubtful {
-                assert!(hierarchy.restore(*block, entry), "room for {entry:?}");
+            if !entry.dirty && doubtful {
+                assert!(hierarchy.discard(*block, entry), "{block:?} is named once");
+            } else {
+                let kept = hierarchy.restore(*block, entry);
+                assert!(kept || !entry.dirty, "room for {entry:?}");
             }
         }
-        let kept: Vec<(BlockId, MapEntry)> = (self.map.entries.iter().map(|(b, e)| (*b, *e)))
-            .filter(|(_, e)| hierarchy.slots().find(e.page).is_some())
-            .collect();
         hierarchy.restored(next, self.map.intents.iter().copied());
-        // The engine's first commit says what was left out.
-        self.map.entries = kept.into_iter().collect();
         let (base, flash) = (
             std::mem::take(&mut self.base),
             std::mem::take(&mut self.flash),

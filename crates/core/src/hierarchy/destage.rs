@@ -93,11 +93,23 @@ impl Hierarchy {
         self.destaging.all = all;
     }
 
-    /// At most `most` dirty pages to write to base, ascending but for one wrap; `only` those of one
-    /// object. Each is held like a page that is being read, until it is written or failed.
-    pub fn next_destage(&mut self, most: usize, only: Option<ObjectId>) -> Vec<DestageJob> {
+    /// At most `most` dirty pages to write to base, ascending but for one wrap; `only` those of the
+    /// pages `first..=last` of one object, whatever the watermarks. Each is held like a page that
+    /// is being read, until it is written or failed.
+    pub fn next_destage(
+        &mut self,
+        most: usize,
+        only: Option<(ObjectId, u64, u64)>,
+    ) -> Vec<DestageJob> {
         let all = self.destaging.all || !self.back || self.health.is_off() || only.is_some();
-        let from = only.map_or(self.destaging.at, |object| PageId::new(object, 0));
+        let from = only.map_or(self.destaging.at, |(object, first, _)| {
+            PageId::new(object, first)
+        });
+        let wanted = |page: PageId| {
+            only.is_none_or(|(object, first, last)| {
+                page.object == object && (first..=last).contains(&page.index)
+            })
+        };
         let mut pages = Vec::new();
         for reserve in [true, false] {
             let due = match reserve {

@@ -207,7 +207,8 @@ pub struct Hierarchy {
     inflight: InFlight,
     ledger: Ledger,
     queue: VecDeque<SlotId>,
-    writing: u32,
+    /// Slots whose staged bytes are being written.
+    writing: Vec<SlotId>,
     buffer_pages: u32,
     back: bool,
     watermarks: Watermarks,
@@ -276,7 +277,7 @@ impl Hierarchy {
             held: BTreeSet::new(),
             lost: BTreeSet::new(),
             queue: VecDeque::new(),
-            writing: 0,
+            writing: Vec::new(),
             buffer_pages: options.buffer_pages.max(1),
             health: Health::default(),
             requests: 0,
@@ -483,8 +484,8 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// As after a restart: `block` holds a page. False when either is taken or there is no room;
-    /// never for a dirty page of a tier that has as many slots as before.
+    /// As after a restart: `block` holds a page. False when either is taken or there is no room,
+    /// which happens to clean pages only while the tier has as many slots as before.
     pub fn restore(&mut self, block: BlockId, entry: &MapEntry) -> bool {
         if self.slots.find(entry.page).is_some() || !self.ledger.restore(block, entry) {
             return false;
@@ -500,7 +501,17 @@ impl Hierarchy {
         true
     }
 
-    /// Ends a series of [`Hierarchy::restore`].
+    /// As after a restart: what the map says of `block` is not to be believed; the next commit says
+    /// so. False when the block is taken.
+    pub fn discard(&mut self, block: BlockId, entry: &MapEntry) -> bool {
+        let known = self.ledger.restore(block, entry);
+        if known {
+            self.ledger.removed(block, entry.page, entry.dirty);
+        }
+        known
+    }
+
+    /// Ends a series of [`Hierarchy::restore`] and [`Hierarchy::discard`].
     pub fn restored(&mut self, next_version: u64, intents: impl IntoIterator<Item = Intent>) {
         self.ledger.restored(next_version, intents);
     }

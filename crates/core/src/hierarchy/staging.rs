@@ -2,7 +2,7 @@
 
 use super::{Action, Hierarchy, WriteJob};
 use crate::health::{Fault, Way};
-use crate::page::{PageId, SlotId};
+use crate::page::{ObjectId, PageId, SlotId};
 use crate::policy::Removal;
 use crate::tier::{SlotState, Written};
 
@@ -10,7 +10,21 @@ impl Hierarchy {
     /// Pages waiting for or under way to flash.
     #[must_use]
     pub fn staged(&self) -> u32 {
-        self.queue.len() as u32 + self.writing
+        (self.queue.len() + self.writing.len()) as u32
+    }
+
+    /// Whether dirty pages `first..=last` of `object` are waiting for or under way to flash.
+    /// O(staged pages).
+    #[must_use]
+    pub fn is_staging(&self, object: ObjectId, first: u64, last: u64) -> bool {
+        let mut staged = self.queue.iter().chain(&self.writing);
+        staged.any(|slot| {
+            let page = self
+                .slots
+                .page(*slot)
+                .filter(|_| self.slots.is_dirty(*slot));
+            page.is_some_and(|p| p.object == object && (first..=last).contains(&p.index))
+        })
     }
 
     /// Whether pages wait for a block that a commit would free.
@@ -30,7 +44,7 @@ impl Hierarchy {
         let page = self.slots.page(slot);
         debug_assert!(page.is_some(), "invariant 2");
         self.slots.start_write(slot);
-        self.writing += 1;
+        self.writing.push(slot);
         Some(WriteJob {
             slot,
             block,
@@ -41,8 +55,9 @@ impl Hierarchy {
 
     /// The write of `job` ended, well with the checksum of the bytes it carried.
     pub fn end_write(&mut self, job: WriteJob, result: Result<u64, Fault>, out: &mut Vec<Action>) {
-        debug_assert!(self.writing > 0, "an end follows a start");
-        self.writing -= 1;
+        let before = self.writing.len();
+        self.writing.retain(|slot| *slot != job.slot);
+        debug_assert_eq!(self.writing.len() + 1, before, "an end follows a start");
         let block = result.is_ok().then_some(job.block);
         let Written { state, old } = self.slots.end_write(job.slot, job.generation, block);
         match (state, result) {
