@@ -118,7 +118,7 @@ impl Hierarchy {
             };
             if all || due {
                 let free = |&(page, slot): &(PageId, SlotId)| {
-                    only.is_none_or(|object| page.object == object) && self.can_destage(page, slot)
+                    wanted(page) && self.can_destage(page, slot)
                 };
                 let some = self.slots.dirty_from(reserve, from).filter(free);
                 pages.extend(some.take(most));
