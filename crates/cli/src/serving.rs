@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thermocline::device::{
     Device, FaultScript, Faulty, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
 };
-use thermocline::{BaseIdentity, Engine, FlashOptions, FlashStore};
+use thermocline::{BaseIdentity, Engine, Store, StoreOptions};
 use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle};
 use thermocline_trace::{Recorder, RecorderOptions};
 
@@ -135,18 +135,18 @@ fn open_cache(
     plan: &Plan,
     meters: &Arc<Meters>,
     faults: Option<&Arc<FaultScript>>,
-) -> Result<Option<FlashStore>, Failure> {
+) -> Result<Option<Store>, Failure> {
     let Some(cache) = &plan.places.cache else {
         return Ok(None);
     };
-    let options = FlashOptions {
+    let options = StoreOptions {
         page_size: plan.config.page_size()?,
         size: plan.cache_size()?,
         base: base_identity(&plan.places.base)?,
         format: plan.format,
         deadline: Some(FLASH_DEADLINE),
     };
-    let mut store = FlashStore::open(cache, &options)?;
+    let mut store = Store::open(cache, &options)?;
     if let Some(script) = faults {
         let script = Arc::clone(script);
         store = store.wrapped(|device| Arc::new(Faulty::new(device, script, Some(FLASH_DEADLINE))));

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, ptr};
 use tempfile::TempDir;
-use thermocline::{BaseIdentity, FlashOptions, FlashStore};
+use thermocline::{BaseIdentity, Store, StoreOptions};
 use twox_hash::XxHash3_64;
 
 const USAGE: i32 = 2;
@@ -113,9 +113,9 @@ impl Ground {
     }
 
     /// Makes the cache as a mount of this base would.
-    fn make_cache(&self) -> FlashStore {
+    fn make_cache(&self) -> Store {
         let base = fs::metadata(self.base()).expect("base");
-        let options = FlashOptions {
+        let options = StoreOptions {
             page_size: 8192,
             size: Some(SIZE),
             base: BaseIdentity {
@@ -126,7 +126,7 @@ impl Ground {
             format: false,
             deadline: None,
         };
-        FlashStore::open(&self.cache(), &options).expect("cache")
+        Store::open(&self.cache(), &options).expect("cache")
     }
 
     /// Changes the cache file.

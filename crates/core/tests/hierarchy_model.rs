@@ -440,6 +440,13 @@ impl World {
 
     fn end_destage(&mut self, ok: bool) {
         let jobs = std::mem::take(&mut self.destaging);
+        // The map must know what base is about to get.
+        for _ in 0..2 {
+            if !self.broken && !jobs.is_empty() {
+                self.start_commit();
+                self.end_commit();
+            }
+        }
         let mut done = Vec::new();
         for (job, version) in jobs {
             let mut out = Vec::new();

@@ -4,9 +4,7 @@ use crate::draw::Draw;
 use crate::world::World;
 use std::sync::Arc;
 use thermocline::classify::Dialect;
-use thermocline::{
-    BaseIdentity, Engine, EngineConfig, FlashOptions, FlashStore, Identity, ObjectSpec,
-};
+use thermocline::{BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Store, StoreOptions};
 use thermocline_core::{FileKind, policy};
 
 use crate::world::FileId;
@@ -84,13 +82,13 @@ impl Setup {
         }
     }
 
-    fn flash_options(&self) -> FlashOptions {
+    fn flash_options(&self) -> StoreOptions {
         let base = BaseIdentity {
             file_system: 1,
             inode: 2,
             path: "/base".into(),
         };
-        FlashOptions {
+        StoreOptions {
             page_size: self.page_size,
             size: Some(8192 + (64 << 10) + self.slots * u64::from(self.page_size)),
             base,
@@ -105,7 +103,7 @@ impl Setup {
     /// What the engine said.
     pub fn start(&self, world: &World) -> Result<Arc<Engine>, String> {
         let device = world.device(FLASH);
-        let store = FlashStore::with_device(device, "flash", &self.flash_options());
+        let store = Store::with_device(device, "flash", &self.flash_options());
         let store = store.map_err(|error| format!("the cache does not open: {error}"))?;
         let engine = Engine::start(self.config(), Some(store));
         engine.map_err(|error| format!("the engine does not start: {error}"))

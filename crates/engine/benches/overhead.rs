@@ -23,8 +23,7 @@ use std::time::{Duration, Instant};
 use thermocline::classify::Dialect;
 use thermocline::device::{AlignedBuf, Device, MemoryDevice};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, FlashOptions, FlashStore, Identity, ObjectSpec, Request,
-    Stamp,
+    BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Request, Stamp, Store, StoreOptions,
 };
 use thermocline_core::{FileKind, HintSet, ObjectId, PageId, RequestType, hint_type};
 
@@ -108,14 +107,14 @@ fn rig(
         inode: 0,
         path: "bench".into(),
     };
-    let options = FlashOptions {
+    let options = StoreOptions {
         page_size,
         size: Some(bytes),
         base,
         format: true,
         deadline,
     };
-    let store = FlashStore::open(&cache, &options).expect("a cache file");
+    let store = Store::open(&cache, &options).expect("a cache file");
     let pages = u64::from(store.slots());
     let config = EngineConfig {
         page_size,

@@ -3,8 +3,8 @@
 use crate::error::Error;
 pub use crate::policy_table::PrioritySettings;
 use serde::{Deserialize, Serialize};
-use thermocline_core::Costs;
 use thermocline_core::policy::{ClicConfig, PolicyOptions, TacConfig, TacLabels};
+use thermocline_core::{Costs, Watermarks};
 
 /// Frames at most: their numbers are 32 bits long, and the largest means none.
 const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
@@ -19,6 +19,12 @@ pub struct EngineConfig {
     pub policy: String,
     /// Bytes of the DRAM pool; 0 for none.
     pub pool_bytes: u64,
+    /// Policy of the DRAM pool: lru, clock or gd2l.
+    pub pool_policy: String,
+    /// Whether writes stay off base where they can; false is write-through.
+    pub write_back: bool,
+    /// How dirty pages are kept and written back.
+    pub dirty: DirtySettings,
     /// Pages the write buffer holds at most.
     pub write_buffer_pages: u32,
     /// Background writers at most; how many work follows the measured write speed.
@@ -35,6 +41,10 @@ pub struct EngineConfig {
     pub priority: PrioritySettings,
     /// Device costs.
     pub costs: CostSettings,
+    /// No threads of its own: background work is done by [`crate::Engine::step`] and by requests
+    /// that wait for it. For deterministic tests.
+    #[serde(skip)]
+    pub inline: bool,
 }
 
 impl Default for EngineConfig {
@@ -43,6 +53,9 @@ impl Default for EngineConfig {
             page_size: 8192,
             policy: "tac".into(),
             pool_bytes: 0,
+            pool_policy: "lru".into(),
+            write_back: false,
+            dirty: DirtySettings::default(),
             write_buffer_pages: 256,
             writers_max: 4,
             admit_on_write: true,
@@ -51,8 +64,69 @@ impl Default for EngineConfig {
             clic: ClicSettings::default(),
             priority: PrioritySettings::default(),
             costs: CostSettings::default(),
+            inline: false,
         }
     }
+}
+
+/// How dirty pages are kept and written back (write-back only).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DirtySettings {
+    /// Share of the cache set aside for dirty pages that the policy does not hold, 0 to 0.9.
+    pub reserve: f64,
+    /// Share of the reserve in use at which it is written back, down to half of that.
+    pub reserve_high: f64,
+    /// Share of the policy's pages that are dirty at which they are written back, down to a tenth
+    /// less.
+    pub dirty_high: f64,
+    /// Seconds after which a page that is dirty in DRAM is written out.
+    pub recovery_s: f64,
+    /// Pages written back a second at most while less than nine tenths of the reserve are in
+    /// use; 0 for no limit.
+    pub rate: u32,
+}
+
+impl Default for DirtySettings {
+    fn default() -> Self {
+        Self {
+            reserve: 0.1,
+            reserve_high: 0.5,
+            dirty_high: 0.8,
+            recovery_s: 30.0,
+            rate: 0,
+        }
+    }
+}
+
+impl DirtySettings {
+    fn check(self) -> Result<(), Error> {
+        let share = |name, value: f64, most: f64, rule| {
+            need((0.0..=most).contains(&value), name, value, rule)
+        };
+        share("dirty.reserve", self.reserve, 0.9, "0 to 0.9")?;
+        share("dirty.reserve_high", self.reserve_high, 1.0, "0 to 1")?;
+        share("dirty.dirty_high", self.dirty_high, 1.0, "0 to 1")?;
+        share("dirty.recovery_s", self.recovery_s, 1e6, "0 to 1000000")
+    }
+
+    pub(crate) fn watermarks(self) -> Watermarks {
+        Watermarks {
+            reserve_high: self.reserve_high,
+            reserve_low: self.reserve_high / 2.0,
+            dirty_high: self.dirty_high,
+            dirty_low: (self.dirty_high - 0.1).max(0.0),
+        }
+    }
+}
+
+/// How the blocks of a cache are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Slots of the tier policy.
+    pub slots: u32,
+    /// Slots of the reserve.
+    pub reserve: u32,
 }
 
 /// Parameters of TAC; see [`TacConfig`].
@@ -340,6 +414,7 @@ impl EngineConfig {
         let bands_ok = (1..=255).contains(&tac.bands);
         need(bands_ok, "tac.bands", tac.bands, "1 to 255")?;
         self.clic.check()?;
+        self.dirty.check()?;
         self.priority.to_core()?;
         let costs_ok = self.costs.all().iter().all(|c| c.is_finite() && *c >= 0.0);
         need(
@@ -349,10 +424,39 @@ impl EngineConfig {
             "finite and not negative",
         )?;
         let unknown = thermocline_core::hierarchy::UnknownPolicy(self.policy.clone());
-        match thermocline_core::policy::NAMES.contains(&self.policy.as_str()) {
-            true => Ok(()),
-            false => Err(unknown.into()),
+        if !thermocline_core::policy::NAMES.contains(&self.policy.as_str()) {
+            return Err(unknown.into());
         }
+        let pool = thermocline_core::hierarchy::UnknownPolicy(self.pool_policy.clone());
+        match thermocline_core::pool::NAMES.contains(&self.pool_policy.as_str()) {
+            true => Ok(()),
+            false => Err(pool.into()),
+        }
+    }
+
+    /// How a cache of `blocks` blocks is used: one in 64 and at least one takes new bytes of pages
+    /// whose old ones are still needed; write-back sets a reserve aside.
+    #[must_use]
+    pub fn shares(&self, blocks: u32) -> Shares {
+        let spare = blocks.div_ceil(64).min(blocks);
+        let rest = blocks - spare;
+        let reserve = match self.write_back {
+            true => (f64::from(rest) * self.dirty.reserve).ceil() as u32,
+            false => 0,
+        };
+        // A cache of one block has nothing to spare.
+        let slots = (rest - reserve.min(rest)).max(u32::from(blocks > 0));
+        Shares {
+            slots,
+            reserve: rest.saturating_sub(slots),
+        }
+    }
+
+    /// The least number of blocks that gives the policy `slots` slots.
+    #[must_use]
+    pub fn blocks_for(&self, slots: u32) -> u32 {
+        let enough = |blocks: &u32| self.shares(*blocks).slots >= slots;
+        (slots..).find(enough).unwrap_or(u32::MAX)
     }
 
     pub(crate) fn policy_options(&self, capacity: u32) -> PolicyOptions {

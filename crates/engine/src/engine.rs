@@ -2,30 +2,40 @@
 //! carries out its actions on devices.
 //!
 //! # Locks, in the order they may be taken
-//! 1. `registry` (objects by identity) 2. `inner` (hierarchy, write buffer, checksums)
-//! 3. a shard of `frames`. `objects` (open objects by id) is a leaf, held only to clone an `Arc`.
+//! 1. `registry` (objects by identity)
+//! 2. the layout lock of an object
+//! 3. `inner` (hierarchy, write buffer, commits)
+//! 4. a shard of `frames`
 //!
-//! No lock is held across device I/O, except `registry` while a file is opened for the first time.
+//! `objects` (open objects by id) is a leaf, held only to clone an `Arc`.
+//!
+//! No lock is held across device I/O, except `registry` while a file is opened for the first time,
+//! and an object's layout lock while its base is written in the background, cut or punched.
 //!
 //! # States
 //! *Running* → *stopping* (writers drain the buffer) → *stopped* (map saved). Requests may arrive
 //! only while running; [`Engine::stop`] is called once they have ended.
+//!
+//! An object is *open*, *lingering* (nobody has it open, but dirty pages wait for its base) or
+//! *closed*.
 
+use crate::background;
 use crate::classify::{self, Dialect};
+use crate::commit::Commits;
 use crate::config::EngineConfig;
 use crate::device::AlignedBuf;
 use crate::error::Error;
-use crate::flash::{FlashStore, SavedMap};
 use crate::frames::{Frames, Hit};
 use crate::histogram::Histogram;
-use crate::object::{Object, ObjectSpec};
+use crate::object::{Object, ObjectSpec, Stamp};
 use crate::registry::Registry;
-use std::collections::HashMap;
+use crate::store::{Fate, Store};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use thermocline_core::hierarchy::{Action, Hierarchy, HierarchyOptions};
 use thermocline_core::policy::{PolicyOptions, TierPolicy};
 use thermocline_core::writers::WriterPace;
@@ -52,12 +62,15 @@ pub(crate) struct Inner {
     /// The write buffer: bytes of staged slots.
     pub(crate) staged: HashMap<u32, Arc<AlignedBuf>>,
     spare: Vec<AlignedBuf>,
-    /// Checksum of every slot's last written bytes.
-    pub(crate) checksums: Vec<u64>,
     pub(crate) actions: Vec<Action>,
     pub(crate) pace: WriterPace,
     pub(crate) writers_at_work: u32,
     pub(crate) stopping: bool,
+    pub(crate) commits: Commits,
+    /// What a crash interrupted, until [`Engine::adopt`].
+    pub(crate) fates: BTreeMap<ObjectId, Fate>,
+    /// Somebody waits for a flush.
+    pub(crate) flushing: bool,
     /// Why the tier is off, when it is.
     pub(crate) off_reason: String,
     /// Faults by kind when the tier was last switched on: they are forgiven.
@@ -67,7 +80,7 @@ pub(crate) struct Inner {
 /// A running tier over open base files. See the module text.
 pub struct Engine {
     pub(crate) config: EngineConfig,
-    pub(crate) flash: Option<FlashStore>,
+    pub(crate) flash: Option<Store>,
     pub(crate) frames: Frames,
     pub(crate) frame_count: u32,
     inner: Mutex<Inner>,
@@ -87,7 +100,8 @@ pub struct Engine {
     pub(crate) bypassed: [AtomicU64; 2],
     pub(crate) stale_objects: AtomicU32,
     pub(crate) restored_pages: AtomicU32,
-    writers: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) steps: AtomicU64,
 }
 
 impl Engine {
@@ -97,10 +111,10 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Setting`], [`Error::Policy`], [`Error::PageSize`], and those of the store.
-    pub fn start(config: EngineConfig, flash: Option<FlashStore>) -> Result<Arc<Self>, Error> {
+    pub fn start(config: EngineConfig, flash: Option<Store>) -> Result<Arc<Self>, Error> {
         config.check()?;
-        let slots = flash.as_ref().map_or(0, FlashStore::slots);
-        let hierarchy = Hierarchy::new(&hierarchy_options(&config, slots))?;
+        let blocks = flash.as_ref().map_or(0, Store::blocks);
+        let hierarchy = Hierarchy::new(&hierarchy_options(&config, blocks))?;
         Self::start_over(config, flash, hierarchy)
     }
 
@@ -111,23 +125,22 @@ impl Engine {
     /// Those of [`Engine::start`].
     pub fn start_with_policy(
         config: EngineConfig,
-        flash: Option<FlashStore>,
+        flash: Option<Store>,
         policy: impl FnOnce(&PolicyOptions) -> Box<dyn TierPolicy>,
     ) -> Result<Arc<Self>, Error> {
         config.check()?;
-        let slots = flash.as_ref().map_or(0, FlashStore::slots);
-        let options = hierarchy_options(&config, slots);
+        let blocks = flash.as_ref().map_or(0, Store::blocks);
+        let options = hierarchy_options(&config, blocks);
         let policy = policy(&options.policy_options);
-        let hierarchy = Hierarchy::with_policy(policy, &options);
+        let hierarchy = Hierarchy::with_policy(policy, &options)?;
         Self::start_over(config, flash, hierarchy)
     }
 
     fn start_over(
         config: EngineConfig,
-        mut flash: Option<FlashStore>,
+        mut flash: Option<Store>,
         hierarchy: Hierarchy,
     ) -> Result<Arc<Self>, Error> {
-        let slots = hierarchy.slots().capacity();
         if let Some(store) = flash.as_ref().filter(|f| f.page_size() != config.page_size) {
             return Err(Error::PageSize {
                 path: store.name().into(),
@@ -135,30 +148,30 @@ impl Engine {
                 wanted: config.page_size,
             });
         }
-        let saved = flash.as_mut().and_then(FlashStore::take_saved);
+        let found = flash.as_mut().and_then(Store::take_recovered);
         if let Some(store) = &flash {
             store.mark_open()?;
         }
         let engine = Arc::new(Self::assemble(config, flash, hierarchy));
-        debug_assert_eq!(engine.inner().checksums.len(), slots as usize);
-        if let Some(saved) = saved {
-            engine.restore(&saved);
+        if let Some(found) = found {
+            engine.restore(found);
         }
-        engine.start_writers();
+        engine.start_threads();
         Ok(engine)
     }
 
-    fn assemble(config: EngineConfig, flash: Option<FlashStore>, hierarchy: Hierarchy) -> Self {
-        let slots = hierarchy.slots().capacity();
+    fn assemble(config: EngineConfig, flash: Option<Store>, hierarchy: Hierarchy) -> Self {
         let inner = Inner {
             hierarchy,
             staged: HashMap::new(),
             spare: Vec::new(),
-            checksums: vec![0; slots as usize],
             actions: Vec::new(),
             pace: WriterPace::default(),
             writers_at_work: 0,
             stopping: false,
+            commits: Commits::default(),
+            fates: BTreeMap::new(),
+            flushing: false,
             off_reason: String::new(),
             forgiven: [0; Fault::ALL.len()],
         };
@@ -182,41 +195,36 @@ impl Engine {
             bypassed: [AtomicU64::new(0), AtomicU64::new(0)],
             stale_objects: AtomicU32::new(0),
             restored_pages: AtomicU32::new(0),
-            writers: Mutex::default(),
+            threads: Mutex::default(),
+            steps: AtomicU64::new(0),
         }
     }
 
-    fn restore(&self, saved: &SavedMap) {
-        self.registry().restore(&saved.objects);
-        let mut inner = self.inner();
-        let mut restored = 0;
-        // Descending, as the slot table gives out ascending.
-        for entry in saved.entries.iter().rev() {
-            if inner.hierarchy.restore(entry.page, entry.slot) {
-                inner.checksums[entry.slot.at()] = entry.checksum;
-                restored += 1;
-            }
-        }
-        debug_assert_eq!(restored, inner.hierarchy.slots().resident());
-        debug_assert!(restored as usize <= saved.entries.len());
-        self.restored_pages.store(restored, Ordering::Relaxed);
-    }
-
-    fn start_writers(self: &Arc<Self>) {
-        if self.flash.is_none() {
+    fn start_threads(self: &Arc<Self>) {
+        if self.flash.is_none() || self.config.inline {
             return;
         }
-        let spawn = |number| {
+        let spawn = |name: String, work: Box<dyn FnOnce(&Weak<Self>) + Send>| {
             // Weak: the threads must not keep a forgotten engine alive.
             let engine = Arc::downgrade(self);
-            std::thread::Builder::new()
-                .name(format!("tc-writer-{number}"))
-                .spawn(move || crate::writer::run(&engine, number))
+            let thread = std::thread::Builder::new().name(name);
+            thread.spawn(move || work(&engine)).ok()
         };
-        let threads = (0..self.config.writers_max)
-            .filter_map(|n| spawn(n).ok())
-            .collect();
-        *self.writers.lock().unwrap_or_else(PoisonError::into_inner) = threads;
+        let writer = |number: u32| {
+            let work = move |engine: &Weak<Self>| background::run_writer(engine, number);
+            spawn(format!("tc-writer-{number}"), Box::new(work))
+        };
+        let mut threads: Vec<_> = (0..self.config.writers_max).filter_map(writer).collect();
+        threads.extend(spawn(
+            "tc-commit".into(),
+            Box::new(background::run_committer),
+        ));
+        let run = |unit: fn(&Self) -> bool| {
+            Box::new(move |engine: &Weak<Self>| background::run(engine, unit))
+        };
+        threads.extend(spawn("tc-clean".into(), run(Self::clean_one)));
+        threads.extend(spawn("tc-destage".into(), run(Self::destage_some)));
+        *self.threads.lock().unwrap_or_else(PoisonError::into_inner) = threads;
     }
 
     pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -259,13 +267,17 @@ impl Engine {
                     let mut copy = inner.take_buffer(self.page_size());
                     let hit = self.frames.read(page, |frame| copy.copy_from_slice(frame));
                     debug_assert!(hit.is_some(), "a frame is staged before it is evicted");
-                    inner.staged.insert(slot.0, Arc::new(copy));
+                    if let Some(old) = inner.staged.insert(slot.0, Arc::new(copy)) {
+                        inner.recycle(old);
+                    }
                 }
                 Action::Unstage { slot } => inner.unstage(slot.0),
                 Action::FillFrame { frame, page } => self.frames.fill(frame, page, bytes),
                 Action::EvictFrame { frame, page } => self.frames.evict(frame, page),
-                Action::Wake { .. } => self.page_free.notify_all(),
-                Action::WakeWriter => self.work.notify_one(),
+                Action::Wake { .. } | Action::Room => self.page_free.notify_all(),
+                Action::WakeWriter | Action::WakeCleaner | Action::WakeDestager => {
+                    self.work.notify_all();
+                }
             }
         }
         debug_assert!(inner.actions.is_empty() && actions.is_empty());
@@ -304,6 +316,32 @@ impl Engine {
         }
         let length = spec.base.len()?;
         let stamp = (spec.stamp)();
+        self.open_known(&mut registry, spec, length, stamp, false)
+    }
+
+    /// As [`Engine::open_object`]; with `discard` even dirty pages of a changed file go.
+    pub(crate) fn open_or_discard(&self, spec: ObjectSpec, discard: bool) -> io::Result<ObjectId> {
+        let mut registry = self.registry();
+        let length = spec.base.len()?;
+        let stamp = (spec.stamp)();
+        self.open_known(&mut registry, spec, length, stamp, discard)
+    }
+
+    fn open_known(
+        &self,
+        registry: &mut Registry,
+        spec: ObjectSpec,
+        length: u64,
+        stamp: Option<Stamp>,
+        discard: bool,
+    ) -> io::Result<ObjectId> {
+        if let Some(id) = registry.changed_id(&spec.identity, stamp)
+            && !discard && self.has_dirty(id) {
+                return Err(io::Error::other(format!(
+                    "{} was changed behind the tier's back while dirty pages wait for it",
+                    spec.name
+                )));
+            }
         let (id, changed, counts) = registry.open(&spec.identity, stamp, spec.cached);
         if changed {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
@@ -323,9 +361,9 @@ impl Engine {
         Ok(id)
     }
 
-    /// Ends one use of an object. Its pages stay on flash.
+    /// Ends one use of an object. Its pages stay on flash; while some are dirty it lingers.
     pub fn close_object(&self, id: ObjectId) {
-        let mut registry = self.registry();
+        let registry = self.registry();
         let Ok(object) = self.object(id) else { return };
         if object.opens.fetch_sub(1, Ordering::Relaxed) > 1 {
             return;
@@ -335,6 +373,24 @@ impl Engine {
             0,
             "the last close closes"
         );
+        drop(registry);
+        self.close_if_idle(id);
+    }
+
+    /// Closes a lingering object that nothing waits for any more.
+    pub(crate) fn close_if_idle(&self, id: ObjectId) {
+        let Ok(object) = self.object(id) else { return };
+        if object.opens.load(Ordering::Relaxed) == 0 && !self.has_dirty(id) {
+            self.really_close(&object);
+        }
+    }
+
+    pub(crate) fn really_close(&self, object: &Arc<Object>) {
+        let mut registry = self.registry();
+        if object.opens.load(Ordering::Relaxed) > 0 || self.object(object.id).is_err() {
+            return;
+        }
+        let id = object.id;
         let resident = self.inner().hierarchy.resident_of(id);
         debug_assert!(
             object.cached || resident == 0,
@@ -346,7 +402,7 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let reuse_id = !self.is_recording();
-        registry.close(&object, (object.stamp)(), name, resident > 0, reuse_id);
+        registry.close(object, (object.stamp)(), name, resident > 0, reuse_id);
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         objects[id.0 as usize] = None;
     }
@@ -355,15 +411,57 @@ impl Engine {
     pub fn trim(&self, id: ObjectId) {
         let length = self.object(id).map_or(0, |object| object.length());
         self.trim_pages(id, 0, u64::MAX);
+        self.inner().commits.gone(id);
         self.record_quiet(Op::Trim, id, 0, length);
     }
 
     /// As [`Engine::trim`] for a file that is not open.
     pub fn forget(&self, identity: &crate::object::Identity) {
-        let id = self.registry().forget(identity);
-        if let Some(id) = id {
-            self.trim_pages(id, 0, u64::MAX);
+        let (id, lingering) = {
+            let mut registry = self.registry();
+            let open = registry.open_again(identity);
+            (open.or_else(|| registry.forget(identity)), open.is_some())
+        };
+        let Some(id) = id else { return };
+        self.trim_pages(id, 0, u64::MAX);
+        self.inner().commits.gone(id);
+        if lingering {
+            self.close_if_idle(id);
         }
+    }
+
+    /// The file's last name is about to go: should a crash come between, its dirty pages are then
+    /// not waited for (rule R6). Call [`Engine::unlinked`] after.
+    ///
+    /// # Errors
+    /// Those of the flash device.
+    pub fn before_unlink(&self, identity: &crate::object::Identity) -> io::Result<()> {
+        let id = self.registry().open_again(identity);
+        match id {
+            Some(id) if self.has_dirty(id) => self.set_fate(id, Fate::Unlinked),
+            _ => Ok(()),
+        }
+    }
+
+    /// The unlink announced by [`Engine::before_unlink`] failed: the file stays.
+    pub fn not_unlinked(&self, identity: &crate::object::Identity) {
+        let id = self.registry().open_again(identity);
+        if let Some(id) = id.filter(|id| self.inner().commits.named.contains(id))
+            && let Some(object) = self.saved(id, Fate::Stays) {
+                self.inner().commits.put(object);
+            }
+    }
+
+    /// Durably notes what is about to happen to a file, where its pages are on flash.
+    fn set_fate(&self, id: ObjectId, fate: Fate) -> io::Result<()> {
+        let Some(object) = self.saved(id, fate) else {
+            return Ok(());
+        };
+        if self.flash.is_none() || self.inner().hierarchy.is_off() {
+            return Ok(());
+        }
+        self.inner().commits.put(object);
+        self.commit()
     }
 
     /// The object has a new name: for people and traces only.
@@ -389,15 +487,39 @@ impl Engine {
     /// Cuts or extends the object to `length` bytes.
     ///
     /// # Errors
-    /// Those of the base device.
+    /// Those of the base device, and of flash when dirty pages are concerned.
     pub fn truncate(&self, id: ObjectId, length: u64) -> io::Result<()> {
         let object = self.object(id)?;
-        object.base.set_len(length)?;
-        let before = object.length.swap(length, Ordering::AcqRel);
-        // A page that is cut in the middle goes too: its tail must read zeros if the file grows.
-        self.trim_pages(id, length / u64::from(self.config.page_size), u64::MAX);
-        self.record_quiet(Op::Trim, id, length, before.saturating_sub(length));
-        Ok(())
+        let size = u64::from(self.config.page_size);
+        let first = length / size;
+        if !length.is_multiple_of(size) {
+            // What is left of a page that is cut in the middle must be on base.
+            self.settle(id, first, first)?;
+        }
+        let layout = object.layout_alone();
+        let concerned = self.has_pages(id, first, u64::MAX);
+        if concerned {
+            self.set_fate(id, Fate::Cut(length))?;
+        }
+        object.unsynced.store(true, Ordering::Release);
+        let cut = object.base.set_len(length);
+        if cut.is_ok() {
+            let before = object.length.swap(length, Ordering::AcqRel);
+            // A page that is cut in the middle goes too: its tail must read zeros if the file grows.
+            self.trim_pages(id, first, u64::MAX);
+            self.record_quiet(Op::Trim, id, length, before.saturating_sub(length));
+        }
+        drop(layout);
+        match concerned {
+            true => self.set_fate(id, Fate::Stays).and(cut),
+            false => cut,
+        }
+    }
+
+    fn has_pages(&self, id: ObjectId, first: u64, last: u64) -> bool {
+        let inner = self.inner();
+        let few = inner.hierarchy.resident_of(id) == 0;
+        !few && !inner.hierarchy.slots().in_range(id, first, last).is_empty()
     }
 
     /// Deallocates a range, which reads zeros afterwards.
@@ -406,24 +528,47 @@ impl Engine {
     /// Those of the base device.
     pub fn punch(&self, id: ObjectId, offset: u64, length: u64) -> io::Result<()> {
         let object = self.object(id)?;
-        object.base.punch(offset, length)?;
-        let page = u64::from(self.config.page_size);
-        if length > 0 {
-            self.trim_pages(id, offset / page, (offset + length - 1) / page);
+        if length == 0 {
+            return Ok(());
         }
+        let page = u64::from(self.config.page_size);
+        let (first, last) = (offset / page, (offset + length - 1) / page);
+        self.settle(id, first, last)?;
+        let pages: Vec<PageId> = match self.has_pages(id, first, last) {
+            true => (first..=last).map(|index| PageId::new(id, index)).collect(),
+            false => Vec::new(),
+        };
+        self.before_base_write(&pages);
+        let layout = object.layout_alone();
+        object.unsynced.store(true, Ordering::Release);
+        let punched = object.base.punch(offset, length);
+        self.trim_pages(id, first, last);
+        drop(layout);
+        self.base_written(&pages);
         self.record_quiet(Op::Trim, id, offset, length);
-        Ok(())
+        punched
     }
 
-    /// Makes earlier writes of the object durable: base holds every byte (write-through), so this
-    /// is base's own sync.
+    /// Makes earlier writes of the object durable: those that base has by base's own sync, those
+    /// that only DRAM or flash have by writing them to flash and one commit of its map, which
+    /// serves everybody who waits at that time.
     ///
     /// # Errors
-    /// Those of the base device.
+    /// Those of the devices.
     pub fn sync(&self, id: ObjectId, data_only: bool) -> io::Result<()> {
         let object = self.object(id)?;
         let started = Instant::now();
-        object.base.sync(data_only)?;
+        if object.uncommitted.swap(false, Ordering::AcqRel) {
+            let written = self.sync_flash(id);
+            if written.is_err() {
+                object.uncommitted.store(true, Ordering::Release);
+            }
+            written?;
+        }
+        // A sync that is for more than data may concern attributes that only base knows of.
+        if object.unsynced.swap(false, Ordering::AcqRel) || !data_only {
+            self.sync_base_now(&object, data_only)?;
+        }
         if self.recording.load(Ordering::Relaxed) {
             let request = Request {
                 object: id,
@@ -436,11 +581,36 @@ impl Engine {
         Ok(())
     }
 
+    /// Frames to flash or base, staged pages to flash, and a commit.
+    fn sync_flash(&self, id: ObjectId) -> io::Result<()> {
+        self.clean_pages(id, 0, u64::MAX)?;
+        self.drain(id, 0, u64::MAX);
+        if self.inner().hierarchy.is_off() {
+            // What was on flash goes to base, or is lost and said so.
+            return self.settle(id, 0, u64::MAX);
+        }
+        self.commit()
+    }
+
     /// The object's length changed on base by the frontend's own doing (fallocate).
     pub fn set_length(&self, id: ObjectId, length: u64) {
         if let Ok(object) = self.object(id) {
+            object.unsynced.store(true, Ordering::Release);
             object.grow(length);
         }
+    }
+
+    /// Whether writes stay off base where they can.
+    #[must_use]
+    pub fn is_write_back(&self) -> bool {
+        self.inner().hierarchy.is_write_back()
+    }
+
+    /// Write-back from now on, or write-through: then dirty pages are written back in the
+    /// background, and [`Engine::flush`] waits for that.
+    pub fn set_write_back(&self, back: bool) {
+        self.inner().hierarchy.set_write_back(back);
+        self.work.notify_all();
     }
 
     /// The tier policy in force.
@@ -457,8 +627,14 @@ impl Engine {
         Ok(self.inner().hierarchy.set_policy(name)?)
     }
 
-    /// Stops using flash; every request goes to base.
-    pub fn tier_off(&self, reason: &str) {
+    /// Stops using flash; every request goes to base. Dirty pages are written back first.
+    ///
+    /// # Errors
+    /// Those of [`Engine::flush`]; the tier then stays on.
+    pub fn tier_off(&self, reason: &str) -> io::Result<()> {
+        if self.dirty_pages() > 0 {
+            self.flush(|_| true)?;
+        }
         let mut inner = self.inner();
         inner.off_reason = reason.to_string();
         let Inner {
@@ -466,6 +642,7 @@ impl Engine {
         } = &mut *inner;
         hierarchy.switch_off(actions);
         self.carry_out(&mut inner, &[]);
+        Ok(())
     }
 
     /// Uses flash again, from empty, after writing to it once.
@@ -605,32 +782,6 @@ impl Engine {
         }
     }
 
-    /// Ends the engine: drains the write buffer and saves the map, so that the next start is warm.
-    /// Requests must have ended and objects be closed, or their pages are left out.
-    ///
-    /// # Errors
-    /// [`Error::Save`]; the next start is then cold.
-    pub fn stop(&self) -> Result<(), Error> {
-        self.inner().stopping = true;
-        self.work.notify_all();
-        let writers =
-            std::mem::take(&mut *self.writers.lock().unwrap_or_else(PoisonError::into_inner));
-        for writer in writers {
-            let _ = writer.join();
-        }
-        let Some(flash) = &self.flash else {
-            return Ok(());
-        };
-        #[cfg(debug_assertions)]
-        self.assert_invariants();
-        if self.inner().hierarchy.is_off() {
-            // Nothing on the device is to be believed; the store stays marked open.
-            return Ok(());
-        }
-        self.wait_for_older_stamps();
-        flash.save(self.map_to_save())
-    }
-
     /// Panics unless hierarchy, write buffer and objects agree. O(slots).
     pub fn assert_invariants(&self) {
         let inner = self.inner();
@@ -641,7 +792,7 @@ impl Engine {
         assert!(inner.staged.len() <= staged + inner.writers_at_work as usize);
         for slot in inner.staged.keys() {
             assert!(
-                (*slot as usize) < inner.checksums.len(),
+                *slot < inner.hierarchy.slots().capacity() + inner.hierarchy.slots().reserve(),
                 "staged for a slot of this tier"
             );
         }
@@ -654,40 +805,6 @@ impl Engine {
                 object.cached || resident == 0,
                 "only cached objects have pages on flash"
             );
-        }
-    }
-
-    /// A file changed within the file system's clock tick could change again without a trace;
-    /// waits until every stamp is older than that.
-    fn wait_for_older_stamps(&self) {
-        const TICK: Duration = Duration::from_millis(20);
-        let newest = self.registry().newest_stamp_ns();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let age = now
-            .map_or(0, |now| now.as_nanos() as i64)
-            .saturating_sub(newest);
-        if age >= 0 && age < TICK.as_nanos() as i64 {
-            std::thread::sleep(TICK);
-        }
-    }
-
-    fn map_to_save(&self) -> SavedMap {
-        let objects = self.registry().to_save();
-        let inner = self.inner();
-        let slots = inner.hierarchy.slots();
-        let ids: std::collections::BTreeSet<_> = objects.iter().map(|o| o.id).collect();
-        let valid = slots.residents().filter(|(slot, page)| {
-            let state = slots.state(*slot);
-            state == thermocline_core::tier::SlotState::Valid && ids.contains(&page.object)
-        });
-        let entries = valid.map(|(slot, page)| crate::flash::SavedEntry {
-            slot,
-            page,
-            checksum: inner.checksums[slot.at()],
-        });
-        SavedMap {
-            entries: entries.collect(),
-            objects,
         }
     }
 }
@@ -703,10 +820,6 @@ impl Inner {
     fn stage(&mut self, slot: u32, bytes: &[u8]) {
         let mut buffer = self.take_buffer(bytes.len());
         debug_assert_eq!(buffer.len(), bytes.len(), "buffers are one page long");
-        debug_assert!(
-            (slot as usize) < self.checksums.len(),
-            "a slot of this tier"
-        );
         buffer.copy_from_slice(bytes);
         if let Some(old) = self.staged.insert(slot, Arc::new(buffer)) {
             self.recycle(old);
@@ -739,14 +852,27 @@ fn describe_faults(hierarchy: &Hierarchy, forgiven: &[u64]) -> String {
     format!("too many flash faults: {}", parts.join(", "))
 }
 
-fn hierarchy_options(config: &EngineConfig, slots: u32) -> HierarchyOptions {
+fn hierarchy_options(config: &EngineConfig, blocks: u32) -> HierarchyOptions {
+    let shares = config.shares(blocks);
     HierarchyOptions {
         policy: config.policy.clone(),
-        policy_options: config.policy_options(slots),
+        policy_options: config.policy_options(shares.slots),
         frames: config.frames(),
+        pool_policy: config.pool_policy.clone(),
         buffer_pages: config.write_buffer_pages,
+        blocks,
+        reserve: shares.reserve,
+        write_back: config.write_back,
+        watermarks: config.dirty.watermarks(),
+        recovery_age: match config.inline {
+            true => RECOVERY_STEPS,
+            false => (config.dirty.recovery_s * 1000.0) as u64,
+        },
     }
 }
+
+/// Age in background steps at which a dirty frame is cleaned where there are no threads.
+const RECOVERY_STEPS: u64 = 40;
 
 /// Gives a trace the names of an object and of its group.
 fn name_in_trace(recorder: &Recorder, object: &Object) {

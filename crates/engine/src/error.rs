@@ -122,6 +122,33 @@ pub enum Error {
         /// Bytes asked for.
         size: u64,
     },
+    /// Files were changed or removed while dirty pages of theirs were waiting on flash.
+    #[error(
+        "{files}: changed behind the back of cache {path}, which holds newer pages of it; put the \
+         file back as it was, or give the pages up with `thermocline recover --discard`"
+    )]
+    ChangedBehind {
+        /// The cache.
+        path: String,
+        /// The files, and what happened to each.
+        files: String,
+    },
+    /// A base file cannot be opened or written.
+    #[error("cannot use base file {path}: {source}")]
+    BaseIo {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The flash device failed, and dirty pages could be written nowhere.
+    #[error("{pages} pages of cache {path} are newer than base and could not be written back")]
+    Unsaved {
+        /// The cache.
+        path: String,
+        /// How many.
+        pages: u64,
+    },
     /// A setting is out of its range.
     #[error("{name} = {value} is not allowed: {rule}")]
     Setting {

@@ -1,16 +1,17 @@
 //! Reads and writes: requests of any offset and length, split into pages and put together again.
 
+use crate::destage::lost_error;
 use crate::device::AlignedBuf;
 use crate::engine::{Engine, Inner, Request, page_of};
-use crate::flash::FlashStore;
 use crate::object::Object;
+use crate::store::Store;
 use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Instant;
-use thermocline_core::{HintSet, PageId, ReadStart, SlotId};
+use thermocline_core::{Absorbed, BlockId, HintSet, PageId, ReadStart, SlotId};
 use thermocline_trace::{Op, Served};
 
 /// Pages read from base in one I/O at most.
@@ -171,38 +172,210 @@ impl Engine {
     }
 
     fn write_paged(&self, object: &Object, request: &Request, data: &[u8]) -> io::Result<()> {
-        let size = self.page_size();
-        let first = request.offset / size as u64;
-        let last = (request.offset + data.len() as u64 - 1) / size as u64;
+        let size = self.page_size() as u64;
+        let first = request.offset / size;
+        let last = (request.offset + data.len() as u64 - 1) / size;
         let mut inner = self.inner();
         // Ascending, so that two writers never wait for each other in a circle.
         for index in first..=last {
             while !inner.hierarchy.start_write(page_of(object, index)) {
-                inner = self
-                    .page_free
-                    .wait(inner)
-                    .unwrap_or_else(PoisonError::into_inner);
+                inner = self.wait_for_page(inner);
             }
         }
         drop(inner);
-        let written = object.base.write_at(data, request.offset);
-        match written {
-            Ok(()) => object.grow(request.offset + data.len() as u64),
-            // A part may have been written, and have made the file longer.
-            Err(_) => object.grow(object.base.len().unwrap_or(0)),
+        let mut writing = Writing {
+            engine: self,
+            object,
+            request,
+            data,
+            failed: None,
+        };
+        let (mut index, mut result) = (first, Ok(()));
+        while index <= last && result.is_ok() {
+            (index, result) = writing.step(index, last);
         }
+        // What was not reached.
         let mut inner = self.inner();
-        for index in first..=last {
-            let part = Part::of(object, request, data.len(), size, index);
-            let bytes = &data[part.outside.clone()];
-            let whole = part.inside.len() == size;
-            debug_assert_eq!(bytes.len(), part.inside.len());
-            let hints = self.complete(&request.hints, object, whole.then_some(bytes));
+        for index in index..=last {
             let Inner {
                 hierarchy, actions, ..
             } = &mut *inner;
-            hierarchy.finish_write(part.page, &hints, whole, written.is_ok(), actions);
-            self.carry_out(&mut inner, bytes);
+            hierarchy.abandon_write(page_of(object, index), actions);
+        }
+        self.carry_out(&mut inner, &[]);
+        result
+    }
+
+    /// The newest bytes of `page`, whose write was started, into `bytes`; zeros past base's end.
+    fn fetch(&self, object: &Object, page: PageId, bytes: &mut [u8]) -> io::Result<()> {
+        debug_assert_eq!(bytes.len(), self.page_size());
+        if self
+            .frames
+            .read(page, |frame| bytes.copy_from_slice(frame))
+            .is_some()
+        {
+            return Ok(());
+        }
+        let place = {
+            let inner = self.inner();
+            let slot = inner.hierarchy.slots().find(page);
+            let staged = slot.and_then(|slot| inner.staged.get(&slot.0));
+            if let Some(staged) = staged {
+                bytes.copy_from_slice(staged);
+                return Ok(());
+            }
+            let dirty = slot.filter(|slot| inner.hierarchy.slots().is_dirty(*slot));
+            dirty.and_then(|slot| inner.hierarchy.bytes_of(slot))
+        };
+        match (place, &self.flash) {
+            (Some((block, expected)), Some(flash)) => flash
+                .read_block(block, page, expected, bytes)
+                .map_err(|_| lost_error()),
+            _ => {
+                let offset = page.index * self.page_size() as u64;
+                let read = object.base.read_at(bytes, offset)?;
+                bytes[read..].fill(0);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// One write under way; its pages were started.
+struct Writing<'a> {
+    engine: &'a Engine,
+    object: &'a Object,
+    request: &'a Request,
+    data: &'a [u8],
+    /// Why a page that has ended was not written.
+    failed: Option<io::Error>,
+}
+
+impl Writing<'_> {
+    fn part(&self, index: u64) -> Part {
+        let size = self.engine.page_size();
+        Part::of(self.object, self.request, self.data.len(), size, index)
+    }
+
+    /// Writes page `index` and perhaps pages after it; returns the first one not done, and how
+    /// it went.
+    fn step(&mut self, index: u64, last: u64) -> (u64, io::Result<()>) {
+        match self.absorb(index) {
+            Err(error) => (index, Err(error)),
+            Ok(true) => (index + 1, self.failed.take().map_or(Ok(()), Err)),
+            Ok(false) => {
+                let mut end = index + 1;
+                while end <= last && self.goes_to_base(end) {
+                    end += 1;
+                }
+                (end, self.to_base(index..end))
+            }
+        }
+    }
+
+    /// Whether nothing but base can take page `index`.
+    fn goes_to_base(&self, index: u64) -> bool {
+        let inner = self.engine.inner();
+        let page = page_of(self.object, index);
+        let back = inner.hierarchy.is_write_back() && !inner.hierarchy.is_off();
+        !inner.hierarchy.is_dirty(page) && (!back || self.is_past_end(index))
+    }
+
+    /// Pages that base does not wholly have are written to base, so that its length is right.
+    fn is_past_end(&self, index: u64) -> bool {
+        (index + 1) * self.engine.page_size() as u64 > self.object.length()
+    }
+
+    /// True when DRAM or flash took page `index`.
+    fn absorb(&mut self, index: u64) -> io::Result<bool> {
+        if self.goes_to_base(index) {
+            return Ok(false);
+        }
+        let part = self.part(index);
+        let bytes = &self.data[part.outside.clone()];
+        if part.inside.len() == self.engine.page_size() {
+            return self.absorb_whole(&part, bytes);
+        }
+        let mut page = AlignedBuf::new(self.engine.page_size());
+        self.engine.fetch(self.object, part.page, &mut page)?;
+        page[part.inside.clone()].copy_from_slice(bytes);
+        if self.absorb_whole(&part, &page)? {
+            return Ok(true);
+        }
+        // Dirty in a frame, and flash is off: base gets the whole page.
+        let dirty = self.engine.inner().hierarchy.is_dirty(part.page);
+        if dirty {
+            let offset = part.page.index * page.len() as u64;
+            self.failed = self.base_run(&[part.page], &page, offset, true).err();
+        }
+        Ok(dirty)
+    }
+
+    fn absorb_whole(&self, part: &Part, bytes: &[u8]) -> io::Result<bool> {
+        let engine = self.engine;
+        let hints = engine.complete(&self.request.hints, self.object, Some(bytes));
+        let mut inner = engine.inner();
+        loop {
+            let now = engine.now_ms();
+            let Inner {
+                hierarchy, actions, ..
+            } = &mut *inner;
+            let absorbed = hierarchy.absorb(part.page, &hints, now, actions);
+            engine.carry_out(&mut inner, bytes);
+            match absorbed {
+                Absorbed::Done => {
+                    self.object.uncommitted.store(true, Ordering::Release);
+                    return Ok(true);
+                }
+                Absorbed::Base => return Ok(false),
+                Absorbed::Lost => return Err(lost_error()),
+                Absorbed::Wait => inner = engine.wait_for_room(inner),
+            }
+        }
+    }
+
+    /// Writes the request's bytes of pages `run` to base with one I/O.
+    fn to_base(&self, run: Range<u64>) -> io::Result<()> {
+        let pages: Vec<PageId> = run.clone().map(|i| page_of(self.object, i)).collect();
+        let (first, last) = (self.part(run.start), self.part(run.end - 1));
+        let bytes = &self.data[first.outside.start..last.outside.end];
+        let offset = self.request.offset + first.outside.start as u64;
+        self.base_run(&pages, bytes, offset, false)
+    }
+
+    /// Writes `bytes` at `offset` of base and ends the writes of `pages`. `completed`: the bytes
+    /// are one whole page, put together from a part of it.
+    fn base_run(
+        &self,
+        pages: &[PageId],
+        bytes: &[u8],
+        offset: u64,
+        completed: bool,
+    ) -> io::Result<()> {
+        let (engine, object) = (self.engine, self.object);
+        engine.before_base_write(pages);
+        object.unsynced.store(true, Ordering::Release);
+        let written = object.base.write_at(bytes, offset);
+        match written {
+            Ok(()) => object.grow(offset + bytes.len() as u64),
+            // A part may have been written, and have made the file longer.
+            Err(_) => object.grow(object.base.len().unwrap_or(0)),
+        }
+        engine.base_written(pages);
+        let mut inner = engine.inner();
+        for page in pages {
+            let part = self.part(page.index);
+            let whole = completed || part.inside.len() == engine.page_size();
+            let bytes = match completed {
+                true => bytes,
+                false => &self.data[part.outside.clone()],
+            };
+            let hints = engine.complete(&self.request.hints, object, whole.then_some(bytes));
+            let Inner {
+                hierarchy, actions, ..
+            } = &mut *inner;
+            hierarchy.finish_write(*page, &hints, whole, written.is_ok(), actions);
+            engine.carry_out(&mut inner, bytes);
         }
         written
     }
@@ -224,12 +397,7 @@ impl Reading<'_> {
         let mut inner = engine.inner();
         let start = loop {
             match inner.hierarchy.start_read(part.page) {
-                ReadStart::Busy => {
-                    inner = engine
-                        .page_free
-                        .wait(inner)
-                        .unwrap_or_else(PoisonError::into_inner);
-                }
+                ReadStart::Busy => inner = engine.wait_for_page(inner),
                 start => break start,
             }
         };
@@ -237,9 +405,10 @@ impl Reading<'_> {
             ReadStart::Frame(_) => self.serve_frame(&mut inner, start, &part, buf),
             ReadStart::Buffer(slot) => self.serve_buffer(&mut inner, slot, &part, buf),
             ReadStart::Slot(slot) => {
-                let expected = inner.checksums[slot.at()];
+                let bytes = inner.hierarchy.bytes_of(slot);
+                debug_assert!(bytes.is_some(), "a valid slot has bytes");
                 drop(inner);
-                self.serve_slot(slot, expected, &part, buf)?;
+                self.serve_slot(slot, bytes.unwrap_or_default(), &part, buf)?;
             }
             ReadStart::Base | ReadStart::Busy => {
                 let end = self.extend_run(&mut inner, index, last);
@@ -301,16 +470,16 @@ impl Reading<'_> {
     fn serve_slot(
         &mut self,
         slot: SlotId,
-        expected: u64,
+        at: (BlockId, u64),
         part: &Part,
         buf: &mut [u8],
     ) -> io::Result<()> {
         let size = self.engine.page_size();
         if part.inside.len() == size {
-            return self.slot_into(slot, expected, part.page, &mut buf[part.outside.clone()]);
+            return self.slot_into(slot, at, part.page, &mut buf[part.outside.clone()]);
         }
         with_scratch(size, |page| {
-            self.slot_into(slot, expected, part.page, page)?;
+            self.slot_into(slot, at, part.page, page)?;
             buf[part.outside.clone()].copy_from_slice(&page[part.inside.clone()]);
             Ok(())
         })
@@ -320,14 +489,14 @@ impl Reading<'_> {
     fn slot_into(
         &mut self,
         slot: SlotId,
-        expected: u64,
+        (block, expected): (BlockId, u64),
         page: PageId,
         bytes: &mut [u8],
     ) -> io::Result<()> {
         let engine = self.engine;
         debug_assert_eq!(bytes.len(), engine.page_size(), "slots hold whole pages");
         let read = match &engine.flash {
-            Some(flash) => FlashStore::read_slot(flash, slot, page, expected, bytes),
+            Some(flash) => Store::read_block(flash, block, page, expected, bytes),
             None => Err(thermocline_core::Fault::ReadError),
         };
         let Err(fault) = read else {
@@ -339,9 +508,12 @@ impl Reading<'_> {
         let Inner {
             hierarchy, actions, ..
         } = &mut *inner;
-        hierarchy.slot_failed(slot, fault, actions);
+        let on_base = hierarchy.slot_failed(slot, fault, actions);
         engine.carry_out(&mut inner, &[]);
         drop(inner);
+        if !on_base {
+            return Err(lost_error());
+        }
         self.base_into(page.index, bytes)?;
         self.finish(&mut engine.inner(), page, ReadStart::Base, bytes);
         self.note(Served::Base);

@@ -2,8 +2,8 @@
 
 use crate::classify::Dialect;
 use crate::device::Device;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use thermocline_core::{FileKind, ObjectId};
 
 /// Which file this is, whatever it is called.
@@ -68,6 +68,11 @@ pub(crate) struct Object {
     pub(crate) stamp: StampFn,
     /// Length of the file as the engine's own requests made it.
     pub(crate) length: AtomicU64,
+    layout: RwLock<()>,
+    /// Base was written since its last sync.
+    pub(crate) unsynced: AtomicBool,
+    /// Pages became dirty since the last sync.
+    pub(crate) uncommitted: AtomicBool,
     pub(crate) opens: AtomicU32,
     pub(crate) counts: Arc<Counts>,
 }
@@ -102,9 +107,22 @@ impl Object {
             base: spec.base,
             stamp: spec.stamp,
             length: AtomicU64::new(length),
+            layout: RwLock::new(()),
+            unsynced: AtomicBool::new(false),
+            uncommitted: AtomicBool::new(false),
             opens: AtomicU32::new(1),
             counts,
         }
+    }
+
+    /// Held while base is written in the background.
+    pub(crate) fn layout(&self) -> RwLockReadGuard<'_, ()> {
+        self.layout.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Held while base is cut or punched.
+    pub(crate) fn layout_alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.layout.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn length(&self) -> u64 {

@@ -9,8 +9,8 @@
 //! 1. An id belongs to at most one identity.
 //! 2. A closed or restored identity was cached; ids of others may be given out again.
 
-use crate::flash::SavedObject;
 use crate::object::{Counts, Identity, Object, Stamp};
+use crate::store::{Fate, SavedObject};
 use std::collections::HashMap;
 use std::sync::Arc;
 use thermocline_core::{FileKind, ObjectId};
@@ -19,7 +19,31 @@ use thermocline_core::{FileKind, ObjectId};
 enum State {
     Open,
     Closed { stamp: Option<Stamp>, last: Closed },
-    Restored { stamp: Stamp, last: Closed },
+    Restored { trust: Trust, last: Closed },
+}
+
+/// When a file of before the restart is believed to be what it was.
+#[derive(Clone, Copy, Debug)]
+enum Trust {
+    /// After a clean stop: with exactly this stamp.
+    Exact(Stamp),
+    /// After a crash: when it was not changed later than this, ns since 1970.
+    Until(i64, Stamp),
+}
+
+impl Trust {
+    fn stamp(self) -> Stamp {
+        match self {
+            Self::Exact(stamp) | Self::Until(_, stamp) => stamp,
+        }
+    }
+
+    fn holds(self, now: Stamp) -> bool {
+        match self {
+            Self::Exact(stamp) => stamp == now,
+            Self::Until(last, _) => now.mtime_ns <= last && now.ctime_ns <= last,
+        }
+    }
 }
 
 /// What is remembered of a file that is not open.
@@ -41,8 +65,9 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// The files of a saved map.
-    pub(crate) fn restore(&mut self, objects: &[SavedObject]) {
+    /// The files of the map found at the start; after a crash those not changed later than `until`
+    /// are believed.
+    pub(crate) fn restore(&mut self, objects: &[SavedObject], until: Option<i64>) {
         debug_assert!(self.known.is_empty(), "restored before anything is opened");
         for object in objects {
             self.next = self.next.max(object.id.0.saturating_add(1));
@@ -53,10 +78,11 @@ impl Registry {
                 length: object.stamp.length,
                 counts: Arc::default(),
             };
-            let state = State::Restored {
-                stamp: object.stamp,
-                last,
+            let trust = match until {
+                Some(last) => Trust::Until(last, object.stamp),
+                None => Trust::Exact(object.stamp),
             };
+            let state = State::Restored { trust, last };
             self.known.insert(object.identity, (object.id, state));
         }
     }
@@ -67,6 +93,12 @@ impl Registry {
             Some((id, State::Open)) => Some(*id),
             _ => None,
         }
+    }
+
+    /// The id of a file that is not open and no longer what it was.
+    pub(crate) fn changed_id(&self, identity: &Identity, now: Option<Stamp>) -> Option<ObjectId> {
+        let (id, state) = self.known.get(identity)?;
+        has_changed(state, now).then_some(*id)
     }
 
     /// Opens a file that is not open: its id, whether it has pages that are no longer to be
@@ -168,9 +200,10 @@ impl Registry {
             let (stamp, name) = match state {
                 State::Open => return None,
                 State::Closed { stamp, last } => ((*stamp)?, &last.name),
-                State::Restored { stamp, last } => (*stamp, &last.name),
+                State::Restored { trust, last } => (trust.stamp(), &last.name),
             };
             Some(SavedObject {
+                fate: Fate::Stays,
                 id: *id,
                 identity: *identity,
                 stamp,
@@ -194,7 +227,7 @@ fn has_changed(state: &State, now: Option<Stamp>) -> bool {
             },
             Some(now),
         ) => (then.length, then.mtime_ns) != (now.length, now.mtime_ns),
-        (State::Restored { stamp, .. }, Some(now)) => *stamp != now,
+        (State::Restored { trust, .. }, Some(now)) => !trust.holds(now),
         _ => true,
     }
 }
@@ -215,14 +248,19 @@ mod tests {
     };
 
     fn restored() -> Registry {
+        restored_until(None)
+    }
+
+    fn restored_until(until: Option<i64>) -> Registry {
         let mut registry = Registry::default();
         let object = SavedObject {
             id: ObjectId(5),
             identity: FILE,
             stamp: STAMP,
             name: "t".into(),
+            fate: Fate::Stays,
         };
-        registry.restore(&[object]);
+        registry.restore(&[object], until);
         registry
     }
 
@@ -256,6 +294,26 @@ mod tests {
             ..FILE
         };
         assert_eq!(open(restored(), &reused, Some(STAMP)), (6, false));
+    }
+
+    #[test]
+    fn after_a_crash_only_later_changes_count() {
+        let grown = Stamp {
+            length: 1 << 20,
+            mtime_ns: 90,
+            ctime_ns: 100,
+        };
+        assert_eq!(
+            open(restored_until(Some(100)), &FILE, Some(grown)),
+            (5, false)
+        );
+        assert_eq!(
+            open(restored_until(Some(99)), &FILE, Some(grown)),
+            (5, true)
+        );
+        let registry = restored_until(Some(99));
+        assert_eq!(registry.changed_id(&FILE, Some(grown)), Some(ObjectId(5)));
+        assert_eq!(registry.changed_id(&FILE, Some(STAMP)), None);
     }
 
     #[test]

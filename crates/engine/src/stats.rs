@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use thermocline_core::counters::Cleaning;
 use thermocline_core::policy::{Refusal, Removal};
-use thermocline_core::{Fault, ObjectId, Source};
+use thermocline_core::{Fault, ObjectId, PageId, Source};
 use thermocline_trace::Served;
 
 /// Everything an engine counted since it started.
@@ -61,6 +62,27 @@ pub struct TierStats {
     pub slots: u32,
     /// Slots that hold a page.
     pub resident: u32,
+    /// Slots of the reserve for dirty pages that the policy does not hold.
+    #[serde(default)]
+    pub reserve: u32,
+    /// Those that hold a page.
+    #[serde(default)]
+    pub reserved: u32,
+    /// Whether writes stay off base where they can.
+    #[serde(default)]
+    pub write_back: bool,
+    /// Pages on flash that are newer than base.
+    #[serde(default)]
+    pub dirty: u32,
+    /// Dirty pages that the device does not give back: object name and page index.
+    #[serde(default)]
+    pub lost: Vec<LostPage>,
+    /// Dirty pages written back to base.
+    #[serde(default)]
+    pub destaged: u64,
+    /// Commits of the map so far; one sync of the device each.
+    #[serde(default)]
+    pub commits: u64,
     /// Pages in the write buffer.
     pub staged: u32,
     /// Pages that were warm at the start.
@@ -83,9 +105,30 @@ pub struct TierStats {
     pub learned: Option<LearnedTable>,
 }
 
+/// A dirty page that the flash device does not give back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostPage {
+    /// Name of its file.
+    pub object: String,
+    /// Offset in the file, bytes.
+    pub offset: u64,
+}
+
 /// The DRAM pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStats {
+    /// Policy.
+    #[serde(default)]
+    pub policy: String,
+    /// Frames with a page that is written out later.
+    #[serde(default)]
+    pub dirty: u32,
+    /// Dirty pages written out to flash: replacement, recovery, synchronous.
+    #[serde(default)]
+    pub cleaned_to_flash: BTreeMap<String, u64>,
+    /// The same to base.
+    #[serde(default)]
+    pub cleaned_to_base: BTreeMap<String, u64>,
     /// Frames.
     pub frames: u32,
     /// Frames that hold a page.
@@ -135,7 +178,12 @@ impl Engine {
         let counters = *inner.hierarchy.counters();
         let mut reads = counters.reads;
         reads[Source::Pool as usize] = self.frames.hits();
+        let by_why = |counts: &[u64]| by_name(&Cleaning::ALL, Cleaning::name, counts);
         let pool = PoolStats {
+            policy: inner.hierarchy.pool().policy().name().into(),
+            dirty: inner.hierarchy.pool().dirty(),
+            cleaned_to_flash: by_why(&counters.cleaned_to_flash),
+            cleaned_to_base: by_why(&counters.cleaned_to_base),
             frames: self.frame_count,
             filled: inner.hierarchy.pool().filled(),
             hits: reads[Source::Pool as usize],
@@ -165,6 +213,21 @@ impl Engine {
         }
     }
 
+    fn lost_pages(&self, pages: &[PageId]) -> Vec<LostPage> {
+        let named = |page: &PageId| {
+            let object = self.object(page.object);
+            let name = object.map(|object| {
+                let name = object.name.read().unwrap_or_else(PoisonError::into_inner);
+                name.clone()
+            });
+            LostPage {
+                object: name.unwrap_or_default(),
+                offset: page.index * u64::from(self.config.page_size),
+            }
+        };
+        pages.iter().map(named).collect()
+    }
+
     fn tier_stats(&self) -> Option<TierStats> {
         let flash = self.flash.as_ref()?;
         let learned = self.learned();
@@ -177,7 +240,6 @@ impl Engine {
             left + u64::from(hierarchy.slots().resident()),
             "none is lost"
         );
-        let checksums = inner.checksums.capacity() * size_of::<u64>();
         Some(TierStats {
             device: flash.label(),
             policy: hierarchy.policy().name().into(),
@@ -185,6 +247,13 @@ impl Engine {
             bytes: flash.length(),
             slots: hierarchy.slots().capacity(),
             resident: hierarchy.slots().resident(),
+            reserve: hierarchy.slots().reserve(),
+            reserved: hierarchy.slots().reserved(),
+            write_back: hierarchy.is_write_back(),
+            dirty: hierarchy.slots().dirty(),
+            lost: self.lost_pages(&hierarchy.lost()),
+            destaged: counters.destaged,
+            commits: inner.commits.count,
             staged: hierarchy.staged(),
             restored: self.restored_pages.load(Ordering::Relaxed),
             stale_objects: self.stale_objects.load(Ordering::Relaxed),
@@ -193,7 +262,7 @@ impl Engine {
             removals: by_name(&Removal::ALL, Removal::name, &counters.removals),
             faults: by_name(&Fault::ALL, Fault::name, &counters.faults),
             flash_writes: counters.flash_writes,
-            memory_bytes: (hierarchy.bytes() + checksums) as u64,
+            memory_bytes: hierarchy.bytes() as u64,
             learned,
         })
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, MemoryDevice};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, FlashOptions, FlashStore, Identity, ObjectSpec, Request,
+    BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Request, Store, StoreOptions,
 };
 use thermocline_core::hash::mix;
 use thermocline_core::policy::{
@@ -182,9 +182,9 @@ fn engine(name: &str) -> (Arc<Engine>, Log) {
         seed: 9,
         ..EngineConfig::default()
     };
-    let store = FlashOptions {
+    let store = StoreOptions {
         page_size: PAGE,
-        size: Some(8192 + (64 << 10) + u64::from(SLOTS * PAGE)),
+        size: Some(Store::length_for(config.blocks_for(SLOTS), PAGE)),
         base: BaseIdentity {
             file_system: 1,
             inode: 2,
@@ -193,7 +193,7 @@ fn engine(name: &str) -> (Arc<Engine>, Log) {
         format: false,
         deadline: None,
     };
-    let store = FlashStore::with_device(Arc::new(MemoryDevice::new()), "memory", &store);
+    let store = Store::with_device(Arc::new(MemoryDevice::new()), "memory", &store);
     let mut log = None;
     let build = |options: &PolicyOptions| {
         let (policy, of) = logged(name, options);

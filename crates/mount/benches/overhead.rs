@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use thermocline::device::AlignedBuf;
-use thermocline::{BaseIdentity, Engine, EngineConfig, FlashOptions, FlashStore};
+use thermocline::{BaseIdentity, Engine, EngineConfig, Store, StoreOptions};
 use thermocline_mount::{Mount, MountConfig};
 
 const DATA_BYTES: u64 = 256 << 20;
@@ -55,14 +55,14 @@ fn measure(directory: &Path, page_size: u32) {
         inode: fs::metadata(&base).expect("base").ino(),
         path: base.display().to_string(),
     };
-    let options = FlashOptions {
+    let options = StoreOptions {
         page_size,
         size: Some(DATA_BYTES + (16 << 20)),
         base: identity,
         format: true,
         deadline: Some(Duration::from_secs(5)),
     };
-    let store = FlashStore::open(&cache, &options).expect("a cache file");
+    let store = Store::open(&cache, &options).expect("a cache file");
     let config = EngineConfig {
         page_size,
         policy: "lru".into(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use thermocline::{BaseIdentity, Engine, EngineConfig, FlashOptions, FlashStore};
+use thermocline::{BaseIdentity, Engine, EngineConfig, Store, StoreOptions};
 use thermocline_mount::{Mount, MountConfig};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,9 +12,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let config = EngineConfig::default();
     let flash = match rest {
-        [cache, size, ..] => Some(FlashStore::open(
+        [cache, size, ..] => Some(Store::open(
             Path::new(cache),
-            &FlashOptions {
+            &StoreOptions {
                 page_size: config.page_size,
                 size: Some(size.parse::<u64>()? << 20),
                 base: BaseIdentity {

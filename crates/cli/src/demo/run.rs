@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thermocline::device::{Device, FileDevice, FileOptions, ShapedDisk};
-use thermocline::{BaseIdentity, Engine, EngineConfig, FlashOptions, FlashStore};
+use thermocline::{BaseIdentity, Engine, EngineConfig, Store, StoreOptions};
 use thermocline_core::hint::FileKind;
 use thermocline_core::model::Model;
 use thermocline_sqlite::{BaseFile, Registration};
@@ -124,7 +124,7 @@ impl Session {
             Setup::HardDisk | Setup::AllSsd => None,
         };
         let base_label = base_device(&base, &path, &base_meter)?.label();
-        let flash_label = store.as_ref().map_or_else(String::new, FlashStore::label);
+        let flash_label = store.as_ref().map_or_else(String::new, Store::label);
         let engine = Engine::start(config(plan, setup), store)?;
         let clock = Clock::start(&base, Arc::clone(&base_meter));
         let trace = plan.directory.join("demo.trace");
@@ -338,8 +338,8 @@ fn config(plan: &Plan, setup: &Setup) -> EngineConfig {
     config
 }
 
-fn flash_store(plan: &Plan, meter: &Arc<Meter>) -> Result<FlashStore> {
-    let options = FlashOptions {
+fn flash_store(plan: &Plan, meter: &Arc<Meter>) -> Result<Store> {
+    let options = StoreOptions {
         page_size: plan.page_size,
         size: Some(plan.flash_bytes),
         base: BaseIdentity {
@@ -350,7 +350,7 @@ fn flash_store(plan: &Plan, meter: &Arc<Meter>) -> Result<FlashStore> {
         format: true,
         deadline: None,
     };
-    let store = FlashStore::open(&plan.directory.join("flash"), &options)?;
+    let store = Store::open(&plan.directory.join("flash"), &options)?;
     Ok(store.wrapped(|device| Arc::new(Metered::real(device, meter))))
 }
 

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, FileDevice, FileOptions, Metered, Meters, ShapedDisk};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, FlashOptions, FlashStore, Identity, ObjectSpec, Request,
-    Stats,
+    BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Request, Stats, Store, StoreOptions,
 };
 use thermocline_core::{FileKind, ObjectId};
 use thermocline_sim::PageRequest;
@@ -155,7 +154,7 @@ fn measure(
     bar: &Bar,
 ) -> Result<Measured, Failure> {
     let store = cache.map(|path| store(replay, path)).transpose()?;
-    let slots = store.as_ref().map_or(0, FlashStore::slots);
+    let slots = store.as_ref().map_or(0, Store::slots);
     let mut config = EngineConfig {
         page_size: replay.layout.page_size,
         pool_bytes: replay.pool_bytes,
@@ -199,8 +198,8 @@ fn measure(
     }
 }
 
-fn store(replay: &Replay<'_>, path: &Path) -> Result<FlashStore, Failure> {
-    let options = FlashOptions {
+fn store(replay: &Replay<'_>, path: &Path) -> Result<Store, Failure> {
+    let options = StoreOptions {
         page_size: replay.layout.page_size,
         size: Some(replay.flash_bytes),
         base: BaseIdentity {
@@ -211,7 +210,7 @@ fn store(replay: &Replay<'_>, path: &Path) -> Result<FlashStore, Failure> {
         format: true,
         deadline: Some(FLASH_DEADLINE),
     };
-    Ok(FlashStore::open(path, &options)?)
+    Ok(Store::open(path, &options)?)
 }
 
 impl<'a> Bench<'a> {

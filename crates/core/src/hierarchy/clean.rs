@@ -77,6 +77,15 @@ impl Hierarchy {
             return Cleaned::Nothing;
         };
         let hints = *self.pool.hints(frame);
+        // Flash holds an older version that base has not, and takes no newer one: it goes to base
+        // first, or keeps the page from it for good.
+        let slot = self.slots.find(page);
+        if self.health.is_off() && slot.is_some_and(|slot| self.slots.is_dirty(slot)) {
+            return match self.lost.contains(&page) {
+                true => Cleaned::Nothing,
+                false => Cleaned::Wait,
+            };
+        }
         if !self.inflight.try_write(page) {
             return Cleaned::Wait;
         }

@@ -530,6 +530,14 @@ impl Hierarchy {
         out.push(Action::Room);
     }
 
+    /// The device cannot be written at all: the tier goes off at once.
+    pub fn fail(&mut self, fault: Fault, out: &mut Vec<Action>) {
+        self.counters.faults[fault as usize] += 1;
+        if !self.health.is_off() {
+            self.switch_off(out);
+        }
+    }
+
     /// Uses flash again, from empty.
     pub fn switch_on(&mut self) {
         self.health.switch_on();

@@ -247,6 +247,18 @@ impl Store {
         self
     }
 
+    /// Length of the shortest cache with `blocks` blocks of `page_size` bytes.
+    #[must_use]
+    pub fn length_for(blocks: u32, page_size: u32) -> u64 {
+        let least = layout::Layout::least(page_size);
+        let mut length = least.max(u64::from(blocks) * u64::from(page_size) / UNIT * UNIT);
+        let has = |length: u64| layout::Layout::of_length(length, page_size);
+        while has(length).is_none_or(|layout| layout.blocks < blocks) {
+            length += UNIT;
+        }
+        length
+    }
+
     /// Number of blocks.
     #[must_use]
     pub fn blocks(&self) -> u32 {

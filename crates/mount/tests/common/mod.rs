@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thermocline::device::MemoryDevice;
-use thermocline::{BaseIdentity, Engine, EngineConfig, FlashOptions, FlashStore};
+use thermocline::{BaseIdentity, Engine, EngineConfig, Store, StoreOptions};
 use thermocline_mount::{Error, Mount, MountConfig, MountHandle};
 
 /// Pages of 4 KiB, so that requests of the tests are parts of pages, whole ones and several.
@@ -14,7 +14,7 @@ pub(crate) const PAGE: u32 = 4096;
 
 /// An engine over a flash tier in memory, with a small DRAM pool.
 pub(crate) fn engine(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
-    let options = FlashOptions {
+    let options = StoreOptions {
         page_size: PAGE,
         size: Some(flash_bytes),
         base: BaseIdentity {
@@ -26,7 +26,7 @@ pub(crate) fn engine(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
         deadline: None,
     };
     let device = Arc::new(MemoryDevice::new());
-    let flash = FlashStore::with_device(device, "memory", &options).expect("flash store");
+    let flash = Store::with_device(device, "memory", &options).expect("flash store");
     let config = EngineConfig {
         page_size: PAGE,
         policy: "lru".into(),

@@ -1,0 +1,184 @@
+//! Background work: staged pages to flash (TAC §3.3), dirty frames out of DRAM, dirty pages to
+//! base, commits. Each kind is a method that does one unit of it; threads call them in turn, and
+//! without threads [`Engine::step`] does.
+//!
+//! A writer sleeps while there is nothing to write or while fewer writers are wanted than are at
+//! work. The other threads look when they are woken, and once in a while for what becomes due by
+//! age alone.
+
+use crate::engine::{Engine, Inner};
+use crate::store::{Store, checksum};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use thermocline_core::WriteJob;
+
+/// How often age alone is looked at.
+const TICK: Duration = Duration::from_millis(500);
+/// Ticks between two looks at quiet write intents.
+const EXPIRE_TICKS: u64 = 8;
+/// Steps between them where there are no threads.
+const EXPIRE_STEPS: u64 = 64;
+
+impl Engine {
+    /// Does one unit of background work, on the caller's thread; false when there was none.
+    pub fn step(&self) -> bool {
+        let number = self.steps.fetch_add(1, Ordering::Relaxed);
+        if number % EXPIRE_STEPS == EXPIRE_STEPS - 1 {
+            self.inner().hierarchy.ledger_mut().expire_intents();
+        }
+        self.write_one() || self.commit_if_due() || self.clean_one() || self.destage_some()
+    }
+
+    /// Writes one staged page to flash.
+    fn write_one(&self) -> bool {
+        let Some(flash) = &self.flash else {
+            return false;
+        };
+        let mut inner = self.inner();
+        let Some((job, bytes)) = take_job(&mut inner) else {
+            return false;
+        };
+        drop(inner);
+        write(self, flash, job, &bytes);
+        true
+    }
+
+    fn commit_if_due(&self) -> bool {
+        let due = {
+            let inner = self.inner();
+            self.commit_due(&inner)
+        };
+        due && self.commit().is_ok()
+    }
+
+    /// Sleeps until there may be work, at most a tick; false when the engine stops.
+    fn rest(&self) -> bool {
+        let inner = self.inner();
+        if inner.stopping {
+            return false;
+        }
+        let waited = self.work.wait_timeout(inner, TICK);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+}
+
+/// The life of the thread that commits what is due.
+pub(crate) fn run_committer(engine: &Weak<Engine>) {
+    let mut last = Instant::now();
+    let mut ticks = 0u64;
+    while let Some(engine) = engine.upgrade() {
+        engine.commit_if_due();
+        if last.elapsed() >= TICK {
+            last = Instant::now();
+            ticks += 1;
+            if ticks.is_multiple_of(EXPIRE_TICKS) {
+                engine.inner().hierarchy.ledger_mut().expire_intents();
+            }
+        }
+        if !engine.rest() {
+            return;
+        }
+    }
+}
+
+/// The life of a thread that does `unit` again and again, and rests when there is none to do.
+pub(crate) fn run(engine: &Weak<Engine>, unit: fn(&Engine) -> bool) {
+    while let Some(engine) = engine.upgrade() {
+        while unit(&engine) {
+            if engine.inner().stopping {
+                break;
+            }
+        }
+        if !engine.rest() {
+            return;
+        }
+    }
+}
+
+/// The life of writer `number`: until the engine stops with an empty buffer, or is gone.
+pub(crate) fn run_writer(engine: &Weak<Engine>, number: u32) {
+    while let Some(engine) = engine.upgrade() {
+        let Some(flash) = &engine.flash else { return };
+        match next_job(&engine, number) {
+            Some((job, bytes)) => write(&engine, flash, job, &bytes),
+            None => return,
+        }
+    }
+}
+
+type Staged = Arc<crate::device::AlignedBuf>;
+
+/// Waits for a job; `None` when the engine stops and the buffer is empty.
+fn next_job(engine: &Engine, number: u32) -> Option<(WriteJob, Staged)> {
+    let mut inner = engine.inner();
+    loop {
+        if may_start(engine, &mut inner)
+            && let Some(job) = take_job(&mut inner) {
+                debug_assert!(inner.writers_at_work <= engine.config.writers_max);
+                return Some(job);
+            }
+        let idle = inner.hierarchy.staged() == 0 || inner.hierarchy.is_off();
+        if inner.stopping && (idle || number > 0) {
+            return None;
+        }
+        if inner.hierarchy.wants_commit() {
+            drop(inner);
+            // A failed commit switches the tier off.
+            let _ = engine.commit();
+            inner = engine.inner();
+            continue;
+        }
+        inner = engine
+            .work
+            .wait(inner)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Whether fewer writers are at work than are wanted.
+fn may_start(engine: &Engine, inner: &mut Inner) -> bool {
+    let backlog = inner.hierarchy.staged();
+    let config = &engine.config;
+    let wanted = inner
+        .pace
+        .wanted(backlog, config.write_buffer_pages, config.writers_max);
+    inner.writers_at_work < wanted
+}
+
+fn take_job(inner: &mut Inner) -> Option<(WriteJob, Staged)> {
+    let job = inner.hierarchy.next_write()?;
+    let bytes = inner.staged.get(&job.slot.0).cloned();
+    debug_assert!(bytes.is_some(), "a queued slot has staged bytes");
+    inner.writers_at_work += 1;
+    bytes.map(|bytes| (job, bytes))
+}
+
+fn write(engine: &Engine, flash: &Store, job: WriteJob, bytes: &Staged) {
+    debug_assert_eq!(bytes.len(), engine.page_size(), "whole pages are written");
+    let started = Instant::now();
+    let sum = checksum(job.page, bytes);
+    let result = flash.write_block(job.block, bytes).map(|()| sum);
+    let took = started.elapsed();
+    let mut inner = engine.inner();
+    debug_assert!(
+        inner.hierarchy.slots().is_writing(job.slot),
+        "a slot has one writer"
+    );
+    debug_assert!(inner.writers_at_work > 0, "an end follows a start");
+    inner.writers_at_work -= 1;
+    let Inner {
+        hierarchy,
+        actions,
+        pace,
+        ..
+    } = &mut *inner;
+    hierarchy.end_write(job, result, actions);
+    let now_ns = engine.started.elapsed().as_nanos() as u64;
+    pace.finished(now_ns, took.as_nanos() as u64, hierarchy.staged());
+    engine.carry_out(&mut inner, &[]);
+    engine.page_free.notify_all();
+    if inner.hierarchy.staged() > 0 || inner.stopping {
+        engine.work.notify_all();
+    }
+}

@@ -1,0 +1,225 @@
+//! Group commit: one sync of the flash device serves everybody who waits for it, and the lease
+//! under which base may be written.
+//!
+//! A commit makes durable what the map says now and the bytes it names. Whoever finds no commit
+//! under way makes one; whoever comes meanwhile waits for the next, which carries their changes.
+//!
+//! # The lease
+//! After a crash a file that was changed later than [`LEASE`] after the newest batch is taken to
+//! have been changed behind the tier's back. So base is written only within that time of a commit
+//! (less a second for slow I/O), and whoever is late commits first. When the device has failed,
+//! base is written only after the lease has run out: should the device come back after a restart,
+//! its copies are then seen to be older.
+
+use crate::engine::{Engine, Inner};
+use crate::store::{Batch, Fate, ObjectChange, SavedObject};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use thermocline_core::{Fault, MapChange, ObjectId, PageId};
+
+/// See the module text.
+pub const LEASE: Duration = Duration::from_secs(6);
+/// How long before its end a lease is no longer used.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// State of commits, under the engine's lock.
+#[derive(Debug, Default)]
+pub(crate) struct Commits {
+    begun: u64,
+    ended: u64,
+    under_way: bool,
+    /// When the newest batch was made.
+    newest: Option<Instant>,
+    /// Base was written since then.
+    pub(crate) base_written: bool,
+    /// Objects the table on flash has.
+    pub(crate) named: BTreeSet<ObjectId>,
+    /// Changes of the table for the next batch.
+    objects: BTreeMap<ObjectId, ObjectChange>,
+    /// Commits and syncs of the device so far.
+    pub(crate) count: u64,
+}
+
+impl Commits {
+    /// What is under way with an object, for the next batch.
+    pub(crate) fn put(&mut self, object: SavedObject) {
+        self.named.insert(object.id);
+        self.objects.insert(object.id, ObjectChange::Put(object));
+    }
+
+    /// The object is gone for good.
+    pub(crate) fn gone(&mut self, id: ObjectId) {
+        if self.named.remove(&id) {
+            self.objects.insert(id, ObjectChange::Gone(id));
+        }
+    }
+
+    fn has_lease(&self) -> bool {
+        self.newest.is_some_and(|at| at.elapsed() < LEASE - MARGIN)
+    }
+}
+
+impl Engine {
+    /// Makes durable whatever changed before the call.
+    ///
+    /// # Errors
+    /// Those of the flash device; the tier is then off.
+    pub(crate) fn commit(&self) -> io::Result<()> {
+        let mut inner = self.inner();
+        let target = inner.commits.begun + 1;
+        while inner.commits.ended < target {
+            if inner.hierarchy.is_off() {
+                return Err(io::Error::other("the flash device has failed"));
+            }
+            inner = match inner.commits.under_way {
+                true => self.wait_for_page(inner),
+                false => self.commit_once(inner)?,
+            };
+        }
+        Ok(())
+    }
+
+    fn commit_once<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> io::Result<MutexGuard<'a, Inner>> {
+        let Some(store) = &self.flash else {
+            return Err(io::Error::other("there is no flash device"));
+        };
+        let batch = self.next_batch(&mut inner);
+        let Some(batch) = batch else { return Ok(inner) };
+        inner.commits.under_way = true;
+        inner.commits.begun += 1;
+        let made = Instant::now();
+        drop(inner);
+        let done = store.commit(&batch);
+        let mut inner = self.inner();
+        inner.commits.under_way = false;
+        inner.commits.count += 1;
+        let Inner {
+            hierarchy, actions, ..
+        } = &mut *inner;
+        match &done {
+            Ok(()) => hierarchy.end_commit(actions),
+            Err(_) => hierarchy.fail(Fault::WriteError, actions),
+        }
+        if done.is_ok() {
+            inner.commits.ended = inner.commits.begun;
+            inner.commits.newest = Some(made);
+            inner.commits.base_written = false;
+        }
+        if let Err(error) = &done {
+            inner.off_reason = format!("its map could not be written: {error}");
+        }
+        self.carry_out(&mut inner, &[]);
+        self.page_free.notify_all();
+        done.map(|()| inner)
+    }
+
+    fn next_batch(&self, inner: &mut Inner) -> Option<Batch> {
+        let changes = inner.hierarchy.begin_commit()?;
+        for change in &changes {
+            let MapChange::Set {
+                entry: Some(entry), ..
+            } = change
+            else {
+                continue;
+            };
+            let id = entry.page.object;
+            if !inner.commits.named.contains(&id)
+                && let Some(object) = self.saved(id, Fate::Stays) {
+                    inner.commits.put(object);
+                }
+        }
+        let objects = std::mem::take(&mut inner.commits.objects);
+        Some(Batch {
+            changes,
+            objects: objects.into_values().collect(),
+            time_ns: wall_ns(),
+        })
+    }
+
+    /// What the table on flash says of an open object.
+    pub(crate) fn saved(&self, id: ObjectId, fate: Fate) -> Option<SavedObject> {
+        let object = self.object(id).ok()?;
+        let name = object.name.read().unwrap_or_else(PoisonError::into_inner);
+        Some(SavedObject {
+            id,
+            identity: object.identity,
+            stamp: (object.stamp)().unwrap_or_default(),
+            name: name.clone(),
+            fate,
+        })
+    }
+
+    /// Waits until base may be written at `pages` (rules R1 and R2, and the lease); matched by
+    /// [`Engine::base_written`]. While the tier is off, waits for the lease to end, once.
+    pub(crate) fn before_base_write(&self, pages: &[PageId]) {
+        if self.flash.is_none() {
+            return;
+        }
+        let mut inner = self.inner();
+        for page in pages {
+            inner.hierarchy.ledger_mut().intend(*page);
+        }
+        inner.commits.base_written = true;
+        loop {
+            let off = inner.hierarchy.is_off();
+            let lease = inner.commits.has_lease();
+            let ledger = inner.hierarchy.ledger();
+            if off {
+                drop(inner);
+                return self.outlast();
+            }
+            if lease && pages.iter().all(|page| ledger.may_write_base(*page)) {
+                return;
+            }
+            drop(inner);
+            // A failed commit switches the tier off.
+            let _ = self.commit();
+            inner = self.inner();
+        }
+    }
+
+    /// Sleeps until the last lease has certainly run out.
+    fn outlast(&self) {
+        let newest = self.inner().commits.newest;
+        let left = newest.map_or(Duration::ZERO, |at| LEASE.saturating_sub(at.elapsed()));
+        if !self.config.inline {
+            std::thread::sleep(left);
+        }
+    }
+
+    /// The base writes of `pages` ended, well or not.
+    pub(crate) fn base_written(&self, pages: &[PageId]) {
+        if self.flash.is_none() {
+            return;
+        }
+        let mut inner = self.inner();
+        for page in pages {
+            inner.hierarchy.ledger_mut().base_written(*page);
+        }
+    }
+
+    /// Whether a commit should be made though nobody waits for one.
+    pub(crate) fn commit_due(&self, inner: &Inner) -> bool {
+        let commits = &inner.commits;
+        if self.flash.is_none() || inner.hierarchy.is_off() || commits.under_way {
+            return false;
+        }
+        let old = commits.newest.is_none_or(|at| at.elapsed() > LEASE / 4);
+        let changed = inner.hierarchy.ledger().changed();
+        let many = changed >= inner.hierarchy.ledger().blocks().div_ceil(64) as usize;
+        inner.hierarchy.wants_commit()
+            || (old && (commits.base_written || changed > 0))
+            || many && changed > 64
+    }
+}
+
+/// Wall clock, ns since 1970.
+pub(crate) fn wall_ns() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as i64)
+}

@@ -1,0 +1,217 @@
+//! What a restart finds, and what a stop leaves.
+//!
+//! At the start the map is believed but for clean pages of regions that base was being written in.
+//! The pages of a file are believed only when it was not changed meanwhile: after a clean stop its
+//! length, times, inode and generation must be what they were; after a crash it must not have been
+//! changed later than [`crate::commit::LEASE`] after the newest batch. A changed file loses its
+//! clean pages; with dirty pages waiting for it [`Engine::adopt`] refuses and says so.
+
+use crate::commit::LEASE;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::object::{Identity, ObjectSpec};
+use crate::store::{Fate, Recovered, SavedObject};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use thermocline_core::{Intent, ObjectId};
+
+/// Finds the file an identity stands for, under this name or another; `None` when there is none.
+pub type Opener<'a> = dyn Fn(&Identity, &str) -> io::Result<Option<ObjectSpec>> + 'a;
+
+impl Engine {
+    pub(crate) fn restore(&self, found: Recovered) {
+        let known: BTreeSet<ObjectId> = found.objects.iter().map(|o| o.id).collect();
+        let tolerance = LEASE.as_nanos() as i64;
+        let until = (!found.clean_stop).then_some(found.last_commit_ns.saturating_add(tolerance));
+        self.registry().restore(&found.objects, until);
+        let doubtful: BTreeSet<Intent> = found.intents.iter().copied().collect();
+        let mut inner = self.inner();
+        // Dirty pages last: they may take the reserve when the policy has no slot left.
+        for dirty in [false, true] {
+            for (block, entry) in found.entries.iter().filter(|(_, e)| e.dirty == dirty) {
+                let doubt = !dirty && doubtful.contains(&Intent::of(entry.page));
+                if doubt || !known.contains(&entry.page.object) {
+                    inner.hierarchy.discard(*block, entry);
+                } else {
+                    inner.hierarchy.restore(*block, entry);
+                }
+            }
+        }
+        inner.hierarchy.restored(found.next_version, found.intents);
+        let restored = inner.hierarchy.slots().resident();
+        inner.commits.named = known;
+        for object in found.objects {
+            if object.fate != Fate::Stays {
+                inner.fates.insert(object.id, object.fate);
+            }
+        }
+        self.restored_pages.store(restored, Ordering::Relaxed);
+    }
+
+    /// Opens the files that dirty pages wait for, and ends what a crash interrupted. To be called
+    /// once after the start, before requests; without dirty pages it does nothing. `discard` gives
+    /// up the dirty pages of files that are gone or were changed.
+    ///
+    /// # Errors
+    /// [`Error::ChangedBehind`] names the files that are gone or were changed meanwhile; and those
+    /// of `opener`.
+    pub fn adopt(&self, opener: &Opener<'_>, discard: bool) -> Result<(), Error> {
+        let mut refused = Vec::new();
+        let found = self.registry().to_save();
+        for saved in found {
+            let fate = self
+                .inner()
+                .fates
+                .get(&saved.id)
+                .copied()
+                .unwrap_or_default();
+            if fate == Fate::Stays && !self.has_dirty(saved.id) {
+                continue;
+            }
+            if let Err(why) = self.adopt_one(&saved, fate, opener, discard)? {
+                refused.push(format!("{} ({why})", saved.name));
+            }
+        }
+        let fates = std::mem::take(&mut self.inner().fates);
+        if refused.is_empty() {
+            return match fates.is_empty() {
+                true => Ok(()),
+                false => self.commit().map_err(|source| self.cache_error(source)),
+            };
+        }
+        self.inner().fates = fates;
+        Err(Error::ChangedBehind {
+            path: self
+                .flash
+                .as_ref()
+                .map_or_else(String::new, |f| f.name().into()),
+            files: refused.join(", "),
+        })
+    }
+
+    fn cache_error(&self, source: io::Error) -> Error {
+        let path = self
+            .flash
+            .as_ref()
+            .map_or_else(String::new, |f| f.name().into());
+        Error::CacheIo { path, source }
+    }
+
+    fn adopt_one(
+        &self,
+        saved: &SavedObject,
+        fate: Fate,
+        opener: &Opener<'_>,
+        discard: bool,
+    ) -> Result<Result<(), &'static str>, Error> {
+        let failed = |source| Error::BaseIo {
+            path: saved.name.clone(),
+            source,
+        };
+        let spec = opener(&saved.identity, &saved.name).map_err(failed)?;
+        let Some(spec) = spec else {
+            if fate != Fate::Unlinked && !discard {
+                return Ok(Err("it is gone"));
+            }
+            self.forget(&saved.identity);
+            return Ok(Ok(()));
+        };
+        let changed = self.registry().changed_id(&saved.identity, (spec.stamp)());
+        if changed.is_some() && !discard {
+            return Ok(Err("it was changed"));
+        }
+        let id = self.open_or_discard(spec, discard).map_err(failed)?;
+        if let Fate::Cut(length) = fate {
+            // What the crash interrupted is done to its end.
+            let object = self.object(id).map_err(failed)?;
+            if object.length() > length {
+                object.base.set_len(length).map_err(failed)?;
+                object.base.sync(false).map_err(failed)?;
+                object.length.store(length, Ordering::Release);
+            }
+            self.trim_pages(
+                id,
+                length.div_ceil(u64::from(self.config.page_size)),
+                u64::MAX,
+            );
+        }
+        if fate != Fate::Stays
+            && let Some(object) = self.saved(id, Fate::Stays) {
+                self.inner().commits.put(object);
+            }
+        self.close_object(id);
+        Ok(Ok(()))
+    }
+
+    /// Whether DRAM or flash hold bytes of the object that base has not.
+    #[must_use]
+    pub fn has_dirty(&self, id: ObjectId) -> bool {
+        let inner = self.inner();
+        let slots = inner.hierarchy.slots().dirty_in(id, 0, u64::MAX);
+        !slots.is_empty() || !inner.hierarchy.pool().dirty_of(id).is_empty()
+    }
+
+    /// Ends the engine: writes what is in DRAM to flash and saves the map, so that the next start
+    /// is warm. Dirty pages stay on flash: call [`Engine::flush`] before if base is to be whole.
+    /// Requests must have ended and objects be closed, or their pages are left out.
+    ///
+    /// # Errors
+    /// [`Error::Save`]; the next start is then as after a crash. [`Error::Unsaved`] when dirty
+    /// pages could be written nowhere.
+    pub fn stop(&self) -> Result<(), Error> {
+        self.clean_everything();
+        self.inner().stopping = true;
+        self.work.notify_all();
+        let writers =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in writers {
+            let _ = thread.join();
+        }
+        while self.config.inline && self.step() {}
+        let Some(flash) = &self.flash else {
+            return Ok(());
+        };
+        #[cfg(debug_assertions)]
+        self.assert_invariants();
+        if self.inner().hierarchy.is_off() {
+            // What the device says is not to be believed; it stays as after a crash.
+            let dirty = self.dirty_pages();
+            return match dirty {
+                0 => Ok(()),
+                pages => Err(Error::Unsaved {
+                    path: flash.name().into(),
+                    pages,
+                }),
+            };
+        }
+        self.close_lingering();
+        self.wait_for_older_stamps();
+        self.commit().map_err(|source| self.save_error(source))?;
+        let named = self.inner().commits.named.clone();
+        let mut objects = self.registry().to_save();
+        objects.retain(|object| named.contains(&object.id));
+        flash.close(objects)
+    }
+
+    fn save_error(&self, source: io::Error) -> Error {
+        let path = self
+            .flash
+            .as_ref()
+            .map_or_else(String::new, |f| f.name().into());
+        Error::Save { path, source }
+    }
+
+    /// A file changed within the file system's clock tick could change again without a trace;
+    /// waits until every stamp is older than that.
+    fn wait_for_older_stamps(&self) {
+        const TICK: Duration = Duration::from_millis(20);
+        let newest = self.registry().newest_stamp_ns();
+        let age = crate::commit::wall_ns().saturating_sub(newest);
+        if age >= 0 && age < TICK.as_nanos() as i64 {
+            std::thread::sleep(TICK);
+        }
+    }
+}
