@@ -99,6 +99,10 @@ pub(crate) struct MountArgs {
     /// Memory for a pool of pages above the tier; 0 for none [config: pool.size]
     #[arg(long, value_name = "SIZE")]
     pub(crate) pool: Option<Size>,
+    /// Keep writes on flash and write them back later: the cache file is then part of the
+    /// database's storage until `flush` [config: tier.write_back]
+    #[arg(long)]
+    pub(crate) write_back: bool,
     /// Page size of the database: 8KiB PostgreSQL, 16KiB InnoDB, 4KiB SQLite
     /// [config: tier.page_size]
     #[arg(long, value_name = "SIZE")]

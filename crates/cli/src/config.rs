@@ -10,7 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use thermocline::EngineConfig;
 use thermocline::classify::{Rule, Rules};
-use thermocline::config::{ClicSettings, CostSettings, PrioritySettings, TacSettings};
+use thermocline::config::{
+    ClicSettings, CostSettings, DirtySettings, PrioritySettings, TacSettings,
+};
 use thermocline_core::model::{IoOp, Model, Pattern};
 
 /// The documented defaults, as `thermocline config --defaults` prints them.
@@ -35,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) clic: ClicSettings,
     pub(crate) priority: PrioritySettings,
     pub(crate) pool: PoolSection,
+    /// How dirty pages are kept and written back.
+    pub(crate) dirty: DirtySettings,
     pub(crate) costs: CostSettings,
     /// What stays out of the tier, or is let in: first match wins, before the built-in rules.
     pub(crate) rules: Vec<Rule>,
@@ -71,6 +75,8 @@ pub(crate) struct TierSection {
     pub(crate) writers_max: u32,
     /// Whether policies other than TAC may admit a page when it is written.
     pub(crate) admit_on_write: bool,
+    /// Whether writes stay off base where they can.
+    pub(crate) write_back: bool,
     /// Seed of the policies that draw lots.
     pub(crate) seed: u64,
 }
@@ -81,6 +87,8 @@ pub(crate) struct TierSection {
 pub(crate) struct PoolSection {
     /// Memory it may use; 0 for none.
     pub(crate) size: Size,
+    /// Which page leaves first.
+    pub(crate) policy: String,
 }
 
 /// Recording.
@@ -111,6 +119,7 @@ impl Default for TierSection {
             write_buffer: Size::Pages(engine.write_buffer_pages.into()),
             writers_max: engine.writers_max,
             admit_on_write: engine.admit_on_write,
+            write_back: engine.write_back,
             seed: engine.seed,
             policy: engine.policy,
         }
@@ -119,7 +128,10 @@ impl Default for TierSection {
 
 impl Default for PoolSection {
     fn default() -> Self {
-        Self { size: Size::ZERO }
+        Self {
+            size: Size::ZERO,
+            policy: EngineConfig::default().pool_policy,
+        }
     }
 }
 
@@ -177,6 +189,9 @@ impl Config {
         let mut engine = EngineConfig {
             page_size,
             pool_bytes: bytes("pool.size", self.pool.size)?,
+            pool_policy: self.pool.policy.clone(),
+            write_back: self.tier.write_back,
+            dirty: self.dirty,
             write_buffer_pages: whole_u32(self.tier.write_buffer.pages(page_size)),
             writers_max: self.tier.writers_max,
             admit_on_write: self.tier.admit_on_write,

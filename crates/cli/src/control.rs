@@ -109,7 +109,7 @@ impl Control {
     fn set_tier(&self, word: &str) -> io::Result<()> {
         match word {
             "on" => self.engine.tier_on().map_err(refused)?,
-            "off" => self.engine.tier_off("switched off by command"),
+            "off" => self.engine.tier_off("switched off by command")?,
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
         log::line(&format!("tier {word}"));

@@ -71,6 +71,7 @@ impl Serving {
             control: Some(Arc::new(control)),
             threads: plan.config.mount.threads as usize,
             allow_other: plan.config.mount.allow_other,
+            discard: false,
         };
         match Mount::start(config, Arc::clone(&engine)) {
             Ok(handle) => {

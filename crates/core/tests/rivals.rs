@@ -6,7 +6,7 @@ use thermocline_core::policy::{
     self, Access, Decision, Lru2, Mq, Op, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
 };
 use thermocline_core::tier::SlotTable;
-use thermocline_core::{HintSet, ObjectId, PageId, RequestType, SlotId, hint_type};
+use thermocline_core::{BlockId, HintSet, ObjectId, PageId, RequestType, SlotId, hint_type};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -420,7 +420,7 @@ fn pinned_pages_are_passed_over() {
         }
         for slot in (0..4).map(SlotId) {
             slots.start_write(slot);
-            slots.end_write(slot, slots.generation(slot));
+            slots.end_write(slot, slots.generation(slot), Some(BlockId(slot.0)));
             slots.pin(slot);
         }
         let newcomer = access(9, RequestType::Read);

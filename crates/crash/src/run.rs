@@ -251,8 +251,8 @@ impl Run {
             Step::PowerCut => self.power_cut(),
             Step::Policy(name) => self.engine.set_policy(name).map_err(|e| e.to_string()),
             Step::TierOff => {
-                self.engine.tier_off("the workload says so");
-                Ok(())
+                let off = self.engine.tier_off("the workload says so");
+                self.excuse(off)
             }
             Step::TierOn => {
                 let on = self.engine.tier_on();

@@ -115,7 +115,7 @@ fn rig(
         deadline,
     };
     let store = Store::open(&cache, &options).expect("a cache file");
-    let pages = u64::from(store.slots());
+    let pages = u64::from(EngineConfig::default().shares(store.blocks()).slots);
     let config = EngineConfig {
         page_size,
         pool_bytes,

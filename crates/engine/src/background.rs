@@ -114,10 +114,11 @@ fn next_job(engine: &Engine, number: u32) -> Option<(WriteJob, Staged)> {
     let mut inner = engine.inner();
     loop {
         if may_start(engine, &mut inner)
-            && let Some(job) = take_job(&mut inner) {
-                debug_assert!(inner.writers_at_work <= engine.config.writers_max);
-                return Some(job);
-            }
+            && let Some(job) = take_job(&mut inner)
+        {
+            debug_assert!(inner.writers_at_work <= engine.config.writers_max);
+            return Some(job);
+        }
         let idle = inner.hierarchy.staged() == 0 || inner.hierarchy.is_off();
         if inner.stopping && (idle || number > 0) {
             return None;

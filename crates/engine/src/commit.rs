@@ -129,9 +129,10 @@ impl Engine {
             };
             let id = entry.page.object;
             if !inner.commits.named.contains(&id)
-                && let Some(object) = self.saved(id, Fate::Stays) {
-                    inner.commits.put(object);
-                }
+                && let Some(object) = self.saved(id, Fate::Stays)
+            {
+                inner.commits.put(object);
+            }
         }
         let objects = std::mem::take(&mut inner.commits.objects);
         Some(Batch {

@@ -336,12 +336,14 @@ impl Engine {
         discard: bool,
     ) -> io::Result<ObjectId> {
         if let Some(id) = registry.changed_id(&spec.identity, stamp)
-            && !discard && self.has_dirty(id) {
-                return Err(io::Error::other(format!(
-                    "{} was changed behind the tier's back while dirty pages wait for it",
-                    spec.name
-                )));
-            }
+            && !discard
+            && self.has_dirty(id)
+        {
+            return Err(io::Error::other(format!(
+                "{} was changed behind the tier's back while dirty pages wait for it",
+                spec.name
+            )));
+        }
         let (id, changed, counts) = registry.open(&spec.identity, stamp, spec.cached);
         if changed {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
@@ -447,9 +449,10 @@ impl Engine {
     pub fn not_unlinked(&self, identity: &crate::object::Identity) {
         let id = self.registry().open_again(identity);
         if let Some(id) = id.filter(|id| self.inner().commits.named.contains(id))
-            && let Some(object) = self.saved(id, Fate::Stays) {
-                self.inner().commits.put(object);
-            }
+            && let Some(object) = self.saved(id, Fate::Stays)
+        {
+            self.inner().commits.put(object);
+        }
     }
 
     /// Durably notes what is about to happen to a file, where its pages are on flash.

@@ -139,9 +139,10 @@ impl Engine {
             );
         }
         if fate != Fate::Stays
-            && let Some(object) = self.saved(id, Fate::Stays) {
-                self.inner().commits.put(object);
-            }
+            && let Some(object) = self.saved(id, Fate::Stays)
+        {
+            self.inner().commits.put(object);
+        }
         self.close_object(id);
         Ok(Ok(()))
     }

@@ -16,6 +16,7 @@ use thermocline_core::{FileKind, HintSet, ObjectId, PageId, SlotId};
 use thermocline_sim::tier::PolicyTier;
 
 const PAGE: u32 = 512;
+/// Slots at least; the cache's structures are rounded up.
 const SLOTS: u32 = 32;
 const PAGES: u64 = 120;
 const OBJECTS: u32 = 3;
@@ -137,7 +138,7 @@ fn stream(objects: &[ObjectId]) -> Vec<Step> {
 fn options() -> PolicyOptions {
     PolicyOptions {
         seed: 9,
-        ..PolicyOptions::new(SLOTS)
+        ..PolicyOptions::new(slots())
     }
 }
 
@@ -173,6 +174,34 @@ fn open(engine: &Engine, inode: u64) -> ObjectId {
     engine.open_object(spec).expect("opens")
 }
 
+/// Blocks of the cache.
+fn blocks() -> u32 {
+    EngineConfig::default().blocks_for(SLOTS)
+}
+
+/// Slots of the policy.
+fn slots() -> u32 {
+    let length = Store::length_for(blocks(), PAGE);
+    let options = store_options(length);
+    let store = Store::with_device(Arc::new(MemoryDevice::new()), "memory", &options);
+    let blocks = store.expect("opens").blocks();
+    EngineConfig::default().shares(blocks).slots
+}
+
+fn store_options(length: u64) -> StoreOptions {
+    StoreOptions {
+        page_size: PAGE,
+        size: Some(length),
+        base: BaseIdentity {
+            file_system: 1,
+            inode: 2,
+            path: "/base".into(),
+        },
+        format: false,
+        deadline: None,
+    }
+}
+
 fn engine(name: &str) -> (Arc<Engine>, Log) {
     let config = EngineConfig {
         page_size: PAGE,
@@ -182,17 +211,7 @@ fn engine(name: &str) -> (Arc<Engine>, Log) {
         seed: 9,
         ..EngineConfig::default()
     };
-    let store = StoreOptions {
-        page_size: PAGE,
-        size: Some(Store::length_for(config.blocks_for(SLOTS), PAGE)),
-        base: BaseIdentity {
-            file_system: 1,
-            inode: 2,
-            path: "/base".into(),
-        },
-        format: false,
-        deadline: None,
-    };
+    let store = store_options(Store::length_for(blocks(), PAGE));
     let store = Store::with_device(Arc::new(MemoryDevice::new()), "memory", &store);
     let mut log = None;
     let build = |options: &PolicyOptions| {
@@ -254,7 +273,7 @@ fn live(name: &str) -> Vec<Event> {
 /// The same of the simulator's.
 fn simulated(name: &str, objects: &[ObjectId]) -> Vec<Event> {
     let (policy, log) = logged(name, &options());
-    let mut tier = PolicyTier::new(policy, SLOTS, 0);
+    let mut tier = PolicyTier::new(policy, slots(), 0);
     for step in stream(objects) {
         match step {
             Step::Read(object, page, hints) => {

@@ -283,7 +283,9 @@ fn a_crash_is_warm_but_where_base_was_being_written() {
         let id = file.open(&engine, 1);
         let mut buf = [0; 512];
         for page in 0..3 {
-            engine.read(&request(id, page * 512, 1), &mut buf).expect("reads");
+            engine
+                .read(&request(id, page * 512, 1), &mut buf)
+                .expect("reads");
         }
         settle(&engine);
         if written {
@@ -349,7 +351,11 @@ fn swapped_slots_are_noticed() {
     let mut buf = [0; 512];
     engine.read(&request(id, 0, 1), &mut buf).expect("reads");
     assert_eq!(flash_reads(&engine), 1);
-    assert_eq!(find_blocks(&flash, &[5; 512]).len(), 2, "equal pages have equal bytes on flash");
+    assert_eq!(
+        find_blocks(&flash, &[5; 512]).len(),
+        2,
+        "equal pages have equal bytes on flash"
+    );
     engine
         .write(&request(id, 512, 0), &[6; 512])
         .expect("writes");

@@ -19,6 +19,9 @@ pub enum Error {
     /// The base could not be examined or opened.
     #[error("base {0} cannot be used: {1}")]
     Base(PathBuf, #[source] io::Error),
+    /// The tier holds pages that cannot be given to their files.
+    #[error("{0}")]
+    Tier(#[source] thermocline::Error),
     /// The mountpoint does not exist.
     #[error("mountpoint {0} does not exist; create it with `mkdir -p {0}`")]
     MountpointMissing(PathBuf),

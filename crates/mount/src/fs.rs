@@ -95,6 +95,16 @@ impl Fs {
         })
     }
 
+    /// Opens the files that dirty pages of the tier wait for; to be called before the first
+    /// request. `discard` gives up pages whose files are gone or were changed.
+    ///
+    /// # Errors
+    /// Those of [`Engine::adopt`].
+    pub fn adopt_dirty(&self, discard: bool) -> Result<(), thermocline::Error> {
+        let find = |identity: &thermocline::Identity, name: &str| self.objects.find(identity, name);
+        self.objects.engine().adopt(&find, discard)
+    }
+
     /// How many inodes and how many open files the kernel holds.
     #[must_use]
     pub fn held(&self) -> (usize, usize) {

@@ -41,6 +41,8 @@ pub struct MountConfig {
     /// user, so this is wanted whenever the mounter is root; others need `user_allow_other`
     /// in `/etc/fuse.conf`.
     pub allow_other: bool,
+    /// Give up dirty pages of the tier whose files are gone or were changed meanwhile.
+    pub discard: bool,
 }
 
 impl MountConfig {
@@ -55,6 +57,7 @@ impl MountConfig {
             control: None,
             threads: 16,
             allow_other: sys::effective_uid() == 0,
+            discard: false,
         }
     }
 }
@@ -108,6 +111,7 @@ impl Mount {
             config.control,
         );
         let fs = Arc::new(fs.map_err(base_error)?);
+        fs.adopt_dirty(config.discard).map_err(Error::Tier)?;
         let options = options(&base, config.threads.max(1), config.allow_other);
         let session = Session::new(Frontend::new(Arc::clone(&fs)), &mountpoint, &options)
             .map_err(|error| Error::Mount(mountpoint.clone(), error))?;

@@ -12,11 +12,11 @@
 //! 3. An inode without a name left is trimmed when its last user goes, not when the name goes:
 //!    databases unlink temporary files first and use them afterwards.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirEntryExt, FileExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thermocline::classify::path::object_group;
@@ -177,13 +177,31 @@ impl Objects {
         self.engine.close_object(object.id);
     }
 
+    /// The inode behind an `O_PATH` descriptor is about to lose a name: if that is its last, dirty
+    /// pages of it are not waited for after a crash.
+    pub(crate) fn losing_name(&self, fd: &OwnedFd) -> io::Result<()> {
+        match sys::stat(fd.as_raw_fd()) {
+            Ok(stat) if is_file(&stat) && stat.st_nlink == 1 => {
+                self.engine.before_unlink(&identity(fd.as_raw_fd(), &stat))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// It did not lose it.
+    pub(crate) fn kept_name(&self, fd: &OwnedFd) {
+        if let Ok(stat) = sys::stat(fd.as_raw_fd()) {
+            self.engine.not_unlinked(&identity(fd.as_raw_fd(), &stat));
+        }
+    }
+
     /// The inode behind an `O_PATH` descriptor lost a name: if that was its last and nothing has
     /// it open, its pages are dropped now.
     pub(crate) fn lost_name(&self, fd: &OwnedFd) {
         let Ok(stat) = sys::stat(fd.as_raw_fd()) else {
             return;
         };
-        if stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_nlink == 0 {
+        if is_file(&stat) && stat.st_nlink == 0 {
             self.engine.forget(&identity(fd.as_raw_fd(), &stat));
         }
     }
@@ -213,35 +231,79 @@ impl Objects {
         Ok(relative.to_string_lossy().into_owned())
     }
 
-    fn open(&self, node: &Node) -> io::Result<OpenObject> {
-        let (file, write_error) = open_file(node)?;
-        let name = self.name(node)?;
+    /// Finds the file that dirty pages wait for: under its name, or wherever it is now.
+    pub(crate) fn find(&self, wanted: &Identity, name: &str) -> io::Result<Option<ObjectSpec>> {
+        let is_it = |path: &Path| -> Option<File> {
+            let file = File::options().read(true).write(true).open(path).ok()?;
+            let stat = sys::stat(file.as_raw_fd()).ok()?;
+            (identity(file.as_raw_fd(), &stat) == *wanted).then_some(file)
+        };
+        if let Some(file) = is_it(&self.base.join(name)) {
+            return self
+                .spec(Arc::new(file), name.to_owned(), *wanted)
+                .map(|(s, _)| Some(s));
+        }
+        let inode = |entry: &fs::DirEntry| entry.ino() == wanted.inode;
+        let mut directories = vec![self.base.clone()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(&directory)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    directories.push(entry.path());
+                } else if inode(&entry) {
+                    let Some(file) = is_it(&entry.path()) else {
+                        continue;
+                    };
+                    let path = entry.path();
+                    let relative = path.strip_prefix(&self.base).unwrap_or(&path);
+                    let name = relative.to_string_lossy().into_owned();
+                    return self
+                        .spec(Arc::new(file), name, *wanted)
+                        .map(|(s, _)| Some(s));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A base file as the engine is given it, and what the rules say of it.
+    fn spec(
+        &self,
+        file: Arc<File>,
+        name: String,
+        identity: Identity,
+    ) -> io::Result<(ObjectSpec, FileClass)> {
         let class = self.rules.class(&name, || head(&file));
-        let stat = sys::stat(file.as_raw_fd())?;
-        let group = object_group(&name, class.dialect).to_owned();
-        // The engine adds the object hint, which it makes from the group.
-        let hints = HintSet::UNKNOWN.with(hint_type::FILE_KIND, class.kind.value());
-        let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
-        let identity = identity(node.fd(), &stat);
-        let key = thermocline_core::hash::mix(identity.device, identity.inode);
         let known = BaseFile {
             name: &name,
-            key,
+            key: thermocline_core::hash::mix(identity.device, identity.inode),
             class,
         };
         let base = (self.devices)(file.try_clone()?, &known)?;
-        let file = Arc::new(file);
-        let stamped = Arc::clone(&file);
-        let id = self.engine.open_object(ObjectSpec {
+        let spec = ObjectSpec {
+            group: object_group(&name, class.dialect).to_owned(),
             name,
-            group,
             identity,
             base,
             kind: class.kind,
             dialect: class.dialect,
             cached: class.cached,
-            stamp: Arc::new(move || stamp(&stamped)),
-        })?;
+            stamp: Arc::new(move || stamp(&file)),
+        };
+        Ok((spec, class))
+    }
+
+    fn open(&self, node: &Node) -> io::Result<OpenObject> {
+        let (file, write_error) = open_file(node)?;
+        let name = self.name(node)?;
+        let stat = sys::stat(file.as_raw_fd())?;
+        let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
+        let file = Arc::new(file);
+        let identity = identity(node.fd(), &stat);
+        let (spec, class) = self.spec(Arc::clone(&file), name, identity)?;
+        // The engine adds the object hint, which it makes from the group.
+        let hints = HintSet::UNKNOWN.with(hint_type::FILE_KIND, class.kind.value());
+        let id = self.engine.open_object(spec)?;
         let streams = Mutex::default();
         Ok(OpenObject {
             id,
@@ -253,6 +315,10 @@ impl Objects {
             streams,
         })
     }
+}
+
+fn is_file(stat: &Stat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFREG
 }
 
 /// The base file of a node, for writing if the base lets us.

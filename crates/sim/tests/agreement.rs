@@ -47,10 +47,9 @@ struct Live {
 impl Live {
     fn new(name: &str, options: &PolicyOptions, frames: u32) -> Self {
         let options = HierarchyOptions {
-            policy: name.to_string(),
-            policy_options: options.clone(),
             frames,
             buffer_pages: 4,
+            ..HierarchyOptions::new(name, options.clone())
         };
         Self {
             hierarchy: Hierarchy::new(&options).expect("a policy"),
@@ -83,8 +82,9 @@ impl Live {
             }
         };
         while let Some(job) = self.hierarchy.next_write() {
-            self.hierarchy.end_write(job, Ok(()), &mut self.actions);
+            self.hierarchy.end_write(job, Ok(0), &mut self.actions);
         }
+        self.hierarchy.commit_now(&mut self.actions);
         self.actions.clear();
         found
     }

@@ -101,6 +101,7 @@ fn settings(args: &MountArgs) -> Result<Config, Failure> {
     overlay(&mut config.tier.policy, args.policy.as_ref());
     overlay(&mut config.tier.page_size, args.page_size.as_ref());
     overlay(&mut config.pool.size, args.pool.as_ref());
+    config.tier.write_back |= args.write_back;
     overlay(&mut config.trace.record, args.record.as_ref());
     overlay(&mut config.mount.log, args.log.as_ref());
     overlay(&mut config.mount.threads, args.threads.as_ref());

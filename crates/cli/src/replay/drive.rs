@@ -154,7 +154,6 @@ fn measure(
     bar: &Bar,
 ) -> Result<Measured, Failure> {
     let store = cache.map(|path| store(replay, path)).transpose()?;
-    let slots = store.as_ref().map_or(0, Store::slots);
     let mut config = EngineConfig {
         page_size: replay.layout.page_size,
         pool_bytes: replay.pool_bytes,
@@ -179,7 +178,7 @@ fn measure(
     let base_ns = bench.base_ns();
     let mut measured = bench.measured(&stats, wall);
     measured.policy = policy.unwrap_or(super::NO_TIER).to_string();
-    measured.slots = slots;
+    measured.slots = stats.tier.as_ref().map_or(0, |tier| tier.slots);
     measured.base_s = base_ns as f64 / 1e9;
     for object in &bench.objects {
         bench.engine.close_object(*object);

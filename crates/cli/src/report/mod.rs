@@ -147,6 +147,7 @@ pub(crate) mod sample {
                 filled: 64,
                 hits: 10,
                 evictions: 0,
+                ..PoolStats::default()
             },
             objects: vec![
                 object("base/5/16384", 1_000, 250),

@@ -61,7 +61,7 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
         None => writeln!(out, "tier      none: everything from base")?,
         Some(tier) => tier_head(out, tier)?,
     }
-    let pool = stats.pool;
+    let pool = &stats.pool;
     if pool.frames > 0 {
         let (filled, frames) = (
             show_count(pool.filled.into()),

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use super::{Caller, Entry, Fs};
@@ -104,11 +104,27 @@ impl Fs {
     pub fn unlink(&self, parent: u64, name: &OsStr) -> io::Result<()> {
         let parent = self.dir(parent)?;
         let victim = sys::open_node(parent.fd(), name);
-        sys::unlink(parent.fd(), name, false)?;
-        if let Ok(victim) = victim {
-            self.objects.lost_name(&victim);
+        self.losing_name(victim.ok().as_ref(), || {
+            sys::unlink(parent.fd(), name, false)
+        })
+    }
+
+    /// Does what takes a name from `victim`, telling the tier before and after.
+    fn losing_name(
+        &self,
+        victim: Option<&OwnedFd>,
+        change: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(victim) = victim else {
+            return change();
+        };
+        self.objects.losing_name(victim)?;
+        let changed = change();
+        match &changed {
+            Ok(()) => self.objects.lost_name(victim),
+            Err(_) => self.objects.kept_name(victim),
         }
-        Ok(())
+        changed
     }
 
     /// Removes an empty directory.
@@ -128,10 +144,10 @@ impl Fs {
         let (old_parent, new_parent) = (self.dir(from.0)?, self.parent_for_new(to.0, to.1)?);
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
         let victim = sys::open_node(new_parent.fd(), to.1);
-        sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags)?;
-        if let Ok(victim) = victim {
-            self.objects.lost_name(&victim);
-        }
+        let victim = victim.ok().filter(|_| !exchange);
+        self.losing_name(victim.as_ref(), || {
+            sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags)
+        })?;
         self.note_name(new_parent.fd(), to.1);
         if exchange {
             self.note_name(old_parent.fd(), from.1);
