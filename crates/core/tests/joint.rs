@@ -8,7 +8,7 @@ use thermocline_core::policy::{
     Refusal, Removal, TierPolicy,
 };
 use thermocline_core::tier::SlotTable;
-use thermocline_core::{Costs, HintSet, ObjectId, PageId, RequestType, SlotId, hint_type};
+use thermocline_core::{BlockId, Costs, HintSet, ObjectId, PageId, RequestType, SlotId, hint_type};
 
 /// The costs of thesis §6.5.2: R_S = 1, R_D = 70, W_S = 3, W_D = 50.
 fn thesis_costs() -> Costs {
@@ -823,7 +823,8 @@ fn pinned_pages_stay() {
         rig.read(index);
         let slot = rig.slots.find(page(index)).expect("room");
         rig.slots.start_write(slot);
-        rig.slots.end_write(slot, rig.slots.generation(slot));
+        rig.slots
+            .end_write(slot, rig.slots.generation(slot), Some(BlockId(slot.0)));
         rig.slots.pin(slot);
     }
     (0..3).for_each(|_| rig.read(9));
@@ -1071,7 +1072,8 @@ fn tac_blocks_passes_over_pinned_pages() {
     (0..4).for_each(|index| rig.read(8 * index));
     for slot in (0..4).map(SlotId) {
         rig.slots.start_write(slot);
-        rig.slots.end_write(slot, rig.slots.generation(slot));
+        rig.slots
+            .end_write(slot, rig.slots.generation(slot), Some(BlockId(slot.0)));
     }
     rig.slots.pin(SlotId(1));
     for newcomer in [100, 200, 300] {
@@ -1085,7 +1087,8 @@ fn tac_blocks_passes_over_pinned_pages() {
         if slot != 1 {
             let slot = SlotId(slot);
             rig.slots.start_write(slot);
-            rig.slots.end_write(slot, rig.slots.generation(slot));
+            rig.slots
+                .end_write(slot, rig.slots.generation(slot), Some(BlockId(slot.0)));
             rig.slots.pin(slot);
         }
     });
