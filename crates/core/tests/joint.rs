@@ -314,12 +314,17 @@ impl Plain {
 
     fn benefit(&self, index: u64) -> f64 {
         let alpha = self.alpha(index);
+        let of_writes = if self.config.writes_expand {
+            alpha
+        } else {
+            1.0
+        };
         let [[rs, ws, _], [rd, wd, _]] = self.pages[&index].counts;
         let costs = thesis_costs();
         let reads =
             (rd + rs / alpha) * costs.base_random_read - (rs + alpha * rd) * costs.flash_read;
-        let writes =
-            (wd + ws / alpha) * costs.base_random_write - (ws + alpha * wd) * costs.flash_write;
+        let writes = (wd + ws / of_writes) * costs.base_random_write
+            - (ws + of_writes * wd) * costs.flash_write;
         reads + writes
     }
 
@@ -532,9 +537,16 @@ proptest! {
         rate_requests in prop::sample::select(vec![0u64, 1, 50]),
         fade_requests in prop::sample::select(vec![60u64, 100, u64::MAX]),
         anticipates: bool,
+        writes_expand: bool,
         steps in steps(24, 300),
     ) {
-        let config = CacConfig { outqueue_per_page, rate_requests, bands, fade_requests };
+        let config = CacConfig {
+            outqueue_per_page,
+            rate_requests,
+            bands,
+            fade_requests,
+            writes_expand,
+        };
         let options = options(capacity, config);
         let both = Both {
             fast: if anticipates { Cac::new(&options) } else { Cac::cc(&options) },
@@ -657,7 +669,7 @@ fn estimates_and_benefit_by_hand() {
         on_flash: counted(4, 2, 9),
         off_flash: counted(6, 1, 20),
     };
-    let twice = measured.estimates(2.0);
+    let twice = measured.estimates(2.0, 2.0);
     assert_eq!((twice.reads_always, twice.reads_never), (16.0, 8.0));
     assert_eq!((twice.writes_always, twice.writes_never), (4.0, 2.0));
     let costs = thesis_costs();
@@ -665,20 +677,26 @@ fn estimates_and_benefit_by_hand() {
         twice.benefit(&costs),
         8.0 * 70.0 - 16.0 + 2.0 * 50.0 - 4.0 * 3.0
     );
-    let plain = measured.estimates(1.0).benefit(&costs);
+    let plain = measured.estimates(1.0, 1.0).benefit(&costs);
     assert_eq!(plain, 10.0 * 69.0 + 3.0 * 47.0, "equation 6.1");
+    let apart = measured.estimates(2.0, 1.0);
+    assert_eq!((apart.reads_always, apart.reads_never), (16.0, 8.0));
+    assert_eq!((apart.writes_always, apart.writes_never), (3.0, 3.0));
     // A page that only flash makes busy: read ten times there, a fiftieth or a hundredth of that
     // in DRAM.
     let hot = Measured {
         on_flash: counted(10, 0, 12),
         off_flash: counted(0, 0, 500),
     };
-    assert_eq!(hot.estimates(50.0).benefit(&costs), 0.2 * 70.0 - 10.0);
-    assert_eq!(hot.estimates(100.0).benefit(&costs), 0.1 * 70.0 - 10.0);
+    assert_eq!(hot.estimates(50.0, 50.0).benefit(&costs), 0.2 * 70.0 - 10.0);
+    assert_eq!(
+        hot.estimates(100.0, 100.0).benefit(&costs),
+        0.1 * 70.0 - 10.0
+    );
     for alpha in [f64::MIN_POSITIVE, 1e-15, 1e15, 1e300] {
-        assert!(!measured.estimates(alpha).benefit(&costs).is_nan());
+        assert!(!measured.estimates(alpha, alpha).benefit(&costs).is_nan());
     }
-    assert_eq!(Measured::default().estimates(7.0).benefit(&costs), 0.0);
+    assert_eq!(Measured::default().estimates(7.0, 7.0).benefit(&costs), 0.0);
 }
 
 /// §6.4.2 on one page, step by step: read at flash cost it misses five times as often.

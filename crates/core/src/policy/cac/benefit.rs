@@ -51,18 +51,20 @@ impl Measured {
         ]
     }
 
-    /// Equations 6.3 to 6.6 with the miss rate expansion factor `alpha`, finite and above 0.
+    /// Equations 6.3 to 6.6 with the expansion factors of reads and of writes, both finite and
+    /// above 0. (The thesis has one for both.)
     #[must_use]
-    pub fn estimates(&self, alpha: f64) -> Estimates {
-        debug_assert!(alpha > 0.0 && alpha.is_finite(), "a ratio of rates");
+    pub fn estimates(&self, reads: f64, writes: f64) -> Estimates {
+        debug_assert!(reads > 0.0 && reads.is_finite(), "a ratio of rates");
+        debug_assert!(writes > 0.0 && writes.is_finite(), "a ratio of rates");
         let (on, off) = (&self.on_flash, &self.off_flash);
-        let always = |on: u32, off: u32| f64::from(on) + alpha * f64::from(off);
-        let never = |on: u32, off: u32| f64::from(off) + f64::from(on) / alpha;
+        let always = |on: u32, off: u32, alpha| f64::from(on) + alpha * f64::from(off);
+        let never = |on: u32, off: u32, alpha| f64::from(off) + f64::from(on) / alpha;
         Estimates {
-            reads_always: always(on.reads, off.reads),
-            reads_never: never(on.reads, off.reads),
-            writes_always: always(on.writes, off.writes),
-            writes_never: never(on.writes, off.writes),
+            reads_always: always(on.reads, off.reads, reads),
+            reads_never: never(on.reads, off.reads, reads),
+            writes_always: always(on.writes, off.writes, writes),
+            writes_never: never(on.writes, off.writes, writes),
         }
     }
 }

@@ -24,6 +24,9 @@
 //! - *Object*: what the hints name, else the page's own object. A wrong name moves a page to
 //!   another group, no more.
 //! - *α without evidence*: see `groups.rs`.
+//! - *Writes* (6.5, 6.6) are expected to grow by α as reads do. A hot page that is written often
+//!   then has a negative B however much base pays for its writes;
+//!   [`CacConfig::writes_expand`] turns that off.
 //! - *When groups are updated*: lazily, as §6.4.2 says: when a page leaves the pool, is written
 //!   to flash or leaves flash. Without a pool, where a page leaves as soon as it is read, with
 //!   every request.
@@ -70,6 +73,9 @@ pub struct CacConfig {
     pub bands: u32,
     /// Requests after which all counts are halved; 0 means 32 a slot, `u64::MAX` never.
     pub fade_requests: u64,
+    /// Whether α, which is a ratio of read misses, also tells how many more writes a page has on
+    /// flash (§6.4.1, equations 6.5 and 6.6: it does). If not, writes are taken as measured.
+    pub writes_expand: bool,
 }
 
 impl Default for CacConfig {
@@ -79,6 +85,7 @@ impl Default for CacConfig {
             rate_requests: 0,
             bands: 1000,
             fade_requests: 0,
+            writes_expand: true,
         }
     }
 }
@@ -117,6 +124,7 @@ pub struct Cac {
     absent_max: u32,
     rate_requests: u64,
     bands: u32,
+    writes_expand: bool,
     pace: Pace,
     pages: Pages,
     groups: Groups,
@@ -154,6 +162,7 @@ impl Cac {
             absent_max,
             rate_requests: config.rate_requests_of(capacity),
             bands: config.bands,
+            writes_expand: config.writes_expand,
             pace: Pace::new(config.fade_requests_of(capacity)),
             pages: Pages::new(absent_max),
             groups: Groups::default(),
@@ -217,7 +226,9 @@ impl Cac {
 
     /// B in the unit of the heap.
     fn key(&self, known: &Known) -> f64 {
-        let estimates = known.measured.estimates(self.alpha_of(known));
+        let alpha = self.alpha_of(known);
+        let of_writes = if self.writes_expand { alpha } else { 1.0 };
+        let estimates = known.measured.estimates(alpha, of_writes);
         estimates.benefit(&self.costs)
     }
 
