@@ -1114,3 +1114,28 @@ fn tac_blocks_passes_over_pinned_pages() {
     assert_eq!(rig.log.last(), Some(&Decision::Refuse(Refusal::Pinned)));
     rig.policy.assert_invariants(&rig.slots);
 }
+
+/// Pages may leave out of turn, as when the tier shrinks: the order of blocks survives it.
+#[test]
+fn tac_blocks_survives_evictions_out_of_turn() {
+    let config = policy::TacConfig {
+        block_pages: 4,
+        ..policy::TacConfig::default()
+    };
+    let options = PolicyOptions {
+        tac: config,
+        ..PolicyOptions::new(12)
+    };
+    let mut rig = Rig::new(policy::Tac::with_blocks(&options), 12, 0);
+    rig.hints = HintSet::UNKNOWN.with(hint_type::REQUEST, RequestType::Read.value());
+    for round in 0..400u64 {
+        let index = thermocline_core::hash::mix(3, round) % 20 * 32;
+        rig.read(index);
+        let leaves = rig.slots.page(SlotId((round % 12) as u32));
+        if let Some(page) = leaves.filter(|_| round % 3 == 0) {
+            rig.remove(page.index, Removal::Evicted);
+        }
+        rig.policy.assert_invariants(&rig.slots);
+    }
+    assert!(rig.policy.blocks_opened() > 5);
+}

@@ -120,7 +120,10 @@ impl Blocks {
         let Some(open) = self.open.as_mut() else {
             return;
         };
-        debug_assert!(open.block == block && slot.0 >= open.next, "in order");
+        // Evicted for another reason than a newcomer, as when the tier shrinks.
+        if open.block != block || slot.0 < open.next {
+            return;
+        }
         open.next = slot.0 + 1;
         if open.next == end {
             self.close();
