@@ -367,14 +367,27 @@ impl Ledger {
     /// Takes back intents that have been quiet since the call before the last; to be called every
     /// few seconds, so that a region in use does not go on and off.
     pub fn expire_intents(&mut self) {
-        let mut over = Vec::new();
-        for (intent, intended) in &mut self.intents {
-            match &mut intended.quiet {
-                Some(calls) if *calls >= 2 => over.push(*intent),
-                Some(calls) => *calls += 1,
-                None => {}
+        self.take_back(2);
+        for intended in self.intents.values_mut() {
+            if let Some(calls) = &mut intended.quiet {
+                *calls += 1;
             }
         }
+    }
+
+    /// Takes back every intent that is quiet: a clean stop.
+    pub fn forget_quiet(&mut self) {
+        self.take_back(0);
+    }
+
+    fn take_back(&mut self, calls: u8) {
+        let old = |(intent, intended): (&Intent, &Intended)| {
+            intended
+                .quiet
+                .is_some_and(|n| n >= calls)
+                .then_some(*intent)
+        };
+        let over: Vec<Intent> = self.intents.iter().filter_map(old).collect();
         for intent in over {
             // Until that is durable the region counts as on; a new write makes it on again.
             self.intents.remove(&intent);

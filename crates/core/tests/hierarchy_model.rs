@@ -595,7 +595,7 @@ impl World {
         let last = self
             .batch
             .take()
-            .filter(|batch| draw(&mut seed) % 2 == 0 && whole(batch));
+            .filter(|batch| draw(&mut seed).is_multiple_of(2) && whole(batch));
         if let Some(batch) = last {
             self.map.apply(&batch);
         }

@@ -25,9 +25,15 @@ impl Engine {
     pub fn step(&self) -> bool {
         let number = self.steps.fetch_add(1, Ordering::Relaxed);
         if number % EXPIRE_STEPS == EXPIRE_STEPS - 1 {
-            self.inner().hierarchy.ledger_mut().expire_intents();
+            self.tidy_up();
         }
         self.write_one() || self.commit_if_due() || self.clean_one() || self.destage_some()
+    }
+
+    /// Ends what has been quiet for a while: write intents, and objects nobody has open.
+    fn tidy_up(&self) {
+        self.close_lingering();
+        self.inner().hierarchy.ledger_mut().expire_intents();
     }
 
     /// Writes one staged page to flash.
@@ -73,7 +79,7 @@ pub(crate) fn run_committer(engine: &Weak<Engine>) {
             last = Instant::now();
             ticks += 1;
             if ticks.is_multiple_of(EXPIRE_TICKS) {
-                engine.inner().hierarchy.ledger_mut().expire_intents();
+                engine.tidy_up();
             }
         }
         if !engine.rest() {

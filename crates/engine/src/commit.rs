@@ -184,12 +184,26 @@ impl Engine {
         }
     }
 
+    /// The tier was switched off with a working device: says so durably, so that nobody has to
+    /// outlast the lease. Should that fail they do.
+    pub(crate) fn commit_nothing(&self) {
+        let inner = self.inner();
+        if self.flash.is_some() && self.commit_once(inner).is_ok() {
+            self.inner().commits.newest = None;
+            self.page_free.notify_all();
+        }
+    }
+
     /// Sleeps until the last lease has certainly run out.
     fn outlast(&self) {
-        let newest = self.inner().commits.newest;
-        let left = newest.map_or(Duration::ZERO, |at| LEASE.saturating_sub(at.elapsed()));
-        if !self.config.inline {
-            std::thread::sleep(left);
+        let mut inner = self.inner();
+        while let Some(newest) = inner.commits.newest.filter(|_| !self.config.inline) {
+            let left = LEASE.saturating_sub(newest.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.page_free.wait_timeout(inner, left);
+            inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

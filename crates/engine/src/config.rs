@@ -423,11 +423,11 @@ impl EngineConfig {
             format!("{:?}", self.costs.all()),
             "finite and not negative",
         )?;
-        let unknown = thermocline_core::hierarchy::UnknownPolicy(self.policy.clone());
+        let unknown = thermocline_core::hierarchy::UnknownPolicy::of_tier(&self.policy);
         if !thermocline_core::policy::NAMES.contains(&self.policy.as_str()) {
             return Err(unknown.into());
         }
-        let pool = thermocline_core::hierarchy::UnknownPolicy(self.pool_policy.clone());
+        let pool = thermocline_core::hierarchy::UnknownPolicy::of_pool(&self.pool_policy);
         match thermocline_core::pool::NAMES.contains(&self.pool_policy.as_str()) {
             true => Ok(()),
             false => Err(pool.into()),

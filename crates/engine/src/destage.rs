@@ -38,6 +38,10 @@ impl Engine {
         }
     }
 
+    pub(crate) fn is_off(&self) -> bool {
+        self.inner().hierarchy.is_off()
+    }
+
     /// Pages of which DRAM or flash hold bytes that base has not.
     #[must_use]
     pub fn dirty_pages(&self) -> u64 {
@@ -169,10 +173,8 @@ impl Engine {
         objects.sort_unstable();
         objects.dedup();
         // The durable map must know every version that base is about to get.
-        let known = match self.inner().hierarchy.is_off() {
-            true => Ok(()),
-            false => self.commit(),
-        };
+        let off = self.is_off();
+        let known = if off { Ok(()) } else { self.commit() };
         // A failed commit has switched the tier off; the pages are in DRAM or can be read.
         let mut result = known;
         let most = (RUN_BYTES_MAX / self.page_size()).max(1);
@@ -413,10 +415,8 @@ impl Engine {
                 }
             }
         }
-        match self.flash.is_some() && !self.inner().hierarchy.is_off() {
-            true => self.commit(),
-            false => Ok(()),
-        }
+        let off = self.flash.is_none() || self.is_off();
+        if off { Ok(()) } else { self.commit() }
     }
 
     /// Writes every dirty frame out, to flash or base, as far as that works.
@@ -466,16 +466,17 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends lingering objects that nothing waits for any more.
+    /// Syncs the base of lingering objects, and closes those that nothing waits for any more.
     pub(crate) fn close_lingering(&self) {
         let objects: Vec<Arc<Object>> = {
             let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
-            objects.iter().flatten().cloned().collect()
+            let lingers = |o: &&Arc<Object>| o.opens.load(Ordering::Relaxed) == 0;
+            objects.iter().flatten().filter(lingers).cloned().collect()
         };
         for object in objects {
-            if object.opens.load(Ordering::Relaxed) == 0 {
-                self.really_close(&object);
-            }
+            // What base refuses is tried again; meanwhile its regions stay doubtful.
+            let _ = self.sync_base(&object);
+            self.close_if_idle(object.id);
         }
     }
 }

@@ -16,8 +16,8 @@
 //! *Running* → *stopping* (writers drain the buffer) → *stopped* (map saved). Requests may arrive
 //! only while running; [`Engine::stop`] is called once they have ended.
 //!
-//! An object is *open*, *lingering* (nobody has it open, but dirty pages wait for its base) or
-//! *closed*.
+//! An object is *open*, *lingering* (nobody has it open, but dirty pages wait for its base, or base
+//! has writes that were never synced) or *closed*.
 
 use crate::background;
 use crate::classify::{self, Dialect};
@@ -382,7 +382,8 @@ impl Engine {
     /// Closes a lingering object that nothing waits for any more.
     pub(crate) fn close_if_idle(&self, id: ObjectId) {
         let Ok(object) = self.object(id) else { return };
-        if object.opens.load(Ordering::Relaxed) == 0 && !self.has_dirty(id) {
+        let unsynced = self.is_paged(&object) && object.unsynced.load(Ordering::Acquire);
+        if object.opens.load(Ordering::Relaxed) == 0 && !unsynced && !self.has_dirty(id) {
             self.really_close(&object);
         }
     }
@@ -393,7 +394,17 @@ impl Engine {
             return;
         }
         let id = object.id;
-        let resident = self.inner().hierarchy.resident_of(id);
+        let saved = self.saved(id, Fate::Stays);
+        let resident = {
+            let mut inner = self.inner();
+            let resident = inner.hierarchy.resident_of(id);
+            // Whoever writes the map later can no longer ask the object what it is called.
+            let unnamed = resident > 0 && !inner.commits.named.contains(&id);
+            if let Some(saved) = saved.filter(|_| unnamed) {
+                inner.commits.put(saved);
+            }
+            resident
+        };
         debug_assert!(
             object.cached || resident == 0,
             "only cached objects have pages on flash"
@@ -413,7 +424,7 @@ impl Engine {
     pub fn trim(&self, id: ObjectId) {
         let length = self.object(id).map_or(0, |object| object.length());
         self.trim_pages(id, 0, u64::MAX);
-        self.inner().commits.gone(id);
+        self.gone(id);
         self.record_quiet(Op::Trim, id, 0, length);
     }
 
@@ -426,10 +437,17 @@ impl Engine {
         };
         let Some(id) = id else { return };
         self.trim_pages(id, 0, u64::MAX);
-        self.inner().commits.gone(id);
+        self.gone(id);
         if lingering {
             self.close_if_idle(id);
         }
+    }
+
+    /// Nothing of the object is kept: the next commit says so.
+    fn gone(&self, id: ObjectId) {
+        let mut inner = self.inner();
+        inner.hierarchy.ledger_mut().forget_intents(id);
+        inner.commits.gone(id);
     }
 
     /// The file's last name is about to go: should a crash come between, its dirty pages are then
@@ -645,6 +663,8 @@ impl Engine {
         } = &mut *inner;
         hierarchy.switch_off(actions);
         self.carry_out(&mut inner, &[]);
+        drop(inner);
+        self.commit_nothing();
         Ok(())
     }
 

@@ -189,12 +189,25 @@ impl Engine {
             };
         }
         self.close_lingering();
+        self.close_all_idle();
+        self.inner().hierarchy.ledger_mut().forget_quiet();
         self.wait_for_older_stamps();
         self.commit().map_err(|source| self.save_error(source))?;
         let named = self.inner().commits.named.clone();
         let mut objects = self.registry().to_save();
         objects.retain(|object| named.contains(&object.id));
         flash.close(objects)
+    }
+
+    /// Closes what lingers with dirty pages: their bytes are safe on flash.
+    fn close_all_idle(&self) {
+        let objects: Vec<_> = {
+            let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+            objects.iter().flatten().cloned().collect()
+        };
+        for object in objects {
+            self.really_close(&object);
+        }
     }
 
     fn save_error(&self, source: io::Error) -> Error {

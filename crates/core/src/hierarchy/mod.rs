@@ -226,16 +226,40 @@ pub struct Hierarchy {
 
 /// There is no tier policy, or no pool policy, of that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownPolicy(pub String);
+pub struct UnknownPolicy {
+    /// The name.
+    pub name: String,
+    /// The names there are.
+    pub known: &'static [&'static str],
+}
+
+impl UnknownPolicy {
+    /// No tier policy is called `name`.
+    #[must_use]
+    pub fn of_tier(name: &str) -> Self {
+        Self {
+            name: name.to_string(),
+            known: policy::NAMES,
+        }
+    }
+
+    /// No pool policy is called `name`.
+    #[must_use]
+    pub fn of_pool(name: &str) -> Self {
+        Self {
+            name: name.to_string(),
+            known: pool::NAMES,
+        }
+    }
+}
 
 impl std::fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "no policy is called '{}'; there are {}; for the pool {}",
-            self.0,
-            policy::NAMES.join(", "),
-            pool::NAMES.join(", ")
+            "no policy is called '{}'; there are {}",
+            self.name,
+            self.known.join(", ")
         )
     }
 }
@@ -246,7 +270,7 @@ impl Hierarchy {
     /// An empty hierarchy. Errors when there is no such policy.
     pub fn new(options: &HierarchyOptions) -> Result<Self, UnknownPolicy> {
         let policy = policy::build(&options.policy, &options.policy_options)
-            .ok_or_else(|| UnknownPolicy(options.policy.clone()))?;
+            .ok_or_else(|| UnknownPolicy::of_tier(&options.policy))?;
         Self::with_policy(policy, options)
     }
 
@@ -258,7 +282,7 @@ impl Hierarchy {
     ) -> Result<Self, UnknownPolicy> {
         let costs = &options.policy_options.costs;
         let frames = pool::build(&options.pool_policy, options.frames, costs)
-            .ok_or_else(|| UnknownPolicy(options.pool_policy.clone()))?;
+            .ok_or_else(|| UnknownPolicy::of_pool(&options.pool_policy))?;
         let blocks = match options.policy_options.capacity {
             0 => 0,
             _ => options.all_blocks(),
@@ -339,7 +363,7 @@ impl Hierarchy {
     /// Bytes of memory held by decisions (map, policy), not by pages.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.slots.bytes() + self.policy.bytes() + self.ledger.bytes()
+        self.slots.bytes() + self.policy.bytes() + self.ledger.bytes() + self.pool.bytes()
     }
 
     /// A read of `page` arrives. Except for [`ReadStart::Busy`] it must be followed by
@@ -476,7 +500,7 @@ impl Hierarchy {
     /// Switches to the policy called `name`; pages on flash stay, what was learned does not.
     pub fn set_policy(&mut self, name: &str) -> Result<(), UnknownPolicy> {
         let mut policy = policy::build(name, &self.policy_options)
-            .ok_or_else(|| UnknownPolicy(name.to_string()))?;
+            .ok_or_else(|| UnknownPolicy::of_tier(name))?;
         for (slot, page) in self.slots.residents() {
             policy.on_admit(&quiet_access(page, self.requests), slot);
         }
