@@ -4,6 +4,7 @@ use crate::config::NO_TIER;
 use crate::demo;
 use crate::failure::CODES_HELP;
 use crate::import::{self, ImportArgs};
+use crate::joint;
 use crate::mrc;
 use crate::plan;
 use crate::replay;
@@ -58,6 +59,9 @@ pub(crate) enum Command {
     /// Compare policies and sizes of the tier on recorded requests, without any device
     #[command(after_long_help = simulate::EXAMPLES)]
     Simulate(Box<simulate::SimulateArgs>),
+    /// Compare policies of pool and tier together, in write-back, on recorded requests
+    #[command(after_long_help = joint::EXAMPLES)]
+    Joint(Box<joint::JointArgs>),
     /// Draw miss ratio by size of the tier, from a sample of a trace's pages
     #[command(after_long_help = mrc::EXAMPLES)]
     Mrc(Box<mrc::MrcArgs>),

@@ -11,6 +11,7 @@ mod demo;
 mod explain;
 mod failure;
 mod import;
+mod joint;
 mod log;
 mod modelled;
 mod mrc;
@@ -52,6 +53,7 @@ fn run(command: Command) -> Outcome {
         Command::Trace(TraceCommand::Info(args)) => commands::trace::info(&args),
         Command::Trace(TraceCommand::Convert(args)) => commands::trace::convert(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Joint(args) => joint::run(&args),
         Command::Mrc(args) => mrc::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Replay(args) => replay::run(&args),

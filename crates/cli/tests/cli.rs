@@ -32,7 +32,7 @@ fn failure(arguments: &[&str], code: i32) -> String {
     message
 }
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "mount",
     "umount",
     "status",
@@ -41,6 +41,7 @@ const COMMANDS: [&str; 15] = [
     "calibrate",
     "trace",
     "simulate",
+    "joint",
     "mrc",
     "plan",
     "replay",

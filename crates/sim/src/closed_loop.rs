@@ -14,28 +14,63 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use thermocline_core::model::{IoOp, Nanos};
 
+/// Which device an I/O is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// Bulk storage.
+    Base,
+    /// The tier's.
+    Flash,
+}
+
 /// One I/O on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Waits for base.
-    Base {
-        /// Read or write.
-        op: IoOp,
-        /// First byte.
-        position: u64,
-        /// Bytes.
-        len: u64,
-    },
-    /// Waits for a read from flash.
-    FlashRead {
-        /// Bytes.
-        len: u64,
-    },
-    /// Leaves a page to be written to flash.
-    FlashWrite {
-        /// Bytes.
-        len: u64,
-    },
+pub struct Step {
+    /// Where.
+    pub device: Device,
+    /// Read, write or sync.
+    pub op: IoOp,
+    /// First byte; flash has no positions.
+    pub position: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Whether the client waits for it, or leaves it in the device's queue.
+    pub waits: bool,
+}
+
+impl Step {
+    /// The same I/O with nobody waiting for it.
+    #[must_use]
+    pub const fn later(self) -> Self {
+        Self {
+            waits: false,
+            ..self
+        }
+    }
+
+    /// An I/O of `len` bytes from `position` of base, that is waited for.
+    #[must_use]
+    pub const fn base(op: IoOp, position: u64, len: u64) -> Self {
+        Self {
+            device: Device::Base,
+            op,
+            position,
+            len,
+            waits: true,
+        }
+    }
+
+    /// An I/O of `len` bytes on flash, that is waited for.
+    #[must_use]
+    pub const fn flash(op: IoOp, len: u64) -> Self {
+        Self {
+            device: Device::Flash,
+            op,
+            position: 0,
+            len,
+            waits: true,
+        }
+    }
 }
 
 /// What was done from one moment on.
@@ -47,6 +82,10 @@ pub struct Elapsed {
     pub base_busy_ns: u64,
     /// The same of flash.
     pub flash_busy_ns: u64,
+    /// Time base served at least one I/O, ns.
+    pub base_active_ns: u64,
+    /// The same of flash.
+    pub flash_active_ns: u64,
     /// I/Os of base.
     pub base_ios: u64,
     /// I/Os of flash.
@@ -60,6 +99,7 @@ struct Server {
     /// When each channel is free next.
     free: BinaryHeap<Reverse<u64>>,
     busy_ns: u64,
+    active_ns: u64,
     ios: u64,
     last_end: u64,
 }
@@ -71,6 +111,7 @@ impl Server {
             timing,
             free: std::iter::repeat_n(Reverse(0), channels).collect(),
             busy_ns: 0,
+            active_ns: 0,
             ios: 0,
             last_end: 0,
         }
@@ -84,6 +125,8 @@ impl Server {
         let end = start.saturating_add(took);
         self.free.push(Reverse(end));
         self.busy_ns = self.busy_ns.saturating_add(took);
+        // I/Os start in the order of their submission.
+        self.active_ns += end.saturating_sub(start.max(self.last_end));
         self.ios += 1;
         self.last_end = self.last_end.max(end);
         end
@@ -143,15 +186,15 @@ impl ClosedLoop {
     fn advance(&mut self, now: u64, client: usize) {
         let mut end = now;
         while let Some(step) = self.left[client].pop_front() {
-            match step {
-                Step::Base { op, position, len } => end = self.base.submit(now, op, position, len),
-                Step::FlashRead { len } => end = self.flash.submit(now, IoOp::Read, 0, len),
-                Step::FlashWrite { len } => {
-                    self.flash.submit(now, IoOp::Write, 0, len);
-                    continue;
-                }
+            let server = match step.device {
+                Device::Base => &mut self.base,
+                Device::Flash => &mut self.flash,
+            };
+            let done = server.submit(now, step.op, step.position, step.len);
+            if step.waits {
+                end = done;
+                break;
             }
-            break;
         }
         self.ready.push(Reverse((end, client)));
     }
@@ -166,6 +209,8 @@ impl ClosedLoop {
             ns: 0,
             base_busy_ns: self.base.busy_ns,
             flash_busy_ns: self.flash.busy_ns,
+            base_active_ns: self.base.active_ns,
+            flash_active_ns: self.flash.active_ns,
             base_ios: self.base.ios,
             flash_ios: self.flash.ios,
         }
@@ -187,6 +232,8 @@ impl ClosedLoop {
             ns: end - from,
             base_busy_ns: after.base_busy_ns - before.base_busy_ns,
             flash_busy_ns: after.flash_busy_ns - before.flash_busy_ns,
+            base_active_ns: after.base_active_ns - before.base_active_ns,
+            flash_active_ns: after.flash_active_ns - before.flash_active_ns,
             base_ios: after.base_ios - before.base_ios,
             flash_ios: after.flash_ios - before.flash_ios,
         }
@@ -209,13 +256,9 @@ mod tests {
         Devices::calibrated(&costs, 4096)
     }
 
-    const BASE: Step = Step::Base {
-        op: IoOp::Read,
-        position: 0,
-        len: 4096,
-    };
-    const READ: Step = Step::FlashRead { len: 4096 };
-    const WRITE: Step = Step::FlashWrite { len: 4096 };
+    const BASE: Step = Step::base(IoOp::Read, 0, 4096);
+    const READ: Step = Step::flash(IoOp::Read, 4096);
+    const WRITE: Step = Step::flash(IoOp::Write, 4096).later();
 
     fn run(clients: u32, ios: &[&[Step]]) -> Elapsed {
         let mut all = ClosedLoop::new(&devices(), clients);
@@ -244,6 +287,19 @@ mod tests {
         // Client A: base then flash; client B: flash three times meanwhile.
         let elapsed = run(2, &[&[BASE, READ], &[READ, READ, READ]]);
         assert_eq!(elapsed.ns, 1010);
+    }
+
+    #[test]
+    fn a_device_is_active_while_any_of_its_channels_is() {
+        let flash = crate::device::Timing::flash("ssd").expect("a preset");
+        let devices = Devices { flash, ..devices() };
+        let mut all = ClosedLoop::new(&devices, 1);
+        all.io(&[WRITE, WRITE, READ]);
+        all.io(&[BASE.later()]);
+        let elapsed = all.finish();
+        assert!(elapsed.flash_active_ns < elapsed.flash_busy_ns);
+        assert!(elapsed.flash_active_ns + elapsed.base_active_ns >= elapsed.ns);
+        assert_eq!(elapsed.base_active_ns, elapsed.base_busy_ns);
     }
 
     #[test]

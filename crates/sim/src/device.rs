@@ -75,6 +75,15 @@ impl Timing {
             .then(|| Model::preset(name).map(Self::Model))?
     }
 
+    /// The same device filled by `bytes`: a disk's arm moves over all of it for that many.
+    #[must_use]
+    pub fn filled_by(self, bytes: u64) -> Self {
+        match self {
+            Self::Model(model) => Self::Model(model.with_capacity(bytes.max(1))),
+            other => other,
+        }
+    }
+
     /// What to call it in output.
     #[must_use]
     pub fn describe(&self) -> String {
@@ -219,6 +228,22 @@ mod tests {
             );
         }
         assert!(Timing::base("iodrive").is_none() && Timing::flash("hdd").is_none());
+    }
+
+    #[test]
+    fn a_disk_filled_by_little_seeks_as_far_as_a_full_one() {
+        let far = |timing: Timing, span: u64| {
+            let mut timing = timing;
+            timing.service(Nanos(0), IoOp::Read, 0, 4096);
+            timing.service(Nanos(1_000_000_000), IoOp::Read, span - 4096, 4096)
+        };
+        let disk = || Timing::base("hdd").expect("a preset");
+        let span = 1 << 28;
+        assert!(far(disk().filled_by(span), span) > 2 * far(disk(), span));
+        assert_eq!(
+            far(Timing::Baleen.filled_by(1), span),
+            far(Timing::Baleen, span)
+        );
     }
 
     #[test]

@@ -6,13 +6,13 @@ use crate::error::SimError;
 use crate::meter::{Counted, Layout, Meter};
 use crate::opt::{self, OPT_BYPASS, OptTier};
 use crate::outlook::Outlook;
+use crate::parallel;
 use crate::request::Kind;
 use crate::result::{LearnedRow, LearnedTable, LearnedType, RunResult, ratio};
 use crate::split::Writes;
 use crate::tier::{PolicyTier, Tier};
 use crate::workload::{BYTES_PER_REQUEST, Workload};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use thermocline_core::hint::HINT_TYPES_MAX;
 use thermocline_core::policy::{self, Learned, PolicyOptions};
 
@@ -108,7 +108,11 @@ pub fn run(
     progress
         .total
         .store(jobs.len() as u64 * facts.requests, Ordering::Relaxed);
-    let mut results = bench.run_all(&jobs)?.into_iter();
+    let results = parallel::each(&jobs, experiment.threads, |job| bench.run_one(job));
+    let mut results = results
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter();
     let mut take = |count: usize| results.by_ref().take(count).collect::<Vec<_>>();
     let sizes = experiment.capacities.len();
     let runs = take(sizes * experiment.policies.len());
@@ -202,35 +206,6 @@ impl Bench<'_> {
             capacity: 0,
         });
         jobs
-    }
-
-    /// Does all jobs on a few threads; results in the order of the jobs.
-    fn run_all(&self, jobs: &[Job]) -> Result<Vec<RunResult>, SimError> {
-        let machine = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = match self.experiment.threads {
-            0 => machine(),
-            threads => threads,
-        };
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new(Vec::with_capacity(jobs.len()));
-        std::thread::scope(|scope| {
-            for _ in 0..threads.min(jobs.len()) {
-                scope.spawn(|| {
-                    while let Some((at, job)) = {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        jobs.get(at).map(|job| (at, job))
-                    } {
-                        let result = self.run_one(job);
-                        done.lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .push((at, result));
-                    }
-                });
-            }
-        });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.sort_by_key(|(at, _)| *at);
-        done.into_iter().map(|(_, result)| result).collect()
     }
 
     fn run_one(&self, job: &Job) -> Result<RunResult, SimError> {

@@ -14,6 +14,7 @@
 //! | [`device`], [`closed_loop`] | how long it would take: device models, queues, clients |
 //! | `meter`, [`result`](mod@result) | counting |
 //! | [`experiment`] | policies × sizes in parallel |
+//! | [`joint`] | DRAM pool and tier managed together, in write-back: the live state machine |
 //! | [`mrc`] | miss-ratio curves from one pass over a sample |
 //! | [`plan`](mod@plan) | which sizes are worth their money |
 #![forbid(unsafe_code)]
@@ -23,12 +24,14 @@ pub mod closed_loop;
 pub mod device;
 mod error;
 pub mod experiment;
+pub mod joint;
 mod merge;
 mod meter;
 pub mod mrc;
 pub mod noise;
 pub mod opt;
 mod outlook;
+mod parallel;
 pub mod plan;
 pub mod request;
 pub mod result;

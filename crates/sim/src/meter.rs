@@ -4,6 +4,7 @@ use crate::closed_loop::{ClosedLoop, Elapsed, Step};
 use crate::request::{Kind, PageRequest};
 use crate::result::{ClientTotals, Sample, Totals};
 use crate::tier::Effect;
+use thermocline_core::PageId;
 use thermocline_core::counters::Source;
 use thermocline_core::model::IoOp;
 
@@ -34,10 +35,30 @@ impl Layout {
         }
     }
 
-    fn position(&self, request: &PageRequest) -> u64 {
-        let start = self.starts.get(request.object.0 as usize).copied();
-        let offset = request.index.wrapping_mul(self.page_size);
+    /// Bytes per page.
+    pub(crate) fn page_size(&self) -> u64 {
+        self.page_size
+    }
+
+    /// First byte of `page`.
+    pub(crate) fn position(&self, page: PageId) -> u64 {
+        let start = self.starts.get(page.object.0 as usize).copied();
+        let offset = page.index.wrapping_mul(self.page_size);
         start.unwrap_or(0).wrapping_add(offset)
+    }
+}
+
+/// Adds a base I/O: one with the last when it goes on where that ended.
+pub(crate) fn append(steps: &mut Vec<Step>, step: Step) {
+    match steps.last_mut() {
+        Some(last)
+            if last.device == step.device
+                && (last.op, last.waits) == (step.op, step.waits)
+                && last.position.wrapping_add(last.len) == step.position =>
+        {
+            last.len += step.len;
+        }
+        _ => steps.push(step),
     }
 }
 
@@ -177,32 +198,20 @@ impl<'a> Meter<'a> {
             return;
         }
         if read && effect.source != Source::Base {
-            self.steps.push(Step::FlashRead { len: page });
+            self.steps.push(Step::flash(IoOp::Read, page));
             return;
         }
         let op = if read { IoOp::Read } else { IoOp::Write };
-        let position = self.layout.position(request);
-        if let Some(Step::Base {
-            op: last,
-            position: start,
-            len,
-        }) = self.steps.last_mut()
-            && *last == op
-            && start.wrapping_add(*len) == position
-        {
-            *len += page;
-            return;
-        }
-        let len = page;
-        self.steps.push(Step::Base { op, position, len });
+        let step = Step::base(op, self.layout.position(request.page()), page);
+        append(&mut self.steps, step);
     }
 
     /// A client does the I/O.
     fn end_io(&mut self) {
         let len = self.layout.page_size;
         let writes = std::mem::take(&mut self.flash_writes) as usize;
-        let writes = std::iter::repeat_n(Step::FlashWrite { len }, writes);
-        self.steps.extend(writes);
+        let write = Step::flash(IoOp::Write, len).later();
+        self.steps.extend(std::iter::repeat_n(write, writes));
         if let Some(queues) = &mut self.queues {
             queues.io(&self.steps);
         }

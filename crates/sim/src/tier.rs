@@ -12,7 +12,7 @@ use thermocline_core::counters::Source;
 use thermocline_core::policy::{Access, Decision, Op, Opportunity, Removal, TierPolicy};
 use thermocline_core::pool::Pool;
 use thermocline_core::tier::SlotTable;
-use thermocline_core::{HintSet, ObjectId, PageId, RequestType};
+use thermocline_core::{FrameId, HintSet, ObjectId, PageId, RequestType};
 
 /// What one page request did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl PolicyTier {
             if whole {
                 self.pool.touch(frame);
             } else {
-                self.pool.remove(frame);
+                self.evict_frame(frame);
             }
         }
         let found = resident.map_or(Source::Base, |_| Source::Flash);
@@ -119,7 +119,7 @@ impl PolicyTier {
             self.policy.on_remove(page, slot, Removal::Trimmed);
         }
         for frame in self.pool.in_range(object, first, last) {
-            self.pool.remove(frame);
+            self.evict_frame(frame);
         }
         if last == u64::MAX {
             self.policy.on_trim(object, first);
@@ -162,6 +162,11 @@ impl PolicyTier {
         1
     }
 
+    fn evict_frame(&mut self, frame: FrameId) {
+        let page = self.pool.remove(frame);
+        self.policy.on_pool(page, false);
+    }
+
     /// Brings `page`, which has no frame, into the pool and offers the tier what leaves.
     fn fill_pool(&mut self, page: PageId, hints: &HintSet) -> u32 {
         let mut flash_writes = 0;
@@ -175,11 +180,12 @@ impl PolicyTier {
                 };
                 flash_writes += self.consider(&access, Opportunity::PoolEviction);
             }
-            self.pool.remove(victim.frame);
+            self.evict_frame(victim.frame);
         }
         let on_flash = self.slots.find(page).is_some();
         let prefetched = hints.request() == RequestType::SequentialRead;
         self.pool.fill(page, *hints, on_flash, prefetched);
+        self.policy.on_pool(page, true);
         flash_writes
     }
 }

@@ -1,0 +1,93 @@
+//! A pool policy over a tier policy, as the thesis writes them (§6.5): `gd2l+cac`.
+
+use std::fmt;
+use std::str::FromStr;
+use thermocline_core::{policy, pool};
+
+/// What to call no tier at all.
+pub const NO_TIER: &str = "none";
+const THROUGH: &str = "through";
+
+/// See the module text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Combination {
+    /// Policy of the DRAM pool.
+    pub pool: String,
+    /// Policy of the tier, or [`NO_TIER`].
+    pub tier: String,
+    /// Write-back; else write-through, written `lru+tac:through`.
+    pub back: bool,
+}
+
+impl FromStr for Combination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || format!("\"{text}\" is not a combination; write lru+cc, or lru+tac:through");
+        let (policies, mode) = match text.trim().split_once(':') {
+            Some((policies, mode)) => (policies, Some(mode)),
+            None => (text.trim(), None),
+        };
+        let (pool, tier) = policies.split_once('+').ok_or_else(form)?;
+        if mode.is_some_and(|mode| mode != THROUGH) {
+            return Err(form());
+        }
+        known("pool", pool, pool::NAMES.iter().copied())?;
+        let tiers = policy::NAMES.iter().copied().chain([NO_TIER]);
+        known("tier", tier, tiers)?;
+        Ok(Self {
+            pool: pool.into(),
+            tier: tier.into(),
+            back: mode.is_none() && tier != NO_TIER,
+        })
+    }
+}
+
+fn known(what: &str, name: &str, names: impl Iterator<Item = &'static str>) -> Result<(), String> {
+    let names: Vec<_> = names.collect();
+    match names.contains(&name) {
+        true => Ok(()),
+        false => Err(format!(
+            "no {what} policy is called \"{name}\"; there are {}",
+            names.join(", ")
+        )),
+    }
+}
+
+impl fmt::Display for Combination {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}+{}", self.pool, self.tier)?;
+        match self.back || self.tier == NO_TIER {
+            true => Ok(()),
+            false => write!(out, ":{THROUGH}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn combinations_come_back_as_they_were_written() {
+        for text in ["lru+cc", "gd2l+cac", "clock+tac:through", "lru+none"] {
+            let combination: Combination = text.parse().expect(text);
+            assert_eq!(combination.to_string(), text);
+            let written_back = !text.ends_with("through") && !text.ends_with("none");
+            assert_eq!(combination.back, written_back);
+        }
+    }
+
+    #[test]
+    fn what_is_no_combination_is_named() {
+        for (text, part) in [
+            ("lru", "lru+cc"),
+            ("lru+cc:back", "lru+cc:back"),
+            ("mru+cc", "gd2l"),
+            ("lru+magic", "cac"),
+        ] {
+            let error = text.parse::<Combination>().expect_err(text);
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

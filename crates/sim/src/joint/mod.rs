@@ -1,0 +1,236 @@
+//! DRAM pool and tier managed together, in write-back: the comparisons of thesis §6.5.
+//!
+//! Drives [`thermocline_core::Hierarchy`] itself: pool and tier policies, page cleaners, reserve,
+//! destaging and the journal of the map are those of the live tier. Device time comes from the
+//! models of [`crate::device`] in the closed loop of [`crate::closed_loop`].
+//!
+//! | module | holds |
+//! |---|---|
+//! | `combination` | a pool policy over a tier policy |
+//! | `instant` | the state machine with I/O that takes no time |
+//! | `bytes` | which version of a page is where: for tests |
+//! | `journal` | what the map's journal and checkpoints would take |
+//! | `flow`, `meter`, `result` | counting |
+
+mod bytes;
+mod combination;
+mod flow;
+mod instant;
+mod journal;
+mod meter;
+mod result;
+#[cfg(test)]
+mod tests;
+
+pub use bytes::{At, Bytes, Unfollowed};
+pub use combination::{Combination, NO_TIER};
+pub use flow::Flow;
+pub use instant::{Instant, Served};
+pub use result::{JointResult, ZoneCost};
+
+use crate::closed_loop::ClosedLoop;
+use crate::device::Devices;
+use crate::error::SimError;
+use crate::experiment::Progress;
+use crate::meter::Layout;
+use crate::parallel;
+use crate::request::Kind;
+use crate::workload::Workload;
+use meter::Meter;
+use std::sync::atomic::Ordering;
+use thermocline_core::hierarchy::{HierarchyOptions, Watermarks};
+use thermocline_core::policy::PolicyOptions;
+
+/// What to run over a workload.
+#[derive(Clone, Debug)]
+pub struct JointExperiment {
+    /// Pool and tier policies.
+    pub combinations: Vec<Combination>,
+    /// Sizes of the database: different pages of the trace / pages of the tier.
+    pub databases: Vec<f64>,
+    /// Sizes of the pool: frames / pages of the tier.
+    pub pools: Vec<f64>,
+    /// Share of the tier set aside for dirty pages that the policy does not hold.
+    pub reserve: f64,
+    /// When dirty pages of flash are written to base.
+    pub watermarks: Watermarks,
+    /// Pages dirty in the pool for longer are written out, ms of the trace.
+    pub recovery_age_ms: u64,
+    /// Page requests that only warm up.
+    pub warm_up: u64,
+    /// Device models; without them nothing is said about time.
+    pub devices: Option<Devices>,
+    /// Clients of the closed loop.
+    pub clients: u32,
+    /// Transactions in the whole trace.
+    pub transactions: Option<f64>,
+    /// Sizes of eviction zones to count, per cent of the tier.
+    pub zones: Vec<f64>,
+    /// Parameters of the policies; capacity and costs are set by run.
+    pub policy_options: PolicyOptions,
+    /// Threads; 0 for as many as the machine has.
+    pub threads: usize,
+}
+
+impl Default for JointExperiment {
+    fn default() -> Self {
+        Self {
+            combinations: Vec::new(),
+            databases: vec![0.8, 1.5, 3.0],
+            pools: vec![0.1, 0.2, 0.4],
+            reserve: 0.05,
+            watermarks: Watermarks::default(),
+            recovery_age_ms: u64::MAX,
+            warm_up: 0,
+            devices: None,
+            clients: 1,
+            transactions: None,
+            zones: Vec::new(),
+            policy_options: PolicyOptions::new(0),
+            threads: 0,
+        }
+    }
+}
+
+/// Runs every combination at every size: by database, combination, pool. Same workload and
+/// options, same results, whatever the threads.
+///
+/// # Errors
+/// When a policy is unknown, the warm-up leaves nothing, or the traces cannot be read again.
+pub fn run(
+    workload: &Workload,
+    experiment: &JointExperiment,
+    progress: &Progress,
+) -> Result<Vec<JointResult>, SimError> {
+    let facts = workload.facts();
+    if experiment.warm_up >= facts.requests {
+        return Err(SimError::WarmUp {
+            warm_up: experiment.warm_up,
+            requests: facts.requests,
+        });
+    }
+    let layout = Layout::new(&facts.extents, facts.page_size);
+    let bench = Bench {
+        workload,
+        experiment,
+        layout,
+        progress,
+    };
+    let jobs = bench.jobs();
+    let total = jobs.len() as u64 * facts.requests;
+    progress.total.store(total, Ordering::Relaxed);
+    let results = parallel::each(&jobs, experiment.threads, |job| bench.run_one(job));
+    results.into_iter().collect()
+}
+
+/// One run to do.
+struct Job<'a> {
+    combination: &'a Combination,
+    database: f64,
+    pool: f64,
+}
+
+/// What all runs share.
+struct Bench<'a> {
+    workload: &'a Workload,
+    experiment: &'a JointExperiment,
+    layout: Layout,
+    progress: &'a Progress,
+}
+
+impl Bench<'_> {
+    fn jobs(&self) -> Vec<Job<'_>> {
+        let mut jobs = Vec::new();
+        for &database in &self.experiment.databases {
+            for combination in &self.experiment.combinations {
+                let job = |&pool: &f64| Job {
+                    combination,
+                    database,
+                    pool,
+                };
+                jobs.extend(self.experiment.pools.iter().map(job));
+            }
+        }
+        jobs
+    }
+
+    fn run_one(&self, job: &Job) -> Result<JointResult, SimError> {
+        let (options, tier_pages) = self.options(job);
+        let unknown = |_| SimError::UnknownPolicy(job.combination.to_string());
+        let mut instant = Instant::new(&options, &self.layout, Unfollowed).map_err(unknown)?;
+        let experiment = self.experiment;
+        let queues = experiment.devices.as_ref();
+        let queues = queues.map(|devices| ClosedLoop::new(devices, experiment.clients));
+        let mut meter = Meter::new(queues, experiment.warm_up);
+        self.workload.for_each_chunk(|chunk, hint_sets| {
+            for request in chunk {
+                if request.kind() == Kind::Trim {
+                    instant.trim(request);
+                    continue;
+                }
+                meter.start(|| instant.flow());
+                let served = instant.serve(request, &hint_sets[request.hints as usize]);
+                meter.count(request, served, |steps| instant.take_steps(steps));
+            }
+            let done = chunk.len() as u64;
+            self.progress.done.fetch_add(done, Ordering::Relaxed);
+        })?;
+        let counted = meter.finish(&instant.flow());
+        let mut result = self.blank(job, &options, tier_pages);
+        result.dirty_in_pool = u64::from(instant.hierarchy().pool().dirty());
+        result.dirty_on_flash = u64::from(instant.hierarchy().slots().dirty());
+        result.count(&counted, self.transactions());
+        result.count_zones(&experiment.zones);
+        Ok(result)
+    }
+
+    /// Transactions of the part that is counted: as large a share as it has of the requests.
+    fn transactions(&self) -> Option<f64> {
+        let requests = self.workload.facts().requests;
+        let counted = requests - self.experiment.warm_up;
+        let all = self.experiment.transactions;
+        all.map(|all| all * counted as f64 / requests as f64)
+    }
+
+    /// Options of the hierarchy, and the tier's pages in all.
+    fn options(&self, job: &Job) -> (HierarchyOptions, u32) {
+        let facts = self.workload.facts();
+        let tier = (facts.distinct_pages as f64 / job.database).max(2.0) as u32;
+        let none = job.combination.tier == NO_TIER;
+        let reserve = match job.combination.back {
+            true => (f64::from(tier) * self.experiment.reserve) as u32,
+            false => 0,
+        };
+        let mut policy_options = self.experiment.policy_options.clone();
+        policy_options.capacity = if none { 0 } else { tier - reserve };
+        if let Some(devices) = &self.experiment.devices {
+            policy_options.costs = devices.costs(facts.page_size);
+        }
+        // Without slots nothing is ever asked of the policy but to count.
+        let policy = if none { "lru" } else { &job.combination.tier };
+        let mut options = HierarchyOptions::new(policy, policy_options);
+        options.frames = (f64::from(tier) * job.pool) as u32;
+        options.pool_policy.clone_from(&job.combination.pool);
+        options.reserve = reserve;
+        options.write_back = job.combination.back;
+        options.watermarks = self.experiment.watermarks;
+        options.recovery_age = self.experiment.recovery_age_ms;
+        (options, if none { 0 } else { tier })
+    }
+
+    fn blank(&self, job: &Job, options: &HierarchyOptions, tier_pages: u32) -> JointResult {
+        JointResult {
+            combination: job.combination.to_string(),
+            write_back: options.write_back,
+            database: job.database,
+            pool: job.pool,
+            tier_pages: u64::from(tier_pages),
+            reserve_pages: u64::from(options.reserve),
+            pool_pages: u64::from(options.frames),
+            page_size: self.workload.facts().page_size,
+            warm_up_requests: self.experiment.warm_up,
+            clients: self.experiment.clients,
+            ..JointResult::default()
+        }
+    }
+}
