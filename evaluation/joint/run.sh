@@ -11,7 +11,7 @@ set -euo pipefail
 : "${ONLY:=}" # only runs whose name matches this expression
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-out=${1:-$here/out}
+out=${1:-$here/../../target/joint}
 thermocline=${THERMOCLINE:-$here/../../target/release/thermocline}
 mkdir -p "$out"
 

@@ -73,7 +73,7 @@ def load(out: pathlib.Path, name: str) -> list[dict]:
 
 def main() -> None:
     here = pathlib.Path(__file__).parent
-    out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here / "out"
+    out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here / "../../target/joint"
     for capture in ("mariadb", "postgres"):
         runs = load(out, capture)
         for database in sorted({run["database"] for run in runs}, reverse=True):
