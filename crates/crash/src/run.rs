@@ -249,6 +249,19 @@ impl Run {
             }
             Step::Restart => self.restart(),
             Step::PowerCut => self.power_cut(),
+            Step::Work(units) => {
+                for _ in 0..units {
+                    if !self.engine.step() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Step::WriteBack(back) => {
+                self.engine.set_write_back(back);
+                Ok(())
+            }
+            Step::Flush => self.flush(),
             Step::Policy(name) => self.engine.set_policy(name).map_err(|e| e.to_string()),
             Step::TierOff => {
                 let off = self.engine.tier_off("the workload says so");
@@ -332,8 +345,7 @@ impl Run {
             generation: old.identity.generation + 1,
             ..old.identity
         };
-        self.world.unlink(old.file);
-        let id = old.id;
+        let (id, unlinked, identity_before) = (old.id, old.file, old.identity);
         // From here on a crash may leave anything in it, or bring it back.
         self.renames += 1;
         let name = format!("file{at}.{}", self.renames);
@@ -345,8 +357,11 @@ impl Run {
             id,
             model: FileModel::holding(&[]),
         };
+        let told = self.engine.before_unlink(&identity_before);
+        self.world.unlink(unlinked);
         self.engine.trim(id);
         self.engine.close_object(id);
+        self.excuse(told)?;
         self.files[at].id = open(&self.engine, &self.world, &self.files[at])?;
         Ok(())
     }
@@ -361,6 +376,19 @@ impl Run {
             .map_err(|e| format!("does not stop: {e}"))?;
         self.engine = self.setup.start(&self.world)?;
         self.open_all()
+    }
+
+    /// After a flush that ended well base alone holds everything.
+    fn flush(&mut self) -> Result<(), String> {
+        let flushed = self.engine.flush(|_| true);
+        if flushed.is_ok() {
+            for (at, tracked) in self.files.iter_mut().enumerate() {
+                let found = self.world.contents(tracked.file);
+                let checked = tracked.model.check_read(0, found.len(), &found);
+                checked.map_err(|Broken(what)| format!("flushed, object {at}: {what}"))?;
+            }
+        }
+        self.excuse(flushed)
     }
 
     fn heal(&mut self) {

@@ -1,13 +1,12 @@
 //! What one seed chooses before anything runs.
 
 use crate::draw::Draw;
-use crate::world::World;
+use crate::world::{FileId, World};
 use std::sync::Arc;
 use thermocline::classify::Dialect;
+use thermocline::config::DirtySettings;
 use thermocline::{BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Store, StoreOptions};
-use thermocline_core::{FileKind, policy};
-
-use crate::world::FileId;
+use thermocline_core::{FileKind, policy, pool};
 
 /// Write modes to test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +44,10 @@ pub struct Setup {
     pub slots: u64,
     /// Frames of the pool.
     pub frames: u64,
+    /// Policy of the pool.
+    pub pool: &'static str,
+    /// How dirty pages are kept and written back.
+    pub dirty: DirtySettings,
     /// Pages of the write buffer.
     pub buffer: u32,
     /// Whether devices fail now and then.
@@ -66,6 +69,15 @@ impl Setup {
             policy: policies[(seed % policies.len() as u64) as usize],
             slots: 8 + draw.below(33),
             frames: draw.one(&[0, 2, 4, 8]),
+            pool: draw.one(pool::NAMES),
+            dirty: DirtySettings {
+                reserve: draw.one(&[0.0, 0.1, 0.3]),
+                reserve_high: draw.one(&[0.3, 0.7]),
+                dirty_high: draw.one(&[0.2, 0.5, 0.9]),
+                // Counted in steps where there are no threads, not in thousandths of seconds.
+                recovery_s: draw.one(&[0.01, 0.1, 30.0]),
+                rate: 0,
+            },
             buffer: draw.one(&[1, 2, 4, 8]),
             faults: draw.chance(1, 3),
         }
@@ -78,35 +90,51 @@ impl Setup {
             pool_bytes: self.frames * u64::from(self.page_size),
             write_buffer_pages: self.buffer,
             writers_max: 1,
+            pool_policy: self.pool.into(),
+            write_back: self.mode == Mode::Back,
+            dirty: self.dirty,
+            inline: true,
             ..EngineConfig::default()
         }
     }
 
-    fn flash_options(&self) -> StoreOptions {
-        let base = BaseIdentity {
-            file_system: 1,
-            inode: 2,
-            path: "/base".into(),
-        };
+    /// Length of the cache: some slots beside superblocks, journal, objects and map.
+    fn length(&self) -> u64 {
+        (40 << 10) + (self.slots * u64::from(self.page_size)).next_multiple_of(4096)
+    }
+
+    fn store_options(&self, found: bool) -> StoreOptions {
         StoreOptions {
             page_size: self.page_size,
-            size: Some(8192 + (64 << 10) + self.slots * u64::from(self.page_size)),
-            base,
+            size: (!found).then_some(self.length()),
+            base: BaseIdentity {
+                file_system: 1,
+                inode: 2,
+                path: "/base".into(),
+            },
             format: false,
             deadline: None,
         }
     }
 
-    /// Starts an engine on the flash device of `world`.
+    /// Starts an engine on the flash device of `world`, and lets it open the files that dirty
+    /// pages wait for.
     ///
     /// # Errors
     /// What the engine said.
     pub fn start(&self, world: &World) -> Result<Arc<Engine>, String> {
-        let device = world.device(FLASH);
-        let store = Store::with_device(device, "flash", &self.flash_options());
+        let found = world.stamp(FLASH).is_some_and(|stamp| stamp.length > 0);
+        let store = Store::with_device(world.device(FLASH), "flash", &self.store_options(found));
         let store = store.map_err(|error| format!("the cache does not open: {error}"))?;
         let engine = Engine::start(self.config(), Some(store));
-        engine.map_err(|error| format!("the engine does not start: {error}"))
+        let engine = engine.map_err(|error| format!("the engine does not start: {error}"))?;
+        let opener = |identity: &Identity, _: &str| {
+            let found = world.find(identity);
+            Ok(found.map(|(file, name)| spec_of(world, file, &name, *identity)))
+        };
+        let adopted = engine.adopt(&opener, false);
+        adopted.map_err(|error| format!("dirty pages find no files: {error}"))?;
+        Ok(engine)
     }
 }
 

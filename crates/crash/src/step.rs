@@ -33,6 +33,12 @@ pub enum Step {
     Restart,
     /// Lose power, and go on with what is found.
     PowerCut,
+    /// So many units of background work.
+    Work(u32),
+    /// Write-back, or write-through.
+    WriteBack(bool),
+    /// Write every dirty page to base.
+    Flush,
     /// Another tier policy.
     Policy(&'static str),
     /// Stop using flash.
@@ -48,11 +54,12 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
     let file = draw.below(FILES as u64) as usize;
     let page = u64::from(setup.page_size);
     match draw.below(100) {
-        0..32 => {
+        0..10 => Step::Work(1 + draw.below(6) as u32),
+        10..34 => {
             let (offset, length) = draw_range(draw, page);
             Step::Read(file, offset, length, draw.below(8) as u32)
         }
-        32..66 => {
+        34..66 => {
             let (offset, length) = draw_range(draw, page);
             Step::Write(file, offset, length, draw.below(8) as u32)
         }
@@ -74,11 +81,14 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
 
 fn draw_rarity(draw: &mut Draw, setup: &Setup) -> Step {
     let device = draw.one(&[None, Some(0), Some(1), Some(2)]);
-    match draw.below(4) {
-        0 if setup.mode == Mode::Through => Step::TierOff,
-        1 => Step::TierOn,
+    match draw.below(8) {
+        0 => Step::TierOff,
+        1 | 2 => Step::TierOn,
+        3 if setup.mode == Mode::Back => Step::WriteBack(false),
+        4 | 5 if setup.mode == Mode::Back => Step::WriteBack(true),
+        6 => Step::Flush,
         _ if setup.faults => Step::Fault(device, draw_fault(draw, device.is_none())),
-        _ => Step::Sync(0),
+        _ => Step::Work(20),
     }
 }
 

@@ -195,13 +195,13 @@ impl World {
         state.files.iter().filter_map(named).collect()
     }
 
-    /// The named file that `identity` belongs to.
+    /// The named file that `identity` belongs to, and its name.
     #[must_use]
-    pub fn find(&self, identity: &Identity) -> Option<FileId> {
+    pub fn find(&self, identity: &Identity) -> Option<(FileId, String)> {
         let state = self.state();
         let mut found = (state.files.iter())
-            .filter(|(_, file)| file.name.is_some() && file.identity == *identity)
-            .map(|(id, _)| *id);
+            .filter(|(_, file)| file.identity == *identity)
+            .filter_map(|(id, file)| Some((*id, file.name.clone()?)));
         found.next()
     }
 

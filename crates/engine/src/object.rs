@@ -108,7 +108,8 @@ impl Object {
             stamp: spec.stamp,
             length: AtomicU64::new(length),
             layout: RwLock::new(()),
-            unsynced: AtomicBool::new(false),
+            // What was written before it was opened may wait for a sync too.
+            unsynced: AtomicBool::new(true),
             uncommitted: AtomicBool::new(false),
             opens: AtomicU32::new(1),
             counts,
