@@ -382,7 +382,9 @@ impl Engine {
     /// Closes a lingering object that nothing waits for any more.
     pub(crate) fn close_if_idle(&self, id: ObjectId) {
         let Ok(object) = self.object(id) else { return };
-        let unsynced = self.is_paged(&object) && object.unsynced.load(Ordering::Acquire);
+        let unsynced = object.unsynced.load(Ordering::Acquire)
+            || object.unstamped.load(Ordering::Acquire);
+        let unsynced = unsynced && self.is_paged(&object);
         if object.opens.load(Ordering::Relaxed) == 0 && !unsynced && !self.has_dirty(id) {
             self.really_close(&object);
         }
@@ -458,7 +460,8 @@ impl Engine {
     pub fn before_unlink(&self, identity: &crate::object::Identity) -> io::Result<()> {
         let id = self.registry().open_again(identity);
         match id {
-            Some(id) if self.has_dirty(id) => self.set_fate(id, Fate::Unlinked),
+            // The durable map may still call pages dirty that are clean by now.
+            Some(id) if self.is_named(id) => self.set_fate(id, Fate::Unlinked),
             _ => Ok(()),
         }
     }
@@ -471,6 +474,11 @@ impl Engine {
         {
             self.inner().commits.put(object);
         }
+    }
+
+    /// Whether the durable map may name pages of the object.
+    fn is_named(&self, id: ObjectId) -> bool {
+        self.inner().commits.named.contains(&id)
     }
 
     /// Durably notes what is about to happen to a file, where its pages are on flash.
@@ -531,10 +539,12 @@ impl Engine {
             self.record_quiet(Op::Trim, id, length, before.saturating_sub(length));
         }
         drop(layout);
-        match concerned {
-            true => self.set_fate(id, Fate::Stays).and(cut),
-            false => cut,
+        if concerned {
+            // Flash forgets the pages for good only once base has forgotten them for good.
+            self.sync_base_now(&object, false)?;
+            self.set_fate(id, Fate::Stays)?;
         }
+        cut
     }
 
     fn has_pages(&self, id: ObjectId, first: u64, last: u64) -> bool {

@@ -71,6 +71,8 @@ pub(crate) struct Object {
     layout: RwLock<()>,
     /// Base was written since its last sync.
     pub(crate) unsynced: AtomicBool,
+    /// Base's data is durable, the times of its file perhaps are not.
+    pub(crate) unstamped: AtomicBool,
     /// Pages became dirty since the last sync.
     pub(crate) uncommitted: AtomicBool,
     pub(crate) opens: AtomicU32,
@@ -110,6 +112,7 @@ impl Object {
             layout: RwLock::new(()),
             // What was written before it was opened may wait for a sync too.
             unsynced: AtomicBool::new(true),
+            unstamped: AtomicBool::new(false),
             uncommitted: AtomicBool::new(false),
             opens: AtomicU32::new(1),
             counts,
