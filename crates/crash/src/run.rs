@@ -13,12 +13,15 @@ use crate::step::{FILES, Step, draw_step};
 use crate::world::{BARE_DEVICE, Fault, FileId, World};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use thermocline::clock;
 use thermocline::mutant::{Mutant, plant};
 use thermocline::{Engine, Identity, Request};
 use thermocline_core::{HintSet, ObjectId, hint_type};
 
 /// Crashes within crashes at most: the third is while recovering from the second.
 const DEPTH_MAX: u32 = 3;
+/// What the clock shows at the start of a run.
+const START_NS: i64 = 1_000_000_000_000_000;
 /// Device number of base files.
 const BASE_DEVICE: u64 = BARE_DEVICE + 1;
 
@@ -124,6 +127,7 @@ struct Run {
 pub fn run(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), Failure> {
     let at = |step, during: String| move |what| Failure { step, during, what };
     plant(options.mutant);
+    clock::set(START_NS);
     let mut run = Run::new(seed, options).map_err(at(0, "start".into()))?;
     let mut result = Ok(());
     for number in 0..options.steps {
@@ -375,7 +379,13 @@ impl Run {
             .stop()
             .map_err(|e| format!("does not stop: {e}"))?;
         self.engine = self.setup.start(&self.world)?;
-        self.open_all()
+        self.open_all()?;
+        for tracked in &mut self.files {
+            let found = contents(&self.engine, &self.world, tracked.file, tracked.id)?;
+            let checked = tracked.model.check_read(0, found.len(), &found);
+            checked.map_err(|Broken(what)| format!("restarted, {}: {what}", tracked.name))?;
+        }
+        Ok(())
     }
 
     /// After a flush that ended well base alone holds everything.

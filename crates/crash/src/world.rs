@@ -17,6 +17,8 @@ use crate::image::Image;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use thermocline::clock;
 use thermocline::device::Device;
 use thermocline::{Identity, Stamp};
 
@@ -108,7 +110,6 @@ struct File {
 pub struct State {
     files: BTreeMap<FileId, File>,
     next: u32,
-    clock: i64,
     off: bool,
     draw: Option<Draw>,
     observer: Option<Observer>,
@@ -153,8 +154,8 @@ impl World {
             name: Some(name.into()),
             old_name: None,
             image: Image::default(),
-            changed: state.clock,
-            old_changed: state.clock,
+            changed: clock::wall_ns(),
+            old_changed: clock::wall_ns(),
             faults: Vec::new(),
         };
         state.files.insert(id, file);
@@ -294,7 +295,6 @@ impl State {
         let state = Self {
             files,
             next: self.next,
-            clock: self.clock + 1,
             draw: Some(draw),
             ..Self::default()
         };
@@ -339,8 +339,8 @@ impl State {
     }
 
     fn tick(&mut self, id: FileId) {
-        self.clock += 1;
-        let clock = self.clock;
+        let clock = clock::wall_ns();
+        clock::pass(Duration::from_micros(1));
         if let Some(file) = self.files.get_mut(&id) {
             file.changed = clock;
         }

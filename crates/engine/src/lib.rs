@@ -7,6 +7,7 @@
 mod background;
 pub mod calibrate;
 pub mod classify;
+pub mod clock;
 pub mod commit;
 pub mod config;
 mod destage;

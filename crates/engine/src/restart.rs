@@ -223,9 +223,9 @@ impl Engine {
     fn wait_for_older_stamps(&self) {
         const TICK: Duration = Duration::from_millis(20);
         let newest = self.registry().newest_stamp_ns();
-        let age = crate::commit::wall_ns().saturating_sub(newest);
+        let age = crate::clock::wall_ns().saturating_sub(newest);
         if age >= 0 && age < TICK.as_nanos() as i64 {
-            std::thread::sleep(TICK);
+            crate::clock::pass(TICK);
         }
     }
 }
