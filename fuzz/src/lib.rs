@@ -39,7 +39,7 @@ pub fn read_trace(data: &[u8], format: Option<Format>, columns: Option<&str>) {
 pub fn sealed_superblock(block: &mut [u8]) {
     const CHECKSUM_AT: usize = 4088;
     block[..8].copy_from_slice(b"THERMOCL");
-    block[8..12].copy_from_slice(&1u32.to_le_bytes());
+    block[8..12].copy_from_slice(&2u32.to_le_bytes());
     let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
     block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
 }

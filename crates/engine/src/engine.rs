@@ -56,6 +56,9 @@ pub struct Request {
     pub client: u32,
 }
 
+/// What a thread of the engine does until the engine stops or is gone.
+type ThreadBody = Box<dyn FnOnce(&Weak<Engine>) + Send>;
+
 /// Everything that is decided or staged under one lock.
 pub(crate) struct Inner {
     pub(crate) hierarchy: Hierarchy,
@@ -204,7 +207,7 @@ impl Engine {
         if self.flash.is_none() || self.config.inline {
             return;
         }
-        let spawn = |name: String, work: Box<dyn FnOnce(&Weak<Self>) + Send>| {
+        let spawn = |name: String, work: ThreadBody| {
             // Weak: the threads must not keep a forgotten engine alive.
             let engine = Arc::downgrade(self);
             let thread = std::thread::Builder::new().name(name);
