@@ -1,6 +1,4 @@
 #![no_main]
-//! A cache file of arbitrary bytes: opened, checked, opened again; nothing panics, and what was
-//! found once is found again.
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
