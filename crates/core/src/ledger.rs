@@ -7,10 +7,10 @@
 //!
 //! # States of a block
 //! ```text
-//!        take              wrote                   removed, superseded
-//!  Free ------> Taken ----------------> Named ---------------------------> Limbo --committed--> Free
-//!                 |                                                                              ^
-//!                 +------ give_back (the write failed, or its page left) -----------------------+
+//!        take          wrote           removed, superseded        committed
+//!  Free ------> Taken --------> Named ----------------------> Limbo ---------> Free
+//!                 |                                                              ^
+//!                 +------ give_back (it was not written, or for nobody) ---------+
 //! ```
 //!
 //! # Invariants

@@ -398,7 +398,7 @@ impl SlotTable {
 
     /// The write of `generation` ended, well when there is a `block` that now holds its bytes.
     /// Says what became of the slot: valid when those were the newest bytes, still staged when
-    /// they were not, free when the page had left. The block the slot had before is [`Written::old`].
+    /// they were not, free when the page had left. [`Written::old`] is the block it had before.
     pub fn end_write(&mut self, slot: SlotId, generation: u32, block: Option<BlockId>) -> Written {
         let s = &mut self.slots[slot.at()];
         debug_assert!(s.writing, "a write ends once");

@@ -537,7 +537,7 @@ impl Engine {
         let cut = object.base.set_len(length);
         if cut.is_ok() {
             let before = object.length.swap(length, Ordering::AcqRel);
-            // A page that is cut in the middle goes too: its tail must read zeros if the file grows.
+            // A page cut in the middle goes too: its tail must read zeros if the file grows.
             self.trim_pages(id, first, u64::MAX);
             self.record_quiet(Op::Trim, id, length, before.saturating_sub(length));
         }

@@ -1,9 +1,9 @@
 //! Destaging: dirty pages on flash go back to base, in base order.
 //!
-//! A batch is chosen by [`Hierarchy::next_destage`], read from flash and, after a commit, written to
-//! base by the caller (were base to get a version that the durable map does not know, an older clean
-//! copy would come back after a crash). Each page ends with [`Hierarchy::destage_written`] or
-//! [`Hierarchy::destage_failed`]; after base was synced [`Hierarchy::destaged`] makes the pages
+//! A batch is chosen by [`Hierarchy::next_destage`], read from flash and, after a commit, written
+//! to base by the caller (were base to get a version that the durable map does not know, an older
+//! clean copy would come back after a crash). Each page ends with [`Hierarchy::destage_written`]
+//! or [`Hierarchy::destage_failed`]; after base was synced [`Hierarchy::destaged`] makes the pages
 //! clean. A page that was written again meanwhile stays dirty.
 //!
 //! The batch starts where the last one ended and goes round (an elevator), so that adjacent pages
