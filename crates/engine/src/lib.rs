@@ -20,6 +20,7 @@ mod io;
 mod learned;
 pub mod mutant;
 mod object;
+mod objects;
 mod policy_table;
 mod registry;
 mod restart;

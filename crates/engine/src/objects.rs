@@ -1,0 +1,347 @@
+//! Base files as objects: opened, closed, renamed, cut, punched, synced, removed.
+//!
+//! An object is *open*, *lingering* (nobody has it open, but dirty pages wait for its base, or base
+//! has writes that were never synced) or *closed*. Before base is cut or a file removed, the map on
+//! flash says so durably (rule R6 of `docs/write-back.md`), so that a crash in between can be
+//! carried to its end.
+
+use crate::engine::{Engine, Inner, Request, name_in_trace};
+use crate::object::{Object, ObjectSpec, Stamp};
+use crate::registry::Registry;
+use crate::store::Fate;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+use thermocline_core::{HintSet, ObjectId, PageId};
+use thermocline_trace::{Op, Served};
+
+impl Engine {
+    /// Registers an open base file. The same identity gives the same id while it is open, and
+    /// while pages of it are on flash. Each call is matched by one of [`Engine::close_object`].
+    ///
+    /// # Errors
+    /// Those of the base device when its length is asked for.
+    pub fn open_object(&self, spec: ObjectSpec) -> io::Result<ObjectId> {
+        let mut registry = self.registry();
+        if let Some(id) = registry.open_again(&spec.identity) {
+            self.object(id)?.opens.fetch_add(1, Ordering::Relaxed);
+            return Ok(id);
+        }
+        let length = spec.base.len()?;
+        let stamp = (spec.stamp)();
+        self.open_known(&mut registry, spec, length, stamp, false)
+    }
+
+    /// As [`Engine::open_object`]; with `discard` even dirty pages of a changed file go.
+    pub(crate) fn open_or_discard(&self, spec: ObjectSpec, discard: bool) -> io::Result<ObjectId> {
+        let mut registry = self.registry();
+        let length = spec.base.len()?;
+        let stamp = (spec.stamp)();
+        self.open_known(&mut registry, spec, length, stamp, discard)
+    }
+
+    fn open_known(
+        &self,
+        registry: &mut Registry,
+        spec: ObjectSpec,
+        length: u64,
+        stamp: Option<Stamp>,
+        discard: bool,
+    ) -> io::Result<ObjectId> {
+        if let Some(id) = registry.changed_id(&spec.identity, stamp)
+            && !discard
+            && self.has_dirty(id)
+        {
+            return Err(io::Error::other(format!(
+                "{} was changed behind the tier's back while dirty pages wait for it",
+                spec.name
+            )));
+        }
+        let (id, changed, counts) = registry.open(&spec.identity, stamp, spec.cached);
+        if changed {
+            self.stale_objects.fetch_add(1, Ordering::Relaxed);
+            self.trim_pages(id, 0, u64::MAX);
+        }
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let at = id.0 as usize;
+        if at >= objects.len() {
+            objects.resize_with(at + 1, || None);
+        }
+        debug_assert!(objects[at].is_none(), "an id is open once");
+        let object = Arc::new(Object::new(id, spec, length, counts));
+        if let Some(recorder) = self.recorder() {
+            name_in_trace(&recorder, &object);
+        }
+        objects[at] = Some(object);
+        Ok(id)
+    }
+
+    /// Ends one use of an object. Its pages stay on flash; while some are dirty it lingers.
+    pub fn close_object(&self, id: ObjectId) {
+        let registry = self.registry();
+        let Ok(object) = self.object(id) else { return };
+        if object.opens.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        debug_assert_eq!(
+            object.opens.load(Ordering::Relaxed),
+            0,
+            "the last close closes"
+        );
+        drop(registry);
+        self.close_if_idle(id);
+    }
+
+    /// Closes a lingering object that nothing waits for any more.
+    pub(crate) fn close_if_idle(&self, id: ObjectId) {
+        let Ok(object) = self.object(id) else { return };
+        let unsynced =
+            object.unsynced.load(Ordering::Acquire) || object.unstamped.load(Ordering::Acquire);
+        let unsynced = unsynced && self.is_paged(&object);
+        if object.opens.load(Ordering::Relaxed) == 0 && !unsynced && !self.has_dirty(id) {
+            self.really_close(&object);
+        }
+    }
+
+    pub(crate) fn really_close(&self, object: &Arc<Object>) {
+        let mut registry = self.registry();
+        if object.opens.load(Ordering::Relaxed) > 0 || self.object(object.id).is_err() {
+            return;
+        }
+        let id = object.id;
+        let saved = self.saved(id, Fate::Stays);
+        let resident = {
+            let mut inner = self.inner();
+            let resident = inner.hierarchy.resident_of(id);
+            // Whoever writes the map later can no longer ask the object what it is called.
+            let unnamed = resident > 0 && !inner.commits.named.contains(&id);
+            if let Some(saved) = saved.filter(|_| unnamed) {
+                inner.commits.put(saved);
+            }
+            resident
+        };
+        debug_assert!(
+            object.cached || resident == 0,
+            "only cached objects have pages on flash"
+        );
+        let name = object
+            .name
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let reuse_id = !self.is_recording();
+        registry.close(object, (object.stamp)(), name, resident > 0, reuse_id);
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        objects[id.0 as usize] = None;
+    }
+
+    /// The file is gone for good (unlinked and released): forgets its pages.
+    pub fn trim(&self, id: ObjectId) {
+        let length = self.object(id).map_or(0, |object| object.length());
+        self.trim_pages(id, 0, u64::MAX);
+        self.gone(id);
+        self.record_quiet(Op::Trim, id, 0, length);
+    }
+
+    /// As [`Engine::trim`] for a file that is not open.
+    pub fn forget(&self, identity: &crate::object::Identity) {
+        let (id, lingering) = {
+            let mut registry = self.registry();
+            let open = registry.open_again(identity);
+            (open.or_else(|| registry.forget(identity)), open.is_some())
+        };
+        let Some(id) = id else { return };
+        self.trim_pages(id, 0, u64::MAX);
+        self.gone(id);
+        if lingering {
+            self.close_if_idle(id);
+        }
+    }
+
+    /// Nothing of the object is kept: the next commit says so.
+    fn gone(&self, id: ObjectId) {
+        let mut inner = self.inner();
+        inner.hierarchy.ledger_mut().forget_intents(id);
+        inner.commits.gone(id);
+    }
+
+    /// The file's last name is about to go: should a crash come between, its dirty pages are then
+    /// not waited for (rule R6). Call [`Engine::unlinked`] after.
+    ///
+    /// # Errors
+    /// Those of the flash device.
+    pub fn before_unlink(&self, identity: &crate::object::Identity) -> io::Result<()> {
+        let id = self.registry().open_again(identity);
+        match id {
+            // The durable map may still call pages dirty that are clean by now.
+            Some(id) if self.is_named(id) => self.set_fate(id, Fate::Unlinked),
+            _ => Ok(()),
+        }
+    }
+
+    /// The unlink announced by [`Engine::before_unlink`] failed: the file stays.
+    pub fn not_unlinked(&self, identity: &crate::object::Identity) {
+        let id = self.registry().open_again(identity);
+        if let Some(id) = id.filter(|id| self.inner().commits.named.contains(id))
+            && let Some(object) = self.saved(id, Fate::Stays)
+        {
+            self.inner().commits.put(object);
+        }
+    }
+
+    /// Whether the durable map may name pages of the object.
+    fn is_named(&self, id: ObjectId) -> bool {
+        self.inner().commits.named.contains(&id)
+    }
+
+    /// Durably notes what is about to happen to a file, where its pages are on flash.
+    fn set_fate(&self, id: ObjectId, fate: Fate) -> io::Result<()> {
+        let Some(object) = self.saved(id, fate) else {
+            return Ok(());
+        };
+        if self.flash.is_none() || self.inner().hierarchy.is_off() {
+            return Ok(());
+        }
+        self.inner().commits.put(object);
+        self.commit()
+    }
+
+    /// The object has a new name: for people and traces only.
+    pub fn rename(&self, id: ObjectId, name: &str) {
+        if let Ok(object) = self.object(id) {
+            *object.name.write().unwrap_or_else(PoisonError::into_inner) = name.to_string();
+        }
+        if let Some(recorder) = self.recorder() {
+            recorder.name_object(id, name);
+        }
+    }
+
+    pub(crate) fn trim_pages(&self, id: ObjectId, first: u64, last: u64) {
+        debug_assert!(first <= last, "a range has a first page");
+        let mut inner = self.inner();
+        let Inner {
+            hierarchy, actions, ..
+        } = &mut *inner;
+        hierarchy.trim(id, first, last, actions);
+        self.carry_out(&mut inner, &[]);
+    }
+
+    /// Cuts or extends the object to `length` bytes.
+    ///
+    /// # Errors
+    /// Those of the base device, and of flash when dirty pages are concerned.
+    pub fn truncate(&self, id: ObjectId, length: u64) -> io::Result<()> {
+        let object = self.object(id)?;
+        let size = u64::from(self.config.page_size);
+        let first = length / size;
+        if !length.is_multiple_of(size) {
+            // What is left of a page that is cut in the middle must be on base.
+            self.settle(id, first, first)?;
+        }
+        let layout = object.layout_alone();
+        let concerned = self.has_pages(id, first, u64::MAX);
+        if concerned {
+            self.set_fate(id, Fate::Cut(length))?;
+        }
+        object.unsynced.store(true, Ordering::Release);
+        let cut = object.base.set_len(length);
+        if cut.is_ok() {
+            let before = object.length.swap(length, Ordering::AcqRel);
+            // A page cut in the middle goes too: its tail must read zeros if the file grows.
+            self.trim_pages(id, first, u64::MAX);
+            self.record_quiet(Op::Trim, id, length, before.saturating_sub(length));
+        }
+        drop(layout);
+        if concerned {
+            // Flash forgets the pages for good only once base has forgotten them for good.
+            self.sync_base_now(&object, false)?;
+            self.set_fate(id, Fate::Stays)?;
+        }
+        cut
+    }
+
+    fn has_pages(&self, id: ObjectId, first: u64, last: u64) -> bool {
+        let inner = self.inner();
+        let few = inner.hierarchy.resident_of(id) == 0;
+        !few && !inner.hierarchy.slots().in_range(id, first, last).is_empty()
+    }
+
+    /// Deallocates a range, which reads zeros afterwards.
+    ///
+    /// # Errors
+    /// Those of the base device.
+    pub fn punch(&self, id: ObjectId, offset: u64, length: u64) -> io::Result<()> {
+        let object = self.object(id)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let page = u64::from(self.config.page_size);
+        let (first, last) = (offset / page, (offset + length - 1) / page);
+        self.settle(id, first, last)?;
+        let pages: Vec<PageId> = match self.has_pages(id, first, last) {
+            true => (first..=last).map(|index| PageId::new(id, index)).collect(),
+            false => Vec::new(),
+        };
+        self.before_base_write(&pages);
+        let layout = object.layout_alone();
+        object.unsynced.store(true, Ordering::Release);
+        let punched = object.base.punch(offset, length);
+        self.trim_pages(id, first, last);
+        drop(layout);
+        self.base_written(&pages);
+        self.record_quiet(Op::Trim, id, offset, length);
+        punched
+    }
+
+    /// Makes earlier writes of the object durable: those that base has by base's own sync, those
+    /// that only DRAM or flash have by writing them to flash and one commit of its map, which
+    /// serves everybody who waits at that time.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub fn sync(&self, id: ObjectId, data_only: bool) -> io::Result<()> {
+        let object = self.object(id)?;
+        let started = Instant::now();
+        if object.uncommitted.swap(false, Ordering::AcqRel) {
+            let written = self.sync_flash(id);
+            if written.is_err() {
+                object.uncommitted.store(true, Ordering::Release);
+            }
+            written?;
+        }
+        // A sync that is for more than data may concern attributes that only base knows of.
+        if object.unsynced.swap(false, Ordering::AcqRel) || !data_only {
+            self.sync_base_now(&object, data_only)?;
+        }
+        if self.recording.load(Ordering::Relaxed) {
+            let request = Request {
+                object: id,
+                offset: 0,
+                hints: HintSet::UNKNOWN,
+                client: 0,
+            };
+            self.record(&request, &object, Op::Sync, 0, Served::Unknown, started);
+        }
+        Ok(())
+    }
+
+    /// Frames to flash or base, staged pages to flash, and a commit.
+    fn sync_flash(&self, id: ObjectId) -> io::Result<()> {
+        self.clean_pages(id, 0, u64::MAX)?;
+        self.drain(id, 0, u64::MAX);
+        if self.inner().hierarchy.is_off() {
+            // What was on flash goes to base, or is lost and said so.
+            return self.settle(id, 0, u64::MAX);
+        }
+        self.commit()
+    }
+
+    /// The object's length changed on base by the frontend's own doing (fallocate).
+    pub fn set_length(&self, id: ObjectId, length: u64) {
+        if let Ok(object) = self.object(id) {
+            object.unsynced.store(true, Ordering::Release);
+            object.grow(length);
+        }
+    }
+}
