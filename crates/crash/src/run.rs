@@ -414,7 +414,6 @@ impl Run {
     fn power_cut(&mut self) -> Result<(), String> {
         let next = self.world.crash(self.draw.bits());
         self.world.power_off();
-        let _ = self.engine.stop();
         self.world = next;
         self.faulted = false;
         self.engine = self.setup.start(&self.world)?;
@@ -483,6 +482,7 @@ impl Run {
     /// What a fresh engine on `world` reads of every tracked object.
     fn recover(&mut self, world: &World) -> Result<Vec<Vec<u8>>, String> {
         self.tally.recoveries += 1;
+        let now = clock::wall_ns();
         let engine = self.setup.start(world)?;
         let mut all = Vec::new();
         for tracked in &self.files {
@@ -497,13 +497,13 @@ impl Run {
             all.push(found);
         }
         world.power_off();
-        let _ = engine.stop();
+        // What happens in a world that might be takes no time in the one that is.
+        clock::set(now);
         Ok(all)
     }
 
     fn end(&mut self) {
         self.world.power_off();
-        let _ = self.engine.stop();
     }
 }
 

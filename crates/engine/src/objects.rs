@@ -240,7 +240,7 @@ impl Engine {
             self.settle(id, first, first)?;
         }
         let layout = object.layout_alone();
-        let concerned = self.has_pages(id, first, u64::MAX);
+        let concerned = self.is_named(id) || self.has_pages(id, first, u64::MAX);
         if concerned {
             self.set_fate(id, Fate::Cut(length))?;
         }
@@ -279,6 +279,10 @@ impl Engine {
         let page = u64::from(self.config.page_size);
         let (first, last) = (offset / page, (offset + length - 1) / page);
         self.settle(id, first, last)?;
+        if self.is_named(id) && !self.is_off() {
+            // The durable map may still call pages dirty that are clean or gone by now (rule R2).
+            self.commit()?;
+        }
         let pages: Vec<PageId> = match self.has_pages(id, first, last) {
             true => (first..=last).map(|index| PageId::new(id, index)).collect(),
             false => Vec::new(),
