@@ -35,8 +35,13 @@ pub(crate) struct JointArgs {
     pub(crate) reading: Reading,
     /// Policies of pool and tier, separated by commas: lru, clock or gd2l, a plus sign, and a
     /// policy of the tier or none; write-back, or write-through with :through at the end
-    #[arg(long, value_name = "POOL+TIER,...", value_delimiter = ',', value_parser = Combination::from_str,
-          default_value = "lru+cc,gd2l+cc,gd2l+cac,lru+lc,lru+mv-fifo")]
+    #[arg(
+        long,
+        value_name = "POOL+TIER,...",
+        value_delimiter = ',',
+        value_parser = Combination::from_str,
+        default_value = "lru+cc,gd2l+cc,gd2l+cac,lru+lc,lru+mv-fifo"
+    )]
     pub(crate) combination: Vec<Combination>,
     /// How many times as large as the tier the trace's different pages are
     #[arg(long, value_name = "TIMES,...", value_delimiter = ',', value_parser = times,

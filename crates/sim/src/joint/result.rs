@@ -115,8 +115,7 @@ pub struct JointResult {
 }
 
 impl JointResult {
-    /// Fills in what was counted, for a trace of so many transactions of which the share
-    /// `measured` was counted.
+    /// Fills in what was counted, in so many transactions.
     pub(super) fn count(&mut self, counted: &Counted, transactions: Option<f64>) {
         self.requests(&counted.requests);
         self.flow(&counted.flow);
