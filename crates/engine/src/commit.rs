@@ -57,6 +57,11 @@ impl Commits {
         }
     }
 
+    /// Whether a batch is being written.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
     fn has_lease(&self) -> bool {
         self.newest.is_some_and(|at| at.elapsed() < LEASE - MARGIN)
     }
@@ -104,15 +109,15 @@ impl Engine {
         } = &mut *inner;
         match &done {
             Ok(()) => hierarchy.end_commit(actions),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                hierarchy.fail(Fault::TimedOut, actions);
+            }
             Err(_) => hierarchy.fail(Fault::WriteError, actions),
         }
         if done.is_ok() {
             inner.commits.ended = inner.commits.begun;
             inner.commits.newest = Some(made);
             inner.commits.base_written = false;
-        }
-        if let Err(error) = &done {
-            inner.off_reason = format!("its map could not be written: {error}");
         }
         self.carry_out(&mut inner, &[]);
         self.page_free.notify_all();

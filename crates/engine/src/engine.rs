@@ -353,9 +353,21 @@ impl Engine {
     /// Uses flash again, from empty, after writing to it once.
     ///
     /// # Errors
-    /// [`Error::NoTier`], [`Error::CacheIo`] when the device still does not work.
+    /// [`Error::NoTier`], [`Error::CacheIo`] when the device still does not work,
+    /// [`Error::StillInUse`] while pages that base has not wait for it.
     pub fn tier_on(&self) -> Result<(), Error> {
         let flash = self.flash.as_ref().ok_or(Error::NoTier)?;
+        if flash.is_poisoned() {
+            let mut inner = self.inner();
+            if inner.commits.is_under_way() || !inner.hierarchy.forget_map() {
+                return Err(Error::StillInUse {
+                    path: flash.name().into(),
+                });
+            }
+            inner.commits = Commits::default();
+            drop(inner);
+            flash.renew()?;
+        }
         flash.mark_open()?;
         let mut inner = self.inner();
         if inner.hierarchy.is_off() {

@@ -133,6 +133,15 @@ pub enum Error {
         /// The files, and what happened to each.
         files: String,
     },
+    /// The tier cannot start from empty while pages are on their way to or from it.
+    #[error(
+        "cache {path} still holds pages, or pages are under way to it; try again in a moment, and \
+         see `thermocline status` for pages that only it has"
+    )]
+    StillInUse {
+        /// The cache.
+        path: String,
+    },
     /// A base file cannot be opened or written.
     #[error("cannot use base file {path}: {source}")]
     BaseIo {

@@ -562,6 +562,16 @@ impl Hierarchy {
         }
     }
 
+    /// The map on the device is empty and knows nothing: every block is free. False, and nothing is
+    /// done, while a page is on flash or under way to it.
+    pub fn forget_map(&mut self) -> bool {
+        let idle = self.staged() == 0 && self.slots.occupied().next().is_none();
+        if idle {
+            self.ledger = Ledger::new(self.ledger.blocks());
+        }
+        idle
+    }
+
     /// Uses flash again, from empty.
     pub fn switch_on(&mut self) {
         self.health.switch_on();

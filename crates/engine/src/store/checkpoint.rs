@@ -88,6 +88,29 @@ impl Store {
         lock.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes an empty cache of a poisoned one, in place: for a device that works again. What it held
+    /// counts no more, so nothing of it may be needed.
+    ///
+    /// # Errors
+    /// Those of the device; the cache is then as good as unformatted, or reads as before.
+    pub fn renew(&self) -> Result<(), Error> {
+        let _one = self.one_checkpoint();
+        let mut state = self.state();
+        let superblock = Superblock::empty(state.superblock.layout, &state.superblock.base);
+        let found = state.superblock.layout.length;
+        super::open::write_new(&*self.device, &superblock, found)
+            .map_err(|source| self.io_error(source))?;
+        *state = State::of(superblock, &mut super::Reading::default());
+        state.phase = Phase::Open;
+        Ok(())
+    }
+
+    /// Whether nothing more becomes durable since an error.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        matches!(self.state().phase, Phase::Poisoned(_))
+    }
+
     /// Says durably that the cache is in use, after what recovery decided was written in place.
     /// Must come before the first [`Store::write_block`] and [`Store::commit`].
     ///
@@ -182,7 +205,7 @@ impl Store {
             let mut bytes = AlignedBuf::new(objects.len().next_multiple_of(UNIT as usize));
             bytes[..objects.len()].copy_from_slice(objects);
             let area = superblock.layout.objects_offset(superblock.objects_area);
-            self.device.write_at(&bytes, area)?;
+            self.write_at(&bytes, area)?;
         }
         if !mutant::is(Mutant::EarlyTruncation) {
             self.device.sync(true)?;
@@ -193,7 +216,7 @@ impl Store {
     pub(super) fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
         debug_assert_eq!(superblock.layout.check(), Ok(()));
         let at = superblock.generation % 2 * SUPERBLOCK_BYTES as u64;
-        self.device.write_at(&superblock.encode(), at)?;
+        self.write_at(&superblock.encode(), at)?;
         self.device.sync(true)
     }
 
@@ -241,6 +264,11 @@ impl Store {
 
     /// Reads units `from..to` of the map, changes them and writes them back.
     fn write_run(&self, snapshot: &Snapshot, from: u32, to: u32) -> io::Result<()> {
+        // From the start each time: a read may have given wrong bytes once.
+        super::again(|| self.write_run_once(snapshot, from, to))
+    }
+
+    fn write_run_once(&self, snapshot: &Snapshot, from: u32, to: u32) -> io::Result<()> {
         debug_assert!(from < to && to - from <= RUN);
         let layout = &snapshot.superblock.layout;
         let offset = layout.sector_offset(from * SECTORS);
@@ -274,6 +302,6 @@ impl Store {
         }
         debug_assert!(changes.peek().is_none(), "every change has its sector");
         debug_assert!(offset + bytes.len() as u64 <= layout.map_offset + layout.map_bytes());
-        self.device.write_at(&bytes, offset)
+        self.write_at(&bytes, offset)
     }
 }

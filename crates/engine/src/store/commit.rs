@@ -314,11 +314,10 @@ impl Store {
         let units = u64::from(layout.journal_units);
         let before_end = (units - state.next % units).min(parts as u64) as usize;
         let (first, rest) = out.split_at(before_end * BLOCK_BYTES);
-        self.device
-            .write_at(first, layout.journal_block(state.next))?;
+        self.write_at(first, layout.journal_block(state.next))?;
         match rest.is_empty() {
             true => Ok(()),
-            false => self.device.write_at(rest, layout.journal_block(0)),
+            false => self.write_at(rest, layout.journal_block(0)),
         }
     }
 

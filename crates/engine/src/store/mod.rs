@@ -335,12 +335,30 @@ impl Store {
         })
     }
 
+    /// Writes something of the store's own.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        again(|| self.device.write_at(bytes, offset))
+    }
+
     fn io_error(&self, source: io::Error) -> Error {
         Error::CacheIo {
             path: self.name.clone(),
             source,
         }
     }
+}
+
+/// Tries a few times: an I/O that fails now and then is no reason to give up a device. One that
+/// was too late is not tried again, and a sync never is (see [`Store::commit`]).
+fn again(mut io: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let mut result = io();
+    for _ in 0..3 {
+        match &result {
+            Err(e) if e.kind() != io::ErrorKind::TimedOut => result = io(),
+            _ => break,
+        }
+    }
+    result
 }
 
 #[cfg(test)]

@@ -96,20 +96,7 @@ impl Store {
                 least,
             }
         })?;
-        let superblock = Superblock {
-            layout,
-            clean: false,
-            generation: 1,
-            base: options.base.clone(),
-            format_id: new_format_id(),
-            epoch: 1,
-            journal_first: 0,
-            objects_area: 0,
-            objects_length: 0,
-            objects_checksum: 0,
-            next_version: 1,
-            time_ns: 0,
-        };
+        let superblock = Superblock::empty(layout, &options.base);
         let written = write_new(&*device, &superblock, found);
         written.map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull => Error::NoRoom {
@@ -125,6 +112,26 @@ impl Store {
     }
 }
 
+impl Superblock {
+    /// That of a cache nothing was written to.
+    pub(super) fn empty(layout: Layout, base: &BaseIdentity) -> Self {
+        Self {
+            layout,
+            clean: false,
+            generation: 1,
+            base: base.clone(),
+            format_id: new_format_id(),
+            epoch: 1,
+            journal_first: 0,
+            objects_area: 0,
+            objects_length: 0,
+            objects_checksum: 0,
+            next_version: 1,
+            time_ns: 0,
+        }
+    }
+}
+
 /// A number no earlier cache on the device had.
 fn new_format_id() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -133,7 +140,11 @@ fn new_format_id() -> u64 {
 }
 
 /// Writes an empty cache. What was there is not believed from the first write on.
-fn write_new(device: &dyn Device, superblock: &Superblock, found: u64) -> io::Result<()> {
+pub(super) fn write_new(
+    device: &dyn Device,
+    superblock: &Superblock,
+    found: u64,
+) -> io::Result<()> {
     let layout = &superblock.layout;
     debug_assert_eq!(layout.check(), Ok(()));
     debug_assert!(!superblock.clean && superblock.journal_first == 0);
