@@ -114,9 +114,10 @@ impl Engine {
             }
             Err(_) => hierarchy.fail(Fault::WriteError, actions),
         }
+        // A batch that failed may have reached the device: its lease is to be outlasted too.
+        inner.commits.newest = Some(made);
         if done.is_ok() {
             inner.commits.ended = inner.commits.begun;
-            inner.commits.newest = Some(made);
             inner.commits.base_written = false;
         }
         self.carry_out(&mut inner, &[]);

@@ -62,6 +62,8 @@ impl Engine {
         if changed {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
             self.trim_pages(id, 0, u64::MAX);
+        } else {
+            self.drop_past_end(id, length);
         }
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let at = id.0 as usize;
@@ -75,6 +77,16 @@ impl Engine {
         }
         objects[at] = Some(object);
         Ok(id)
+    }
+
+    /// Drops dirty pages that base does not wholly have. Base's length is durable before a sync
+    /// promises anything past it, so a crash has taken them back together.
+    fn drop_past_end(&self, id: ObjectId, length: u64) {
+        let first = length / u64::from(self.config.page_size);
+        let dirty = self.inner().hierarchy.slots().dirty_in(id, first, u64::MAX);
+        if !dirty.is_empty() {
+            self.trim_pages(id, first, u64::MAX);
+        }
     }
 
     /// Ends one use of an object. Its pages stay on flash; while some are dirty it lingers.
@@ -242,7 +254,9 @@ impl Engine {
         let layout = object.layout_alone();
         let concerned = self.is_named(id) || self.has_pages(id, first, u64::MAX);
         if concerned {
-            self.set_fate(id, Fate::Cut(length))?;
+            // A failed commit switches the tier off, and base is all there is. Should the note have
+            // reached the device all the same, it counts only while base does not change later.
+            let _ = self.set_fate(id, Fate::Cut(length));
         }
         object.unsynced.store(true, Ordering::Release);
         let cut = object.base.set_len(length);
@@ -256,7 +270,7 @@ impl Engine {
         if concerned {
             // Flash forgets the pages for good only once base has forgotten them for good.
             self.sync_base_now(&object, false)?;
-            self.set_fate(id, Fate::Stays)?;
+            let _ = self.set_fate(id, Fate::Stays);
         }
         cut
     }

@@ -120,11 +120,11 @@ impl Engine {
             return Ok(Ok(()));
         };
         let changed = self.registry().changed_id(&saved.identity, (spec.stamp)());
-        if changed.is_some() && !discard {
+        if changed.is_some_and(|id| self.has_dirty(id)) && !discard {
             return Ok(Err("it was changed"));
         }
         let id = self.open_or_discard(spec, discard).map_err(failed)?;
-        if let Fate::Cut(length) = fate {
+        if let (Fate::Cut(length), None) = (fate, changed) {
             // What the crash interrupted is done to its end.
             let object = self.object(id).map_err(failed)?;
             if object.length() > length {
