@@ -293,6 +293,10 @@ impl Hierarchy {
         if !queued && !self.make_buffer_room(page, out) {
             return self.remove(slot, Removal::Dropped, out);
         }
+        if let Some(block) = self.slots.block(slot) {
+            // Base is newer than the old bytes: the map must not outlive the intent that says so.
+            self.ledger.leaving(block, page);
+        }
         self.slots.restage(slot, false);
         out.push(stage(frame, slot, page));
         if !queued {

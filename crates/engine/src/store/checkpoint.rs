@@ -92,13 +92,19 @@ impl Store {
     /// counts no more, so nothing of it may be needed.
     ///
     /// # Errors
-    /// Those of the device; the cache is then as good as unformatted, or reads as before.
+    /// Those of the device; the cache then stays poisoned.
     pub fn renew(&self) -> Result<(), Error> {
         let _one = self.one_checkpoint();
         let mut state = self.state();
-        let superblock = Superblock::empty(state.superblock.layout, &state.superblock.base);
-        let found = state.superblock.layout.length;
-        super::open::write_new(&*self.device, &superblock, found)
+        let layout = state.superblock.layout;
+        let superblock = Superblock {
+            generation: state.superblock.generation + 1,
+            ..Superblock::empty(layout, &state.superblock.base)
+        };
+        // The superblock comes last: until then the cache is the one it was, with fewer pages.
+        super::open::clear(&*self.device, layout.map_offset, layout.map_bytes())
+            .and_then(|()| self.device.sync(true))
+            .and_then(|()| self.write_superblock(&superblock))
             .map_err(|source| self.io_error(source))?;
         *state = State::of(superblock, &mut super::Reading::default());
         state.phase = Phase::Open;
