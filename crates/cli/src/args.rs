@@ -51,6 +51,19 @@ pub(crate) enum Command {
     Policy(PolicyArgs),
     /// Switch the flash tier of a running mount off or back on
     Tier(TierArgs),
+    /// Keep writes on flash and write them back later, or write them through to base
+    Mode(ModeArgs),
+    /// Write back to base what only the tier holds; the mount goes on serving
+    #[command(after_long_help = FLUSH_HELP)]
+    Flush(FlushArgs),
+    /// Write everything back and unmount: base is then whole without the cache
+    Detach(DetachArgs),
+    /// Verify a cache that is not mounted; changes nothing
+    #[command(after_long_help = CHECK_HELP)]
+    Check(CheckArgs),
+    /// Write back to base what a cache holds, without a mount
+    #[command(after_long_help = RECOVER_HELP)]
+    Recover(RecoverArgs),
     /// Measure the base and flash devices and store the costs in the configuration
     Calibrate(CalibrateArgs),
     /// Work with recorded traces
@@ -150,7 +163,11 @@ pub(crate) struct UmountArgs {
     /// Detach now and finish when the last file is closed
     #[arg(long)]
     pub(crate) lazy: bool,
-    /// Seconds to wait for the map to be saved
+    /// Leave pages that are newer than base on flash: unmounts at once, and base is whole only
+    /// together with the cache. Without it they are written back
+    #[arg(long)]
+    pub(crate) keep_dirty: bool,
+    /// Seconds to wait for the map to be saved, after the last news in the log
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub(crate) timeout: u64,
 }
@@ -217,6 +234,102 @@ impl Switch {
             Self::Off => "off",
         }
     }
+}
+
+/// `thermocline mode`.
+#[derive(Args, Debug)]
+pub(crate) struct ModeArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Where writes go from now on
+    pub(crate) mode: WriteMode,
+}
+
+/// Where writes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WriteMode {
+    /// To flash; base gets them later
+    WriteBack,
+    /// To base; what is dirty is written back in the background
+    WriteThrough,
+}
+
+const FLUSH_HELP: &str = "\
+In write-back, base is whole only together with the cache until its dirty pages are written back.
+A flush does that as fast as base can, in the order of base; the mount goes on serving, slower.
+While a database writes as fast as base takes, it has no end, and says so; then
+  thermocline mode MOUNTPOINT write-through
+keeps pages from becoming dirty. An interrupted command leaves the flush at work; --stop ends it.
+The remaining time is what is left at the rate of the last ten seconds.";
+
+/// `thermocline flush`.
+#[derive(Args, Debug)]
+pub(crate) struct FlushArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// End a flush that another command started
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) stop: bool,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `thermocline detach`.
+#[derive(Args, Debug)]
+pub(crate) struct DetachArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Seconds to wait for the map to be saved, after the last news in the log
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub(crate) timeout: u64,
+}
+
+const CHECK_HELP: &str = "\
+Reads superblocks, journal and map, and with --data every page. A page is dirty when flash has the
+only newest copy. Exit code 1 when something is damaged; what a crash leaves behind without harm
+is listed as a note.
+  thermocline check /ssd/tier --data";
+
+/// `thermocline check`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The cache file or block device
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) cache: PathBuf,
+    /// Compare the bytes of every page with their checksum too
+    #[arg(long)]
+    pub(crate) data: bool,
+    /// Print what was found as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const RECOVER_HELP: &str = "\
+After a crash of a mount in write-back, base lacks what only flash holds. The next mount recovers
+that by itself; this command does it without a mount, so that base can be used alone:
+  thermocline recover /bulk/pgdata /ssd/tier
+It refuses when a file was changed or removed since: pages from before the change do not belong
+into it. --discard gives those pages up and keeps the files as they are now.";
+
+/// `thermocline recover`.
+#[derive(Args, Debug)]
+pub(crate) struct RecoverArgs {
+    /// The base directory
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) base: PathBuf,
+    /// Its cache file or block device
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) cache: PathBuf,
+    /// Give up dirty pages of files that were changed or removed, and what cannot be read
+    #[arg(long)]
+    pub(crate) discard: bool,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `thermocline calibrate`.

@@ -8,11 +8,14 @@
 //! | `config`     | the settings in effect (TOML) |                              |
 //! | `policy`     | the policy's name             | a name: switches the policy  |
 //! | `tier`       | `on`, or `off: ` and why      | `on` or `off`                |
+//! | `write_back` | `on` or `off`                 | `on` or `off`                |
+//! | `flush`      | `dirty N of M`, and its state | `start`, `stop`, `at-end keep`, `at-end flush` |
 //! | `faults`     | how many struck, by kind      | a script: makes flash fail   |
 //!
 //! `faults` is there only when asked for; its language is that of [`FaultScript`].
 
 use crate::config::Config;
+use crate::flushing::Flushing;
 use crate::log;
 use crate::report::{DeviceFacts, IoFacts, MountFacts, Report, metrics, text};
 use crate::serving::Counted;
@@ -29,6 +32,7 @@ pub(crate) struct Control {
     devices: Vec<Counted>,
     faults: Option<Arc<FaultScript>>,
     engine: Arc<Engine>,
+    flushing: Arc<Flushing>,
 }
 
 impl Control {
@@ -39,6 +43,7 @@ impl Control {
         devices: Vec<Counted>,
         faults: Option<Arc<FaultScript>>,
         engine: Arc<Engine>,
+        flushing: Arc<Flushing>,
     ) -> Self {
         Self {
             facts,
@@ -46,6 +51,7 @@ impl Control {
             devices,
             faults,
             engine,
+            flushing,
         }
     }
 
@@ -62,6 +68,7 @@ impl Control {
         let mut config = self.config.clone();
         if !self.facts.cache.as_os_str().is_empty() {
             config.tier.policy = self.engine.policy();
+            config.tier.write_back = self.engine.is_write_back();
         }
         toml::to_string(&config).map_err(io::Error::other)
     }
@@ -103,6 +110,23 @@ impl Control {
             io::Error::from(io::ErrorKind::InvalidInput)
         })?;
         log::line(&format!("faults: {}", script.replace('\n', "; ")));
+        Ok(())
+    }
+
+    fn set_write_back(&self, word: &str) -> io::Result<()> {
+        let back = match word {
+            "on" => true,
+            "off" => false,
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        if let (true, Err(reason)) = (back, self.engine.tier_state()) {
+            log::line(&format!(
+                "refused: write-back needs the tier, which is off: {reason}"
+            ));
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.engine.set_write_back(back);
+        log::line(&format!("write-back {word}"));
         Ok(())
     }
 
@@ -156,7 +180,7 @@ impl ControlFiles for Control {
             name,
             writable: false,
         });
-        let mut writable = vec!["policy", "tier"];
+        let mut writable = vec!["policy", "tier", "write_back", "flush"];
         writable.extend(self.faults.as_ref().map(|_| "faults"));
         let writable = writable.into_iter().map(|name| ControlFile {
             name,
@@ -175,6 +199,9 @@ impl ControlFiles for Control {
             "config" => self.config()?,
             "policy" => self.engine.policy() + "\n",
             "tier" => self.tier(),
+            "write_back" if self.engine.is_write_back() => "on\n".to_string(),
+            "write_back" => "off\n".to_string(),
+            "flush" => self.flushing.describe(),
             "faults" => self.faults(),
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
@@ -185,6 +212,8 @@ impl ControlFiles for Control {
         match name {
             "policy" => self.set_policy(command.trim()),
             "tier" => self.set_tier(command.trim()),
+            "write_back" => self.set_write_back(command.trim()),
+            "flush" => self.flushing.command(command.trim()),
             "faults" => self.set_faults(command),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }

@@ -11,7 +11,10 @@ use thermocline_trace::RecordError;
 
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
-        split(mount_code(&error), &error.to_string())
+        match error {
+            MountError::Tier(error) => error.into(),
+            error => split(mount_code(&error), &error.to_string()),
+        }
     }
 }
 
@@ -85,6 +88,7 @@ fn engine_code(error: &EngineError) -> Code {
         | EngineError::OtherBase { .. }
         | EngineError::Size { .. }
         | EngineError::Truncated { .. }
+        | EngineError::ChangedBehind { .. }
         | EngineError::NoRoom { .. } => Code::Cache,
         EngineError::CacheIo { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             Code::System

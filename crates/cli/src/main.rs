@@ -10,11 +10,13 @@ mod daemon;
 mod demo;
 mod explain;
 mod failure;
+mod flushing;
 mod import;
 mod joint;
 mod log;
 mod modelled;
 mod mrc;
+mod pace;
 mod plan;
 mod plot;
 mod preflight;
@@ -49,6 +51,11 @@ fn run(command: Command) -> Outcome {
         Command::Status(args) => commands::status::run(&args),
         Command::Policy(args) => commands::control::policy(&args),
         Command::Tier(args) => commands::control::tier(&args),
+        Command::Mode(args) => commands::control::mode(&args),
+        Command::Flush(args) => commands::flush::run(&args),
+        Command::Detach(args) => commands::flush::detach(&args),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Recover(args) => commands::recover::run(&args),
         Command::Calibrate(args) => commands::calibrate::run(&args),
         Command::Trace(TraceCommand::Info(args)) => commands::trace::info(&args),
         Command::Trace(TraceCommand::Convert(args)) => commands::trace::convert(&args),

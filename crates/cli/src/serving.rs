@@ -3,9 +3,11 @@
 use crate::commands::mount::Plan;
 use crate::commands::umount;
 use crate::control::Control;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Code, Failure, Outcome};
+use crate::flushing::Flushing;
 use crate::log;
 use crate::report::MountFacts;
+use crate::units::show_count;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +37,7 @@ pub(crate) struct Counted {
 pub(crate) struct Serving {
     handle: MountHandle,
     engine: Arc<Engine>,
+    flushing: Arc<Flushing>,
     mountpoint: PathBuf,
 }
 
@@ -56,12 +59,14 @@ impl Serving {
         }
         let engine = Engine::start(plan.config.engine()?, flash)?;
         engine.set_recorder(recorder(plan)?);
+        let flushing = Flushing::new(Arc::clone(&engine));
         let control = Control::new(
             facts(plan),
             plan.config.clone(),
             counted,
             faults,
             Arc::clone(&engine),
+            Arc::clone(&flushing),
         );
         let config = MountConfig {
             base: plan.places.base.clone(),
@@ -76,9 +81,11 @@ impl Serving {
         match Mount::start(config, Arc::clone(&engine)) {
             Ok(handle) => {
                 let mountpoint = plan.places.mountpoint.clone();
+                note_start(&engine);
                 Ok(Self {
                     handle,
                     engine,
+                    flushing,
                     mountpoint,
                 })
             }
@@ -105,14 +112,65 @@ impl Serving {
         }
     }
 
-    /// Waits for the unmount, then ends recording and saves the map.
+    /// Waits for the unmount, then writes back, ends recording and saves the map.
     pub(crate) fn finish(self) -> Outcome {
         let served = self.handle.wait();
         log::line("unmounted");
+        let flushed = self.flushing.finish();
         let closed = close(&self.engine);
         served?;
-        closed
+        flushed.and(closed)
     }
+}
+
+/// Says what the restart found.
+fn note_start(engine: &Engine) {
+    let Some(tier) = engine.stats().tier else {
+        return;
+    };
+    let (restored, dirty) = (
+        show_count(tier.restored.into()),
+        show_count(tier.dirty.into()),
+    );
+    log::line(&format!(
+        "{restored} pages are warm, {dirty} of them newer than base"
+    ));
+    for page in &tier.lost {
+        log::line(&format!("lost: {} at byte {}", page.object, page.offset));
+    }
+}
+
+/// Says what of a cache could not be read, and refuses it when base may lack what was there.
+fn check_found(store: &Store, plan: &Plan) -> Outcome {
+    let Some(found) = store.recovered() else {
+        return Ok(());
+    };
+    let ended = if found.clean_stop {
+        "closed"
+    } else {
+        "not closed"
+    };
+    let batches = show_count(found.journal_batches);
+    log::line(&format!(
+        "cache was {ended}; {batches} batches in the journal"
+    ));
+    for lost in &found.lost {
+        log::line(&format!("lost: {lost}"));
+    }
+    let damaged = found.lost.iter().any(|lost| lost.is_damage());
+    let dirty = found.entries.iter().any(|(_, entry)| entry.dirty);
+    if !damaged || !(dirty || plan.config.tier.write_back) {
+        return Ok(());
+    }
+    let cache = plan.config.tier.cache.display();
+    let base = plan.places.base.display();
+    let message = format!(
+        "the map of cache {cache} is damaged: pages newer than base may be missing from it"
+    );
+    Err(Failure::new(Code::Cache, message).advise(format!(
+        "thermocline check {cache} lists the damage; thermocline recover {base} {cache} --discard \
+         writes back what can be read"
+    )))
 }
 
 /// Ends recording and saves the map of the cache.
@@ -148,6 +206,7 @@ fn open_cache(
         deadline: Some(FLASH_DEADLINE),
     };
     let mut store = Store::open(cache, &options)?;
+    check_found(&store, plan)?;
     if let Some(script) = faults {
         let script = Arc::clone(script);
         store = store.wrapped(|device| Arc::new(Faulty::new(device, script, Some(FLASH_DEADLINE))));
@@ -159,7 +218,7 @@ fn open_cache(
 }
 
 /// Which directory this is, to tell a cache of another base.
-fn base_identity(base: &Path) -> Result<BaseIdentity, Failure> {
+pub(crate) fn base_identity(base: &Path) -> Result<BaseIdentity, Failure> {
     let found = fs::metadata(base).map_err(|e| Failure::io("open base directory", base, &e))?;
     Ok(BaseIdentity {
         file_system: found.dev(),

@@ -124,8 +124,9 @@ pub enum Error {
     },
     /// Files were changed or removed while dirty pages of theirs were waiting on flash.
     #[error(
-        "{files}: changed behind the back of cache {path}, which holds newer pages of it; put the \
-         file back as it was, or give the pages up with `thermocline recover --discard`"
+        "cache {path} holds newer pages of files that were changed without it: {files}; \
+         `thermocline recover BASE {path} --discard` gives those pages up and keeps the files as \
+         they are now, `thermocline check {path}` shows how many they are"
     )]
     ChangedBehind {
         /// The cache.

@@ -44,7 +44,7 @@ impl Engine {
     fn open_known(
         &self,
         registry: &mut Registry,
-        spec: ObjectSpec,
+        mut spec: ObjectSpec,
         length: u64,
         stamp: Option<Stamp>,
         discard: bool,
@@ -58,6 +58,9 @@ impl Engine {
                 spec.name
             )));
         }
+        // Rules that no longer cache the file do not make its dirty pages go.
+        let known = registry.closed_id(&spec.identity);
+        spec.cached |= known.is_some_and(|id| self.has_dirty(id));
         let (id, changed, counts) = registry.open(&spec.identity, stamp, spec.cached);
         if changed {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);

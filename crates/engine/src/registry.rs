@@ -95,6 +95,14 @@ impl Registry {
         }
     }
 
+    /// The id of a file that is not open.
+    pub(crate) fn closed_id(&self, identity: &Identity) -> Option<ObjectId> {
+        match self.known.get(identity) {
+            Some((id, State::Closed { .. } | State::Restored { .. })) => Some(*id),
+            _ => None,
+        }
+    }
+
     /// The id of a file that is not open and no longer what it was.
     pub(crate) fn changed_id(&self, identity: &Identity, now: Option<Stamp>) -> Option<ObjectId> {
         let (id, state) = self.known.get(identity)?;

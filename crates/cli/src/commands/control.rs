@@ -1,6 +1,6 @@
-//! `policy` and `tier`: one word written to a control file of the running mount.
+//! `policy`, `tier` and `mode`: one word written to a control file of the running mount.
 
-use crate::args::{PolicyArgs, TierArgs};
+use crate::args::{ModeArgs, PolicyArgs, TierArgs, WriteMode};
 use crate::failure::{Code, Failure, Outcome, reason};
 use std::fs;
 use std::io;
@@ -20,6 +20,23 @@ pub(crate) fn policy(args: &PolicyArgs) -> Outcome {
 pub(crate) fn tier(args: &TierArgs) -> Outcome {
     write(&args.mountpoint, "tier", args.state.word())?;
     println!("tier {}", args.state.word());
+    Ok(())
+}
+
+/// Switches between write-back and write-through.
+pub(crate) fn mode(args: &ModeArgs) -> Outcome {
+    let (word, said) = match args.mode {
+        WriteMode::WriteBack => (
+            "on",
+            "write-back: base is whole only together with the cache",
+        ),
+        WriteMode::WriteThrough => (
+            "off",
+            "write-through: dirty pages are written back in the background; `flush` waits for that",
+        ),
+    };
+    write(&args.mountpoint, "write_back", word)?;
+    println!("mode {said}");
     Ok(())
 }
 
@@ -64,7 +81,8 @@ pub(crate) fn read(mountpoint: &Path, name: &str) -> Result<String, Failure> {
     })
 }
 
-fn write(mountpoint: &Path, name: &str, word: &str) -> Outcome {
+/// Writes `word` to control file `name`.
+pub(crate) fn write(mountpoint: &Path, name: &str, word: &str) -> Outcome {
     let path = file(mountpoint, name)?;
     fs::write(&path, format!("{word}\n")).map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL) => Failure::new(

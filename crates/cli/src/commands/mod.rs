@@ -1,10 +1,13 @@
 //! One file per command (or per pair that shares its whole mechanism).
 
 pub(crate) mod calibrate;
+pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod control;
+pub(crate) mod flush;
 pub(crate) mod generate;
 pub(crate) mod mount;
+pub(crate) mod recover;
 pub(crate) mod status;
 pub(crate) mod trace;
 pub(crate) mod umount;

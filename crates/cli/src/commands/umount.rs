@@ -23,9 +23,21 @@ pub(crate) fn run(args: &UmountArgs) -> Outcome {
         Err(_) if is_abandoned(&mountpoint) => None,
         Err(failure) => return Err(failure),
     };
-    detach(&mountpoint, args.lazy || serving.is_none())?;
+    let serves = serving.is_some();
+    if args.keep_dirty && serves {
+        control::write(&mountpoint, "flush", "at-end keep")?;
+    }
+    detach(&mountpoint, args.lazy || !serves).inspect_err(|_| {
+        if args.keep_dirty && serves {
+            // It goes on; the first failure is what counts.
+            let _goes_on = control::write(&mountpoint, "flush", "at-end flush");
+        }
+    })?;
     match serving {
-        None => println!("detached {}; its process was gone", mountpoint.display()),
+        None => println!(
+            "detached {}; its process was gone. Mount again to recover what flash holds",
+            mountpoint.display()
+        ),
         Some(serving) => {
             serving.wait(Duration::from_secs(args.timeout))?;
             println!("unmounted {}", mountpoint.display());
@@ -88,19 +100,24 @@ impl Serving {
     /// Returns when the process has ended; an error it logged meanwhile is this command's.
     fn wait(&self, limit: Duration) -> Outcome {
         let bar = ProgressBar::new_spinner().with_style(
-            ProgressStyle::with_template("{spinner} saving the map ({elapsed})")
+            ProgressStyle::with_template("{spinner} saving the map ({elapsed}) {msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
-        let started = Instant::now();
+        let (mut news, mut log_length) = (Instant::now(), 0);
         while let Some(process) = &self.process {
             if ended(process)? {
                 break;
             }
-            if started.elapsed() >= limit {
+            let length = fs::metadata(&self.log).map_or(0, |found| found.len());
+            if length != log_length {
+                (news, log_length) = (Instant::now(), length);
+                bar.set_message(self.fresh().lines().last().unwrap_or_default().to_string());
+            }
+            if news.elapsed() >= limit {
                 return Err(Failure::new(
                     Code::Failure,
                     format!(
-                        "process {} still runs after {} s",
+                        "process {} still runs, without news for {} s",
                         self.pid,
                         limit.as_secs()
                     ),
@@ -114,19 +131,26 @@ impl Serving {
         }
         bar.finish_and_clear();
         match self.last_error() {
-            Some(line) => Err(Failure::new(Code::Failure, line)
-                .advise("the next mount starts with an empty tier; the files are complete")),
+            Some(failure) => Err(failure),
             None => Ok(()),
         }
     }
 
-    /// The first `error:` line logged since the unmount began.
-    fn last_error(&self) -> Option<String> {
-        let text = fs::read(&self.log).ok()?;
-        let fresh = text.get(usize::try_from(self.log_length).ok()?..)?;
-        let fresh = String::from_utf8_lossy(fresh);
-        let line = fresh.lines().find_map(|line| line.split_once("error: "))?;
-        Some(line.1.to_string())
+    /// What was logged since the unmount began.
+    fn fresh(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let from = usize::try_from(self.log_length).unwrap_or(usize::MAX);
+        String::from_utf8_lossy(text.get(from..).unwrap_or_default()).into_owned()
+    }
+
+    /// The first `error:` line of it, with the advice that follows.
+    fn last_error(&self) -> Option<Failure> {
+        let fresh = self.fresh();
+        let mut lines = fresh.lines();
+        let (_, message) = lines.find_map(|line| line.split_once("error: "))?;
+        let advice = lines.next().and_then(|line| line.strip_prefix("  try: "));
+        let usual = "the next mount starts with an empty tier; the files are complete";
+        Some(Failure::new(Code::Failure, message).advise(advice.unwrap_or(usual)))
     }
 }
 
@@ -234,6 +258,9 @@ mod tests {
         .expect("write");
         let failure = serving.wait(Duration::ZERO).unwrap_err();
         assert_eq!(failure.message, "map not saved");
+        fs::write(log.path(), "error: old\nerror: full\n  try: more room\n").expect("write");
+        let failure = serving.wait(Duration::ZERO).unwrap_err();
+        assert_eq!(failure.advice.as_deref(), Some("more room"));
     }
 
     #[test]

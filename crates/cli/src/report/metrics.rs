@@ -16,6 +16,7 @@ pub(crate) fn render(report: &Report) -> String {
     if let Some(tier) = &report.stats.tier {
         tier_state(&mut out, tier);
         tier_flow(&mut out, tier);
+        write_back(&mut out, tier);
     }
     pool(&mut out, report);
     devices(&mut out, &report.devices);
@@ -176,6 +177,45 @@ fn tier_flow(out: &mut Exposition, tier: &TierStats) {
     .value(tier.flash_writes as f64);
 }
 
+fn write_back(out: &mut Exposition, tier: &TierStats) {
+    let gauges: [(&'static str, &str, u64); 5] = [
+        (
+            "thermocline_tier_write_back",
+            "Whether writes stay off base where they can: 1 yes, 0 no.",
+            u64::from(tier.write_back),
+        ),
+        (
+            "thermocline_tier_dirty_pages",
+            "Pages on flash that are newer than base.",
+            tier.dirty.into(),
+        ),
+        (
+            "thermocline_tier_reserve_slots",
+            "Slots for dirty pages that the policy does not hold.",
+            tier.reserve.into(),
+        ),
+        (
+            "thermocline_tier_reserve_slots_used",
+            "Those that hold a page.",
+            tier.reserved.into(),
+        ),
+        (
+            "thermocline_tier_lost_pages",
+            "Dirty pages that flash does not give back; reading them fails.",
+            tier.lost.len() as u64,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        out.family(name, Kind::Gauge, help).value(value as f64);
+    }
+    let help = "Dirty pages written back from flash to base.";
+    out.family("thermocline_destaged_pages_total", Kind::Counter, help)
+        .value(tier.destaged as f64);
+    let help = "Commits of the map; one sync of the flash device each.";
+    out.family("thermocline_commits_total", Kind::Counter, help)
+        .value(tier.commits as f64);
+}
+
 fn by_name(
     out: &mut Exposition,
     name: &'static str,
@@ -209,6 +249,19 @@ fn pool(out: &mut Exposition, report: &Report) {
         "Pages that left the pool.",
     )
     .value(pool.evictions as f64);
+    let help = "Frames whose page is written out later.";
+    out.family("thermocline_pool_dirty_frames", Kind::Gauge, help)
+        .value(f64::from(pool.dirty));
+    let help = "Dirty pages written out of the pool, by where to and why.";
+    let mut family = out.family("thermocline_pool_cleaned_pages_total", Kind::Counter, help);
+    for (to, counts) in [
+        ("flash", &pool.cleaned_to_flash),
+        ("base", &pool.cleaned_to_base),
+    ] {
+        for (why, count) in counts {
+            family.sample(&[("to", to), ("why", why)], *count as f64);
+        }
+    }
 }
 
 /// The kinds of I/O of a device, by name.

@@ -5,10 +5,13 @@ use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use thermocline::{Latency, LearnedTable, TierStats};
+use thermocline::{Latency, LearnedTable, LostPage, PoolStats, TierStats};
 
 /// Objects listed at most.
 const OBJECTS: usize = 20;
+
+/// Lost pages listed at most.
+const LOST: usize = 20;
 
 /// Hint sets listed at most.
 const HINT_SETS: usize = 15;
@@ -61,13 +64,8 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
         None => writeln!(out, "tier      none: everything from base")?,
         Some(tier) => tier_head(out, tier)?,
     }
-    let pool = &stats.pool;
-    if pool.frames > 0 {
-        let (filled, frames) = (
-            show_count(pool.filled.into()),
-            show_count(pool.frames.into()),
-        );
-        writeln!(out, "pool      {filled} of {frames} frames used")?;
+    if stats.pool.frames > 0 {
+        pool(out, &stats.pool)?;
     }
     if let Some(dropped) = stats.trace_dropped {
         let file = mount.record.display();
@@ -109,7 +107,66 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
             show_count(tier.stale_objects.into()),
         )?;
     }
-    Ok(())
+    dirty(out, tier)
+}
+
+/// What write-back keeps on flash, and what it lost.
+fn dirty(out: &mut String, tier: &TierStats) -> std::fmt::Result {
+    if !tier.write_back && tier.dirty == 0 && tier.destaged == 0 {
+        return Ok(());
+    }
+    let mode = if tier.write_back {
+        "write-back"
+    } else {
+        "write-through"
+    };
+    writeln!(
+        out,
+        "dirty     {} pages newer than base ({mode}), {} of {} in reserve; {} written back; {} commits",
+        show_count(tier.dirty.into()),
+        show_count(tier.reserved.into()),
+        show_count(tier.reserve.into()),
+        show_count(tier.destaged),
+        show_count(tier.commits),
+    )?;
+    if tier.lost.is_empty() {
+        return Ok(());
+    }
+    let lost = show_count(tier.lost.len() as u64);
+    writeln!(
+        out,
+        "LOST      {lost} pages; reading them fails until they are written again"
+    )?;
+    for LostPage { object, offset } in tier.lost.iter().take(LOST) {
+        writeln!(out, "          {object} at byte {offset}")?;
+    }
+    match tier.lost.len().saturating_sub(LOST) {
+        0 => Ok(()),
+        more => writeln!(out, "          and {more} more"),
+    }
+}
+
+fn pool(out: &mut String, pool: &PoolStats) -> std::fmt::Result {
+    let (filled, frames) = (
+        show_count(pool.filled.into()),
+        show_count(pool.frames.into()),
+    );
+    write!(
+        out,
+        "pool      {filled} of {frames} frames used, policy {}",
+        pool.policy
+    )?;
+    let to_flash: u64 = pool.cleaned_to_flash.values().sum();
+    let to_base: u64 = pool.cleaned_to_base.values().sum();
+    if pool.dirty > 0 || to_flash + to_base > 0 {
+        let (dirty, to_flash) = (show_count(pool.dirty.into()), show_count(to_flash));
+        let to_base = show_count(to_base);
+        write!(
+            out,
+            ", {dirty} dirty; {to_flash} cleaned to flash, {to_base} to base"
+        )?;
+    }
+    writeln!(out)
 }
 
 fn reads(out: &mut String, report: &Report, earlier: Option<&Report>) -> std::fmt::Result {
@@ -432,6 +489,40 @@ mod tests {
         assert!(render(&report, None).contains("OFF: too many flash faults: 16 read-error"));
         report.stats.tier = None;
         assert!(render(&report, None).contains("tier      none"));
+    }
+
+    #[test]
+    fn dirty_and_lost_pages_are_shown() {
+        let mut report = sample::report();
+        assert!(
+            !render(&report, None).contains("\ndirty "),
+            "nothing is dirty"
+        );
+        let tier = report.stats.tier.as_mut().expect("a tier");
+        tier.write_back = true;
+        (tier.dirty, tier.reserve, tier.reserved) = (1_234, 500, 20);
+        tier.lost = (0..22)
+            .map(|page| LostPage {
+                object: "base/5/16384".into(),
+                offset: page * 8192,
+            })
+            .collect();
+        report.stats.pool.policy = "gd2l".into();
+        report.stats.pool.dirty = 9;
+        let text = render(&report, None);
+        for part in [
+            "dirty     1,234 pages newer than base (write-back), 20 of 500 in reserve",
+            "LOST      22 pages",
+            "base/5/16384 at byte 155648",
+            "and 2 more",
+            "policy gd2l, 9 dirty",
+        ] {
+            assert!(text.contains(part), "no \"{part}\" in\n{text}");
+        }
+        assert!(
+            !text.contains("at byte 163840"),
+            "the list is bounded\n{text}"
+        );
     }
 
     #[test]

@@ -289,6 +289,12 @@ impl Store {
         self.device.label()
     }
 
+    /// What was found at the start, until it is taken.
+    #[must_use]
+    pub fn recovered(&self) -> Option<&Recovered> {
+        self.recovered.as_ref()
+    }
+
     /// What was found at the start, once; `None` for a cache just made.
     pub fn take_recovered(&mut self) -> Option<Recovered> {
         self.recovered.take()
