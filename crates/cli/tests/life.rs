@@ -6,8 +6,9 @@
 use serde_json::Value;
 use std::env;
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -365,6 +366,144 @@ fn a_killed_mount_is_named_and_cleared_away() {
         0,
         "cold, but it starts"
     );
+    ground.read();
+    ground.umount();
+}
+
+/// Options of a mount that keeps writes on flash.
+const WRITE_BACK: &str = "--write-back --policy lc --pool 256K";
+
+/// Writes `fill` over the first half of the relation, and syncs it.
+fn overwrite(path: &Path, fill: u8) {
+    let file = File::options().write(true).open(path).expect("open");
+    file.write_all_at(&vec![fill; PAGES / 2 * PAGE], 0)
+        .expect("write");
+    file.sync_data().expect("sync");
+}
+
+/// Whether the file's first half is `fill`, and the rest what it always was.
+fn holds(path: &Path, fill: u8) -> bool {
+    let read = fs::read(path).expect("read");
+    let half = PAGES / 2 * PAGE;
+    read.len() == PAGES * PAGE
+        && read[..half].iter().all(|byte| *byte == fill)
+        && read[half..] == content()[half..]
+}
+
+/// What `check --json` says; it must not fail.
+fn check(ground: &Ground) -> Value {
+    let text = success(
+        thermocline("check")
+            .args(["--data", "--json"])
+            .arg(ground.path("tier")),
+    );
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn what_was_synced_in_write_back_survives_a_kill() {
+    let Some(ground) = Ground::prepare("write-back kill") else {
+        return;
+    };
+    let (above, below) = (
+        ground.mountpoint().join("base/5/16384"),
+        ground.path("base/base/5/16384"),
+    );
+    let mut child = ground.served(&format!("--size 4M {WRITE_BACK}"));
+    assert_eq!(ground.said("write_back"), "on\n");
+    overwrite(&above, 7);
+    assert!(!holds(&below, 7), "base would have all of it");
+    let busy = thermocline("check").arg(ground.path("tier")).output();
+    assert_eq!(busy.expect("runs").status.code(), Some(3), "it is in use");
+    child.kill().expect("kill");
+    child.wait().expect("ends");
+    success(thermocline("umount").arg(ground.mountpoint()));
+    let found = check(&ground);
+    assert_eq!(found["clean_stop"], false);
+    assert_eq!(found["sound"], true);
+    assert!(found["dirty"].as_u64() > Some(0), "{found}");
+    ground.mounted(WRITE_BACK);
+    assert!(holds(&above, 7), "the mount gives what was synced");
+    assert!(ground.status("/stats/tier/dirty").as_u64() > Some(0));
+    let flushed = success(thermocline("flush").arg("--json").arg(ground.mountpoint()));
+    let flushed: Value = serde_json::from_str(&flushed).expect("JSON");
+    assert_eq!(flushed["left"], 0, "{flushed}");
+    assert!(holds(&below, 7), "base is whole after a flush");
+    assert_eq!(ground.status("/stats/tier/dirty"), 0);
+    assert_eq!(ground.said("flush").lines().last(), Some("state done"));
+    assert!(fs::write(ground.control("flush"), "hurry\n").is_err());
+    ground.umount();
+}
+
+#[test]
+fn umount_and_detach_leave_base_whole() {
+    let Some(ground) = Ground::prepare("write-back end") else {
+        return;
+    };
+    let (above, below) = (
+        ground.mountpoint().join("base/5/16384"),
+        ground.path("base/base/5/16384"),
+    );
+    ground.mounted(&format!("--size 4M {WRITE_BACK}"));
+    overwrite(&above, 1);
+    ground.umount();
+    assert!(holds(&below, 1), "umount writes back");
+    assert_eq!(check(&ground)["dirty"], 0);
+    ground.mounted(WRITE_BACK);
+    overwrite(&above, 2);
+    success(thermocline("detach").arg(ground.mountpoint()));
+    assert!(holds(&below, 2), "detach writes back");
+    ground.mounted(WRITE_BACK);
+    for (mode, says) in [("write-through", "off\n"), ("write-back", "on\n")] {
+        success(thermocline("mode").arg(ground.mountpoint()).arg(mode));
+        assert_eq!(ground.said("write_back"), says);
+    }
+    overwrite(&above, 3);
+    success(
+        thermocline("umount")
+            .arg("--keep-dirty")
+            .arg(ground.mountpoint()),
+    );
+    assert!(!holds(&below, 3), "it was to stay on flash");
+    let recover = || {
+        let mut recover = thermocline("recover");
+        recover.arg(ground.path("base")).arg(ground.path("tier"));
+        recover
+    };
+    success(&mut recover());
+    assert!(holds(&below, 3), "recover writes back without a mount");
+    assert_eq!(check(&ground)["dirty"], 0);
+    success(&mut recover());
+}
+
+#[test]
+fn files_changed_behind_dirty_pages_are_refused_until_those_are_given_up() {
+    let Some(ground) = Ground::prepare("write-back changed") else {
+        return;
+    };
+    let above = ground.mountpoint().join("base/5/16384");
+    ground.mounted(&format!("--size 4M {WRITE_BACK}"));
+    overwrite(&above, 4);
+    success(
+        thermocline("umount")
+            .arg("--keep-dirty")
+            .arg(ground.mountpoint()),
+    );
+    let restored = content();
+    fs::write(ground.path("base/base/5/16384"), &restored).expect("changed");
+    let mut recover = thermocline("recover");
+    recover.arg(ground.path("base")).arg(ground.path("tier"));
+    for command in [&mut ground.mount(WRITE_BACK), &mut recover] {
+        let refused = command.output().expect("runs");
+        assert_eq!(refused.status.code(), Some(3), "{}", message(&refused));
+        let said = message(&refused);
+        for part in ["base/5/16384", "\n  try: ", "--discard"] {
+            assert!(said.contains(part), "no \"{part}\" in {said}");
+        }
+    }
+    let said = success(recover.arg("--discard"));
+    assert!(said.contains("given up"), "{said}");
+    ground.mounted(WRITE_BACK);
     ground.read();
     ground.umount();
 }

@@ -1,5 +1,6 @@
 //! The serving process is killed under writers, again and again: no commit that PostgreSQL
-//! acknowledged may be missing after recovery, and every page must be whole.
+//! acknowledged may be missing after recovery, and every page must be whole. In write-through, and
+//! in write-back, where most of what was committed is on flash alone when the kill comes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,6 +16,8 @@ use crate::server::{PROGRAMS, Postgres, initdb, verify_checksums};
 
 /// Kills. `THERMOCLINE_TEST_ROUNDS` overrides.
 const ROUNDS: u32 = 20;
+/// Kills in write-back, unless overridden: few, as the crash tester goes through all of them.
+const WRITE_BACK_ROUNDS: u32 = 2;
 /// Sessions that write at once.
 const WRITERS: u32 = 4;
 /// Acknowledged commits after which a round's kill is due; it strikes at a varying later moment.
@@ -34,15 +37,29 @@ fn acknowledged_commits_survive_kills_of_the_mount() {
     let Some(ground) = Ground::prepare("crash", "postgres", &PROGRAMS) else {
         return;
     };
-    let options = ["--size", "16M"];
-    let mut mount = Mounted::start(&ground, &options, "");
+    kills(&ground, &["--size", "16M"], ROUNDS);
+}
+
+#[test]
+fn acknowledged_commits_survive_kills_in_write_back() {
+    let Some(ground) = Ground::prepare("crash in write-back", "postgres", &PROGRAMS) else {
+        return;
+    };
+    let options = "--write-back --size 64M --policy lc --pool 16M";
+    let options: Vec<&str> = options.split(' ').collect();
+    kills(&ground, &options, WRITE_BACK_ROUNDS);
+}
+
+/// Rounds of writers, a kill, a restart of mount and server, and a look at the ledger.
+fn kills(ground: &Ground, options: &[&str], rounds: u32) {
+    let mut mount = Mounted::start(ground, options, "");
     let data = mount.path("data");
     initdb(ground.user, &data);
-    let mut server = Postgres::start(&ground, &data, &[]);
+    let mut server = Postgres::start(ground, &data, &[]);
     server.query("postgres", SCHEMA);
     let mut ledger = Ledger::new(ground.path("acknowledged"));
     let mut hits = 0;
-    for round in 0..number("THERMOCLINE_TEST_ROUNDS", ROUNDS) {
+    for round in 0..number("THERMOCLINE_TEST_ROUNDS", rounds) {
         let writers = Writers::start(&server, &ledger, round);
         wait_for("commits", || {
             (ledger.acknowledged().len() >= ledger.known + COMMITS).then_some(())
@@ -53,8 +70,8 @@ fn acknowledged_commits_survive_kills_of_the_mount() {
         writers.end();
         server.perish();
         mount.unmount();
-        mount = Mounted::start(&ground, &options, "");
-        server = Postgres::start(&ground, &data, &[]);
+        mount = Mounted::start(ground, options, "");
+        server = Postgres::start(ground, &data, &[]);
         ledger.check(&server, round);
     }
     server.amcheck();
