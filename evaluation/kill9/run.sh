@@ -109,8 +109,11 @@ postgres_server() {
         server=$!
         answers client -c 'SELECT 1'
     }
-    client() { runuser -u postgres -- psql -X -A -t -q -h "$work/run" -U postgres -d postgres "$@"; }
-    statement() { client -v ON_ERROR_STOP=1 -c "$1"; }
+    client() {
+        runuser -u postgres -- psql -X -A -t -q -v ON_ERROR_STOP=1 -h "$work/run" -U postgres \
+            -d postgres "$@"
+    }
+    statement() { client -c "$1"; }
     fill() {
         statement "CREATE TABLE ledger (id bigint PRIMARY KEY, account int)"
         statement "CREATE TABLE account (id int PRIMARY KEY, balance bigint, filler char(84))"

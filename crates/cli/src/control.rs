@@ -9,7 +9,7 @@
 //! | `policy`     | the policy's name             | a name: switches the policy  |
 //! | `tier`       | `on`, or `off: ` and why      | `on` or `off`                |
 //! | `write_back` | `on` or `off`                 | `on` or `off`                |
-//! | `flush`      | `dirty N of M`, and its state | `start`, `stop`, `at-end keep`, `at-end flush` |
+//! | `flush`      | `dirty N of M`, and its state | see [`Flushing::command`]    |
 //! | `faults`     | how many struck, by kind      | a script: makes flash fail   |
 //!
 //! `faults` is there only when asked for; its language is that of [`FaultScript`].

@@ -76,7 +76,8 @@ impl Flushing {
         format!("dirty {left} of {total}\nstate {phase}\n")
     }
 
-    /// Executes what was written to the control file.
+    /// Executes what was written to the control file: `start` or `stop` a flush; `at-end keep` or
+    /// `at-end flush` what is dirty when the mount ends.
     pub(crate) fn command(self: &Arc<Self>, word: &str) -> io::Result<()> {
         match word {
             "start" => self.start(),

@@ -61,7 +61,8 @@ fn print(args: &RecoverArgs, recovery: &Recovery) {
         return;
     }
     println!(
-        "{} pages written back to {} in {seconds:.1} s, {} given up; base is whole without the cache",
+        "{} pages written back to {} in {seconds:.1} s, {} given up; \
+         base is whole without the cache",
         show_count(*written),
         args.base.display(),
         show_count(*given_up)

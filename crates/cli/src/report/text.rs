@@ -122,7 +122,8 @@ fn dirty(out: &mut String, tier: &TierStats) -> std::fmt::Result {
     };
     writeln!(
         out,
-        "dirty     {} pages newer than base ({mode}), {} of {} in reserve; {} written back; {} commits",
+        "dirty     {} pages newer than base ({mode}), {} of {} in reserve; {} written back; \
+         {} commits",
         show_count(tier.dirty.into()),
         show_count(tier.reserved.into()),
         show_count(tier.reserve.into()),
