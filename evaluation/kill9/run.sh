@@ -197,6 +197,7 @@ campaign() { # server
         pkill -9 -P "$server" 2> /dev/null || true
         kill -9 "$server" 2> /dev/null || true
         wait "$server" 2> /dev/null || true
+        sleep 2 # clients notice, print what was acknowledged, and end
         stop_work
         "$thermocline" umount --lazy "$work/mnt" > /dev/null
         started=$(now); mount_; mounted=$(since "$started")

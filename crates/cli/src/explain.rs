@@ -12,7 +12,7 @@ use thermocline_trace::RecordError;
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
         match error {
-            MountError::Tier(error) => error.into(),
+            MountError::Tier(error) => (*error).into(),
             error => split(mount_code(&error), &error.to_string()),
         }
     }

@@ -21,7 +21,7 @@ pub enum Error {
     Base(PathBuf, #[source] io::Error),
     /// The tier holds pages that cannot be given to their files.
     #[error("{0}")]
-    Tier(#[source] thermocline::Error),
+    Tier(#[source] Box<thermocline::Error>),
     /// The mountpoint does not exist.
     #[error("mountpoint {0} does not exist; create it with `mkdir -p {0}`")]
     MountpointMissing(PathBuf),

@@ -111,7 +111,8 @@ impl Mount {
             config.control,
         );
         let fs = Arc::new(fs.map_err(base_error)?);
-        fs.adopt_dirty(config.discard).map_err(Error::Tier)?;
+        fs.adopt_dirty(config.discard)
+            .map_err(|error| Error::Tier(Box::new(error)))?;
         let options = options(&base, config.threads.max(1), config.allow_other);
         let session = Session::new(Frontend::new(Arc::clone(&fs)), &mountpoint, &options)
             .map_err(|error| Error::Mount(mountpoint.clone(), error))?;
