@@ -128,7 +128,7 @@ impl Setup {
         let store = store.map_err(|error| format!("the cache does not open: {error}"))?;
         let engine = Engine::start(self.config(), Some(store));
         let engine = engine.map_err(|error| format!("the engine does not start: {error}"))?;
-        let opener = |identity: &Identity, _: &str| {
+        let opener = |identity: &Identity, _: &str, _: bool| {
             let found = world.find(identity);
             Ok(found.map(|(file, name)| spec_of(world, file, &name, *identity)))
         };

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use thermocline::mutant::Mutant;
-use thermocline_crash::{Fault, Mode, Options, Tally, run_store};
+use thermocline_crash::{Fault, Mode, Options, Tally, run, run_store};
 
 /// The first seed, from 1, whose run fails; panics of the engine count.
 fn caught(seeds: u64, options: &Options) -> Option<u64> {
@@ -12,6 +12,36 @@ fn caught(seeds: u64, options: &Options) -> Option<u64> {
         catch_unwind(AssertUnwindSafe(run)).unwrap_or(true)
     };
     (1..=seeds).find(fails)
+}
+
+/// The same of the whole engine.
+fn caught_in_engine(seeds: u64, options: &Options) -> Option<u64> {
+    let fails = |seed: &u64| {
+        let mut tally = Tally::default();
+        let run = || run(*seed, options, &mut tally).is_err();
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or(true)
+    };
+    (1..=seeds).find(fails)
+}
+
+#[test]
+fn the_engine_without_a_bug_passes() {
+    for mode in [Mode::Through, Mode::Back] {
+        assert_eq!(caught_in_engine(12, &Options::of(mode)), None, "{mode:?}");
+    }
+}
+
+#[test]
+fn bugs_planted_in_the_engine_are_caught() {
+    for mutant in [Mutant::SilentTrim, Mutant::CleanBeforeSync] {
+        let options = Options {
+            mutant,
+            ..Options::of(Mode::Back)
+        };
+        let seed = caught_in_engine(12, &options);
+        println!("{mutant:?}: caught by seed {seed:?}");
+        assert!(seed.is_some(), "{mutant:?} is not caught by 12 seeds");
+    }
 }
 
 fn store(mutant: Mutant) -> Options {

@@ -13,6 +13,7 @@
 
 use crate::clock;
 use crate::engine::{Engine, Inner};
+use crate::mutant::{self, Mutant};
 use crate::store::{Batch, Fate, ObjectChange, SavedObject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -126,7 +127,10 @@ impl Engine {
     }
 
     fn next_batch(&self, inner: &mut Inner) -> Option<Batch> {
-        let changes = inner.hierarchy.begin_commit()?;
+        let mut changes = inner.hierarchy.begin_commit()?;
+        if mutant::is(Mutant::SilentTrim) {
+            changes.retain(|change| !matches!(change, MapChange::Set { entry: None, .. }));
+        }
         for change in &changes {
             let MapChange::Set {
                 entry: Some(entry), ..

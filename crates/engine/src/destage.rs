@@ -6,6 +6,7 @@
 
 use crate::device::AlignedBuf;
 use crate::engine::{Engine, Inner};
+use crate::mutant::{self, Mutant};
 use crate::object::Object;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -196,7 +197,11 @@ impl Engine {
                 .copied()
                 .filter(|j| j.page.object == id)
                 .collect();
-            match self.sync_base(&object) {
+            let synced = match mutant::is(Mutant::CleanBeforeSync) {
+                true => Ok(()),
+                false => self.sync_base(&object),
+            };
+            match synced {
                 Ok(()) => self.destaged(&jobs),
                 Err(error) => result = Err(error),
             }

@@ -18,8 +18,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thermocline_core::{Intent, ObjectId};
 
-/// Finds the file an identity stands for, under this name or another; `None` when there is none.
-pub type Opener<'a> = dyn Fn(&Identity, &str) -> io::Result<Option<ObjectSpec>> + 'a;
+/// Finds the file an identity stands for under this name, or, when the flag is set, under any;
+/// `None` when there is none.
+pub type Opener<'a> = dyn Fn(&Identity, &str, bool) -> io::Result<Option<ObjectSpec>> + 'a;
 
 impl Engine {
     pub(crate) fn restore(&self, found: Recovered) {
@@ -51,9 +52,9 @@ impl Engine {
         self.restored_pages.store(restored, Ordering::Relaxed);
     }
 
-    /// Opens the files that dirty pages wait for, and ends what a crash interrupted. To be called
-    /// once after the start, before requests; without dirty pages it does nothing. `discard` gives
-    /// up the dirty pages of files that are gone or were changed.
+    /// Opens the files that dirty pages wait for, ends what a crash interrupted, and compares the
+    /// other files that have pages on flash with what they were. To be called once after the start,
+    /// before requests. `discard` gives up the dirty pages of files that are gone or were changed.
     ///
     /// # Errors
     /// [`Error::ChangedBehind`] names the files that are gone or were changed meanwhile; and those
@@ -69,6 +70,7 @@ impl Engine {
                 .copied()
                 .unwrap_or_default();
             if fate == Fate::Stays && !self.has_dirty(saved.id) {
+                self.check_clean(&saved, opener)?;
                 continue;
             }
             if let Err(why) = self.adopt_one(&saved, fate, opener, discard)? {
@@ -100,6 +102,23 @@ impl Engine {
         Error::CacheIo { path, source }
     }
 
+    /// Forgets the pages of a file that is gone, or that was changed since it was believed. Now:
+    /// after this run's own commits a later restart could no longer tell.
+    fn check_clean(&self, saved: &SavedObject, opener: &Opener<'_>) -> Result<(), Error> {
+        let spec = opener(&saved.identity, &saved.name, false);
+        let spec = spec.map_err(|source| Error::BaseIo {
+            path: saved.name.clone(),
+            source,
+        })?;
+        let stamp = spec.and_then(|spec| (spec.stamp)());
+        let changed = self.registry().changed_id(&saved.identity, stamp);
+        if changed.is_some() {
+            self.stale_objects.fetch_add(1, Ordering::Relaxed);
+            self.forget(&saved.identity);
+        }
+        Ok(())
+    }
+
     fn adopt_one(
         &self,
         saved: &SavedObject,
@@ -111,7 +130,7 @@ impl Engine {
             path: saved.name.clone(),
             source,
         };
-        let spec = opener(&saved.identity, &saved.name).map_err(failed)?;
+        let spec = opener(&saved.identity, &saved.name, true).map_err(failed)?;
         let Some(spec) = spec else {
             if fate != Fate::Unlinked && !discard {
                 return Ok(Err("it is gone"));

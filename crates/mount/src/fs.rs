@@ -95,13 +95,15 @@ impl Fs {
         })
     }
 
-    /// Opens the files that dirty pages of the tier wait for; to be called before the first
-    /// request. `discard` gives up pages whose files are gone or were changed.
+    /// Opens the files that dirty pages of the tier wait for, and compares the others that it has
+    /// pages of; to be called before the first request. `discard` gives up pages whose files are gone or were changed.
     ///
     /// # Errors
     /// Those of [`Engine::adopt`].
     pub fn adopt_dirty(&self, discard: bool) -> Result<(), thermocline::Error> {
-        let find = |identity: &thermocline::Identity, name: &str| self.objects.find(identity, name);
+        let find = |identity: &thermocline::Identity, name: &str, anywhere: bool| {
+            self.objects.find(identity, name, anywhere)
+        };
         self.objects.engine().adopt(&find, discard)
     }
 

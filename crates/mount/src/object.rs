@@ -231,8 +231,13 @@ impl Objects {
         Ok(relative.to_string_lossy().into_owned())
     }
 
-    /// Finds the file that dirty pages wait for: under its name, or wherever it is now.
-    pub(crate) fn find(&self, wanted: &Identity, name: &str) -> io::Result<Option<ObjectSpec>> {
+    /// Finds the file that pages belong to: under its name, or, `anywhere`, wherever it is now.
+    pub(crate) fn find(
+        &self,
+        wanted: &Identity,
+        name: &str,
+        anywhere: bool,
+    ) -> io::Result<Option<ObjectSpec>> {
         let is_it = |path: &Path| -> Option<File> {
             let file = File::options().read(true).write(true).open(path).ok()?;
             let stat = sys::stat(file.as_raw_fd()).ok()?;
@@ -242,6 +247,9 @@ impl Objects {
             return self
                 .spec(Arc::new(file), name.to_owned(), *wanted)
                 .map(|(s, _)| Some(s));
+        }
+        if !anywhere {
+            return Ok(None);
         }
         let inode = |entry: &fs::DirEntry| entry.ino() == wanted.inode;
         let mut directories = vec![self.base.clone()];
