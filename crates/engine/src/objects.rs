@@ -134,6 +134,10 @@ impl Engine {
             if let Some(saved) = saved.filter(|_| unnamed) {
                 inner.commits.put(saved);
             }
+            // The table has room for files with pages only.
+            if resident == 0 {
+                inner.commits.gone(id);
+            }
             resident
         };
         debug_assert!(

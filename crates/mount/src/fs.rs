@@ -96,7 +96,8 @@ impl Fs {
     }
 
     /// Opens the files that dirty pages of the tier wait for, and compares the others that it has
-    /// pages of; to be called before the first request. `discard` gives up pages whose files are gone or were changed.
+    /// pages of; to be called before the first request. `discard` gives up pages whose files are
+    /// gone or were changed.
     ///
     /// # Errors
     /// Those of [`Engine::adopt`].

@@ -88,8 +88,8 @@ impl Store {
         lock.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes an empty cache of a poisoned one, in place: for a device that works again. What it held
-    /// counts no more, so nothing of it may be needed.
+    /// Makes an empty cache of a poisoned one, in place: for a device that works again. What it
+    /// held counts no more, so nothing of it may be needed.
     ///
     /// # Errors
     /// Those of the device; the cache then stays poisoned.

@@ -62,7 +62,7 @@ impl Layout {
         let journal = (length / 256)
             .max(named * JOURNAL_PER_BLOCK)
             .clamp(least, JOURNAL_MAX);
-        let objects = (length / 64).clamp(UNIT, 64 << 10).max(length / 1024);
+        let objects = (length / 64).clamp(UNIT, 512 << 10).max(length / 1024);
         let layout = Self {
             page_size,
             journal_units: (journal / UNIT) as u32,
