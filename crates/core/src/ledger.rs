@@ -284,10 +284,12 @@ impl Ledger {
     }
 
     /// `page` will leave `block` when its readers are done; the map says so at once.
-    pub fn leaving(&mut self, block: BlockId, page: PageId) {
+    pub fn leaving(&mut self, block: BlockId, page: PageId, was_dirty: bool) {
         debug_assert_eq!(self.uses[block.at()], Use::Named);
         self.set(block, None);
-        self.pending.owed.insert(page);
+        if was_dirty {
+            self.pending.owed.insert(page);
+        }
     }
 
     /// `page` leaves `block`.

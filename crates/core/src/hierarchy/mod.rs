@@ -485,7 +485,10 @@ impl Hierarchy {
             let pinned = self.slots.pins(slot) > 0;
             match (self.slots.page(slot), self.slots.block(slot)) {
                 // A slot with readers leaves with the last of them.
-                (Some(page), Some(block)) if pinned => self.ledger.leaving(block, page),
+                (Some(page), Some(block)) if pinned => {
+                    let dirty = self.slots.is_dirty(slot);
+                    self.ledger.leaving(block, page, dirty);
+                }
                 _ => self.remove(slot, Removal::Trimmed, out),
             }
         }

@@ -295,7 +295,7 @@ impl Hierarchy {
         }
         if let Some(block) = self.slots.block(slot) {
             // Base is newer than the old bytes: the map must not outlive the intent that says so.
-            self.ledger.leaving(block, page);
+            self.ledger.leaving(block, page, false);
         }
         self.slots.restage(slot, false);
         out.push(stage(frame, slot, page));
