@@ -342,7 +342,7 @@ fn cache_of_another_version() {
     refused(
         &mut ground.mount_cache(""),
         CACHE,
-        &["format version 77", "version 1", "--format"],
+        &["format version 77", "version 2", "--format"],
     );
 }
 

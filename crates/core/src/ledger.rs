@@ -182,12 +182,6 @@ impl Ledger {
         self.changes.len() + self.intent_changes.len()
     }
 
-    /// Whether a batch is under way.
-    #[must_use]
-    pub fn is_committing(&self) -> bool {
-        self.committing.is_some()
-    }
-
     /// Checksum of the bytes in `block`.
     #[must_use]
     pub fn checksum(&self, block: BlockId) -> u64 {
@@ -390,8 +384,12 @@ impl Ledger {
                 .then_some(*intent)
         };
         let over: Vec<Intent> = self.intents.iter().filter_map(old).collect();
+        self.switch_off(over);
+    }
+
+    /// Until that is durable a region counts as on; a new write makes it on again.
+    fn switch_off(&mut self, over: Vec<Intent>) {
         for intent in over {
-            // Until that is durable the region counts as on; a new write makes it on again.
             self.intents.remove(&intent);
             self.intent_changes.insert(intent, false);
         }
@@ -403,10 +401,7 @@ impl Ledger {
             (intent.object == object && intended.active == 0).then_some(*intent)
         };
         let over: Vec<Intent> = self.intents.iter().filter_map(quiet).collect();
-        for intent in over {
-            self.intents.remove(&intent);
-            self.intent_changes.insert(intent, false);
-        }
+        self.switch_off(over);
     }
 
     /// The changes to write as one batch; `None` while one is under way. New entries come before

@@ -7,7 +7,7 @@
 //! # The lease
 //! After a crash a file that was changed later than [`LEASE`] after the newest batch is taken to
 //! have been changed behind the tier's back. So base is written only within that time of a commit
-//! (less a second for slow I/O), and whoever is late commits first. When the device has failed,
+//! (less two seconds for slow I/O), and whoever is late commits first. When the device has failed,
 //! base is written only after the lease has run out: should the device come back after a restart,
 //! its copies are then seen to be older.
 
@@ -34,6 +34,9 @@ pub(crate) struct Commits {
     under_way: bool,
     /// When the newest batch was made.
     newest: Option<Instant>,
+    /// Files found at the start are not compared yet: a commit would move the time by which a
+    /// change of theirs is noticed, so none is made that nobody waits for.
+    pub(crate) held: bool,
     /// Base was written since then.
     pub(crate) base_written: bool,
     /// Objects the table on flash has.
@@ -75,6 +78,7 @@ impl Engine {
     /// Those of the flash device; the tier is then off.
     pub(crate) fn commit(&self) -> io::Result<()> {
         let mut inner = self.inner();
+        inner.commits.held = false;
         let target = inner.commits.begun + 1;
         while inner.commits.ended < target {
             if inner.hierarchy.is_off() {
@@ -198,7 +202,11 @@ impl Engine {
     /// The tier was switched off with a working device: says so durably, so that nobody has to
     /// outlast the lease. Should that fail they do.
     pub(crate) fn commit_nothing(&self) {
-        let inner = self.inner();
+        let mut inner = self.inner();
+        // What is under way does not know of it yet.
+        while inner.commits.under_way {
+            inner = self.wait_for_page(inner);
+        }
         if self.flash.is_some() && self.commit_once(inner).is_ok() {
             self.inner().commits.newest = None;
             self.page_free.notify_all();
@@ -235,14 +243,15 @@ impl Engine {
     /// Whether a commit should be made though nobody waits for one.
     pub(crate) fn commit_due(&self, inner: &Inner) -> bool {
         let commits = &inner.commits;
-        if self.flash.is_none() || inner.hierarchy.is_off() || commits.under_way {
+        let waits = commits.held || commits.under_way;
+        if self.flash.is_none() || inner.hierarchy.is_off() || waits {
             return false;
         }
         let old = commits.newest.is_none_or(|at| at.elapsed() > LEASE / 4);
-        let changed = inner.hierarchy.ledger().changed();
-        let many = changed >= inner.hierarchy.ledger().blocks().div_ceil(64) as usize;
-        inner.hierarchy.wants_commit()
-            || (old && (commits.base_written || changed > 0))
-            || many && changed > 64
+        let ledger = inner.hierarchy.ledger();
+        let changed = ledger.changed();
+        let many = changed > (ledger.blocks() as usize / 64).max(64);
+        let aged = old && (commits.base_written || changed > 0);
+        inner.hierarchy.wants_commit() || many || aged
     }
 }

@@ -141,7 +141,7 @@ impl Engine {
     /// Destages one batch if that is due; false when nothing was done.
     pub(crate) fn destage_some(&self) -> bool {
         let mut inner = self.inner();
-        if !inner.hierarchy.destage_due() {
+        if inner.commits.held || !inner.hierarchy.destage_due() {
             return false;
         }
         let jobs = inner.hierarchy.next_destage(BATCH, None);

@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// The file's last name is about to go: should a crash come between, its dirty pages are then
-    /// not waited for (rule R6). Call [`Engine::unlinked`] after.
+    /// not waited for (rule R6). Call [`Engine::not_unlinked`] should that fail.
     ///
     /// # Errors
     /// Those of the flash device.
@@ -202,7 +202,7 @@ impl Engine {
     /// The unlink announced by [`Engine::before_unlink`] failed: the file stays.
     pub fn not_unlinked(&self, identity: &crate::object::Identity) {
         let id = self.registry().open_again(identity);
-        if let Some(id) = id.filter(|id| self.inner().commits.named.contains(id))
+        if let Some(id) = id.filter(|id| self.is_named(*id))
             && let Some(object) = self.saved(id, Fate::Stays)
         {
             self.inner().commits.put(object);
@@ -219,7 +219,7 @@ impl Engine {
         let Some(object) = self.saved(id, fate) else {
             return Ok(());
         };
-        if self.flash.is_none() || self.inner().hierarchy.is_off() {
+        if self.flash.is_none() || self.is_off() {
             return Ok(());
         }
         self.inner().commits.put(object);
@@ -284,8 +284,8 @@ impl Engine {
 
     fn has_pages(&self, id: ObjectId, first: u64, last: u64) -> bool {
         let inner = self.inner();
-        let few = inner.hierarchy.resident_of(id) == 0;
-        !few && !inner.hierarchy.slots().in_range(id, first, last).is_empty()
+        let some = inner.hierarchy.resident_of(id) > 0;
+        some && !inner.hierarchy.slots().in_range(id, first, last).is_empty()
     }
 
     /// Deallocates a range, which reads zeros afterwards.
@@ -355,7 +355,7 @@ impl Engine {
     fn sync_flash(&self, id: ObjectId) -> io::Result<()> {
         self.clean_pages(id, 0, u64::MAX)?;
         self.drain(id, 0, u64::MAX);
-        if self.inner().hierarchy.is_off() {
+        if self.is_off() {
             // What was on flash goes to base, or is lost and said so.
             return self.settle(id, 0, u64::MAX);
         }

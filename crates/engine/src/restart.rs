@@ -43,6 +43,7 @@ impl Engine {
         }
         inner.hierarchy.restored(found.next_version, found.intents);
         let restored = inner.hierarchy.slots().resident();
+        inner.commits.held = !known.is_empty();
         inner.commits.named = known;
         for object in found.objects {
             if object.fate != Fate::Stays {
@@ -79,6 +80,7 @@ impl Engine {
         }
         let fates = std::mem::take(&mut self.inner().fates);
         if refused.is_empty() {
+            self.inner().commits.held = false;
             return match fates.is_empty() {
                 true => Ok(()),
                 false => self.commit().map_err(|source| self.cache_error(source)),
