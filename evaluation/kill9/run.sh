@@ -4,10 +4,12 @@
 #
 #   evaluation/kill9/run.sh [RESULT.md]
 #
-# Needs root, FUSE, PostgreSQL, MariaDB, python3, and target/release/thermocline (or
-# THERMOCLINE=program). A round: writers and readers for BEFORE seconds, kill -9 of mount and
-# server, mount and server again, the ledger compared, readers for AFTER seconds. The work is one
-# of inserts with unique ids and updates, not TPC-C.
+# Needs root, FUSE, PostgreSQL, MariaDB, python3, go-tpc (built with `go install` unless GO_TPC
+# names a program), and target/release/thermocline (or THERMOCLINE=program). A round: the work for
+# BEFORE seconds, kill -9 of mount and server, mount and server again, the ledger compared, the
+# work again for AFTER seconds. The work is pgbench (PostgreSQL) or TPC-C (MariaDB), and beside it
+# writers that insert ledger rows with unique ids, update an account in the same transaction, and
+# note an id once its commit has returned.
 set -euo pipefail
 
 : "${ROUNDS:=30}"
@@ -15,10 +17,16 @@ set -euo pipefail
 : "${POLICY:=lc}"
 : "${POOL:=16M}"
 : "${SIZE:=64M}"
-: "${BEFORE:=20}"  # seconds of work before a kill
-: "${AFTER:=60}"   # seconds of work after the restart over which the hit ratio is taken
-: "${WRITERS:=4}"
-: "${ROWS:=300000}"
+: "${BEFORE:=12}"  # seconds of work before a kill
+: "${AFTER:=60}"   # seconds of work after the restart over which the hit ratio is taken,
+: "${EVERY:=10}"   # in every so many rounds;
+: "${AFTER_SHORT:=3}" # in the others
+: "${WRITERS:=2}"
+: "${CLIENTS:=4}"  # of pgbench and of TPC-C
+: "${ROWS:=200000}"
+: "${SCALE:=5}"      # pgbench: 100,000 rows each, about 15 MB
+: "${WAREHOUSES:=1}" # TPC-C: about 100 MB
+: "${GO_TPC_VERSION:=682637f4f995}"
 : "${DIRECTORY:=${TMPDIR:-/tmp}}"
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -29,6 +37,11 @@ work=$(mktemp -d "$DIRECTORY/thermocline-kill9-XXXXXX")
 chmod 755 "$work"
 cd "$work"
 server=; serving=; jobs_=()
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+if [[ $SERVERS == *mariadb* && -z ${GO_TPC:-} ]]; then
+    GOBIN=$work go install "github.com/pingcap/go-tpc/cmd/go-tpc@$GO_TPC_VERSION"
+    GO_TPC=$work/go-tpc
+fi
 finish() {
     stop_work
     [[ -z $server ]] || kill -9 "$server" 2> /dev/null || true
@@ -80,6 +93,8 @@ start_work() {
         writer "$w" "$1" &
         jobs_+=($!)
     done
+    load "$1" > "$work/run/load" 2>&1 &
+    jobs_+=($!)
 }
 stop_work() {
     local job
@@ -118,8 +133,18 @@ postgres_server() {
         statement "CREATE TABLE ledger (id bigint PRIMARY KEY, account int)"
         statement "CREATE TABLE account (id int PRIMARY KEY, balance bigint, filler char(84))"
         statement "INSERT INTO account SELECT i, 0, '' FROM generate_series(1, $ROWS) i"
+        runuser -u postgres -- "$bin/pgbench" -h "$work/run" -i -q -s "$SCALE" postgres 2> /dev/null
+    }
+    load() { # seed
+        exec setpriv --reuid=postgres --regid=postgres --init-groups "$bin/pgbench" -n \
+            -h "$work/run" -U postgres -c "$CLIENTS" -T 100000 --random-seed="$1" postgres
     }
     verify() {
+        # Each transaction of pgbench adds the same to four tables.
+        [[ $(statement "SELECT count(DISTINCT sum) FROM (SELECT sum(abalance) FROM pgbench_accounts
+            UNION ALL SELECT sum(bbalance) FROM pgbench_branches UNION ALL SELECT sum(tbalance)
+            FROM pgbench_tellers UNION ALL SELECT sum(delta) FROM pgbench_history) s") == 1 ]]
+        echo "pgbench: the four sums agree over $(statement "SELECT count(*) FROM pgbench_history") transactions"
         runuser -u postgres -- "$bin/pg_amcheck" -h "$work/run" -U postgres --all \
             --install-missing --heapallindexed && echo "pg_amcheck: clean"
         kill -INT "$server"; wait "$server" || true; server=
@@ -136,7 +161,8 @@ mariadb_server() {
     }
     start() {
         setpriv --reuid=mysql --regid=mysql --init-groups mariadbd --no-defaults --datadir="$work/mnt/data" \
-            --socket="$work/run/s" --pid-file="$work/run/pid" --skip-networking \
+            --socket="$work/run/s" --pid-file="$work/run/pid" \
+            --bind-address=127.0.0.1 --port="$port" --skip-name-resolve \
             --innodb-buffer-pool-size=8M --innodb-flush-method=O_DIRECT \
             --innodb-buffer-pool-load-at-startup=OFF >> "$work/run/log" 2>&1 &
         server=$!
@@ -153,9 +179,20 @@ mariadb_server() {
         statement "CREATE TABLE ledger (id BIGINT PRIMARY KEY, account INT)"
         statement "CREATE TABLE account (id INT PRIMARY KEY, balance BIGINT, filler CHAR(84))"
         statement "INSERT INTO account SELECT seq, 0, '' FROM seq_1_to_$ROWS"
+        statement "CREATE DATABASE test; CREATE USER tpc@127.0.0.1; GRANT ALL ON test.* TO tpc@127.0.0.1"
+        tpcc prepare -T 2 --no-check > "$work/run/load"
+    }
+    tpcc() {
+        "$GO_TPC" tpcc "$1" -d mysql -U tpc -D test -H 127.0.0.1 -P "$port" --warehouses "$WAREHOUSES" "${@:2}"
+    }
+    load() {
+        exec "$GO_TPC" tpcc run -d mysql -U tpc -D test -H 127.0.0.1 -P "$port" \
+            --warehouses "$WAREHOUSES" -T "$CLIENTS" --time 100000s --ignore-error --interval 3600s
     }
     verify() {
         statement "CHECK TABLE ledger, account EXTENDED"
+        tpcc check && echo "TPC-C: consistent"
+        database=test statement "SELECT CONCAT(COUNT(*), ' orders') FROM orders"
         mariadb-admin --no-defaults --socket="$work/run/s" -u root shutdown
         wait "$server" || true; server=
         "$thermocline" umount "$work/mnt" > /dev/null
@@ -204,7 +241,9 @@ campaign() { # server
         before=$(reads)
         started=$(now); start; served=$(since "$started")
         read -r said found lost < <(missing)
-        before=$(reads); start_work $((2 * round + 1)); sleep "$AFTER"
+        seconds=$AFTER
+        ((round % EVERY == 0)) || seconds=$AFTER_SHORT
+        before=$(reads); start_work $((2 * round + 1)); sleep "$seconds"
         after=$(ratio "$before" "$(reads)"); stop_work
         echo "| $round | $said | $found | $lost | $mounted s | $served s | $hits | $after |"
         ((lost == 0)) || { echo "LOST $lost commits"; exit 1; }
@@ -213,6 +252,7 @@ campaign() { # server
 }
 {
     echo "$ROUNDS rounds, $WRITERS writers, policy $POLICY, cache $SIZE, pool $POOL, $ROWS rows;"
-    echo "hits: share of page reads that base did not serve, $BEFORE s before and $AFTER s after"
+    echo "hits: share of page reads that base did not serve, $((BEFORE - BEFORE / 4)) s before and"
+    echo "$AFTER s after in each $EVERY th round, $AFTER_SHORT s in the others"
     for name in $SERVERS; do campaign "$name"; done
 } | tee "$result"

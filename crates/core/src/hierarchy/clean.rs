@@ -1,9 +1,10 @@
 //! The DRAM pool: what comes in, what leaves, and the page cleaners (thesis §6.2.1).
 //!
 //! Cleaners see to it that the frame that leaves next is clean: *replacement writes* go to dirty
-//! pages among the next eighth of the pool to leave, in the order they would; *recovery writes* go
-//! to pages that have been dirty for longer than [`super::HierarchyOptions::recovery_age`], oldest
-//! first. A written-out page stays in its frame, clean.
+//! pages among the next eighth of the pool to leave (at most [`CLEAN_DEPTH_MAX`] frames, as InnoDB
+//! bounds its cleaners' scan), in the order they would; *recovery writes* go to pages that have
+//! been dirty for longer than [`super::HierarchyOptions::recovery_age`], oldest first. A
+//! written-out page stays in its frame, clean.
 
 use super::write::Placed;
 use super::{Action, Hierarchy};
@@ -12,6 +13,10 @@ use crate::hint::{HintSet, RequestType};
 use crate::page::{FrameId, PageId};
 use crate::policy::{Access, Op, Opportunity};
 use crate::pool::{Evicted, FlashMove};
+
+/// The most frames that are looked at for a dirty one: what one step costs must not grow with the
+/// pool.
+const CLEAN_DEPTH_MAX: u32 = 1024;
 
 /// What came of asking for a dirty frame to clean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +44,7 @@ pub struct CleanJob {
 impl Hierarchy {
     /// Frames that the cleaners look at from the tail.
     fn clean_depth(&self) -> u32 {
-        (self.pool.capacity() / 8).max(1)
+        (self.pool.capacity() / 8).clamp(1, CLEAN_DEPTH_MAX)
     }
 
     /// Cleans the next page that is due at `now`.
