@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use thermocline::classify::Dialect;
-use thermocline::device::{AlignedBuf, Device, FileDevice, FileOptions, Metered, Meters};
+use thermocline::device::{AlignedBuf, FileDevice, FileOptions, Metered, Meters};
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Request, Stamp, Store, StoreOptions,
 };
@@ -38,7 +38,8 @@ fn main() {
          and of a sync, syncs/s"
     );
     println!(
-        "{:>6} {:>7} {:>8} | {:>7} {:>8} {:>8} | {:>7} {:>8} {:>8} | {:>7} {:>8} | {:>8} {:>7} {:>7}",
+        "{:>6} {:>7} {:>8} | {:>7} {:>8} {:>8} | {:>7} {:>8} {:>8} | {:>7} {:>8} | {:>8} \
+         {:>7} {:>7}",
         "pool",
         "threads",
         "a sync",
@@ -265,8 +266,8 @@ fn compare(rig: &Rig, pool: u64, threads: u64, writes: u32) {
         )
     };
     println!(
-        "{:>3}MiB {threads:>7} {writes:>8} | {:>7.1} {:>8.1} {:>8.0} | {:>7.1} {:>8.1} {:>8.0} | {:>6.2}x {:>7.2}x | \
-         {:>8.4} {:>7.3} {:>7.3}",
+        "{:>3}MiB {threads:>7} {writes:>8} | {:>7.1} {:>8.1} {:>8.0} | {:>7.1} {:>8.1} {:>8.0} | \
+         {:>6.2}x {:>7.2}x | {:>8.4} {:>7.3} {:>7.3}",
         pool >> 20,
         of(&plain, |r| r.write_us),
         of(&plain, |r| r.sync_us),
