@@ -131,6 +131,7 @@ pub struct Ledger {
     stamps: Vec<Stamp>,
     uses: Vec<Use>,
     free: Vec<BlockId>,
+    given_up: u32,
     next_version: u64,
     changes: BTreeMap<BlockId, Option<MapEntry>>,
     intent_changes: BTreeMap<Intent, bool>,
@@ -148,6 +149,7 @@ impl Ledger {
             stamps: vec![Stamp::default(); blocks as usize],
             uses: vec![Use::Free; blocks as usize],
             free: (0..blocks).rev().map(BlockId).collect(),
+            given_up: 0,
             next_version: 1,
             changes: BTreeMap::new(),
             intent_changes: BTreeMap::new(),
@@ -231,6 +233,27 @@ impl Ledger {
         debug_assert_eq!(self.uses[block.at()], Use::Taken);
         self.uses[block.at()] = Use::Free;
         self.free.push(block);
+    }
+
+    /// The write of the taken `block` failed: it is tried again when all others were.
+    pub fn give_back_last(&mut self, block: BlockId) {
+        self.give_back(block);
+        let last = self.free.len() - 1;
+        self.free.swap(0, last);
+    }
+
+    /// The write of the taken `block` is late and may still arrive: it is not written before the
+    /// next start.
+    pub fn give_up(&mut self, block: BlockId) {
+        debug_assert_eq!(self.uses[block.at()], Use::Taken);
+        self.given_up += 1;
+    }
+
+    /// Blocks that were not given up.
+    #[must_use]
+    pub fn usable(&self) -> u32 {
+        debug_assert!(self.given_up <= self.blocks());
+        self.blocks() - self.given_up
     }
 
     /// The taken `block` now holds `page`; `old` held an older version of it.

@@ -66,8 +66,8 @@ impl Hierarchy {
                 self.ledger.wrote(job.block, job.page, checksum, dirty, old);
             }
             (_, Ok(_)) => self.ledger.give_back(job.block),
-            // A block that could not be written is not tried again before the next start.
-            (_, Err(_)) => {}
+            (_, Err(Fault::TimedOut)) => self.ledger.give_up(job.block),
+            (_, Err(_)) => self.ledger.give_back_last(job.block),
         }
         match (state, result) {
             (SlotState::Staged, Err(_)) if !self.slots.is_dirty(job.slot) => {
@@ -81,7 +81,15 @@ impl Hierarchy {
                 self.counters.flash_writes += 1;
                 self.health.success(Way::Write);
             }
-            Err(fault) => self.count_fault(Way::Write, fault, out),
+            Err(fault) => {
+                self.count_fault(Way::Write, fault, out);
+                // With a page in every slot there would be no block left for a newer version.
+                let slots = self.slots.capacity() + self.slots.reserve();
+                let starved = fault == Fault::TimedOut && self.ledger.usable() <= slots;
+                if starved && !self.health.is_off() {
+                    self.switch_off(out);
+                }
+            }
         }
     }
 
