@@ -9,9 +9,39 @@
 use crate::engine::{Engine, Inner};
 use crate::store::{Store, checksum};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use thermocline_core::WriteJob;
+
+/// What the engine's threads wait for, each kind for its own: a signal that wakes those who have
+/// nothing to do with it costs more than the work.
+#[derive(Default)]
+pub(crate) struct Signals {
+    /// A page is staged.
+    pub(crate) writers: Condvar,
+    /// A frame became dirty.
+    pub(crate) cleaner: Condvar,
+    /// Flash holds many dirty pages.
+    pub(crate) destager: Condvar,
+    /// The engine stops.
+    pub(crate) committer: Condvar,
+    /// A commit ended.
+    pub(crate) committed: Condvar,
+}
+
+impl Signals {
+    /// Wakes every thread of the engine.
+    pub(crate) fn wake_all(&self) {
+        for signal in [
+            &self.writers,
+            &self.cleaner,
+            &self.destager,
+            &self.committer,
+        ] {
+            signal.notify_all();
+        }
+    }
+}
 
 /// How often age alone is looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -58,14 +88,20 @@ impl Engine {
         due && self.commit().is_ok()
     }
 
-    /// Sleeps until there may be work, at most a tick; false when the engine stops.
-    fn rest(&self) -> bool {
-        let inner = self.inner();
-        if inner.stopping {
-            return false;
+    /// Sleeps until there may be work, at most a tick; false when the engine stops. Not at all when
+    /// somebody has `asked` meanwhile.
+    fn rest(&self, signal: &Condvar, asked: impl FnOnce(&mut Inner) -> bool) -> bool {
+        let mut inner = self.inner();
+        if inner.stopping || asked(&mut inner) {
+            return !inner.stopping;
         }
-        let waited = self.work.wait_timeout(inner, TICK);
+        let waited = signal.wait_timeout(inner, TICK);
         !waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+
+    /// Does `unit` until there is none to do.
+    fn until_stopping(&self, unit: fn(&Self) -> bool) {
+        while unit(self) && !self.inner().stopping {}
     }
 }
 
@@ -82,21 +118,29 @@ pub(crate) fn run_committer(engine: &Weak<Engine>) {
                 engine.tidy_up();
             }
         }
-        if !engine.rest() {
+        if !engine.rest(&engine.signals.committer, |_| false) {
             return;
         }
     }
 }
 
-/// The life of a thread that does `unit` again and again, and rests when there is none to do.
-pub(crate) fn run(engine: &Weak<Engine>, unit: fn(&Engine) -> bool) {
+/// The life of the thread that cleans dirty frames.
+pub(crate) fn run_cleaner(engine: &Weak<Engine>) {
     while let Some(engine) = engine.upgrade() {
-        while unit(&engine) {
-            if engine.inner().stopping {
-                break;
-            }
+        engine.until_stopping(Engine::clean_one);
+        let asked = |inner: &mut Inner| std::mem::take(&mut inner.clean_asked);
+        if !engine.rest(&engine.signals.cleaner, asked) {
+            return;
         }
-        if !engine.rest() {
+    }
+}
+
+/// The life of the thread that destages.
+pub(crate) fn run_destager(engine: &Weak<Engine>) {
+    while let Some(engine) = engine.upgrade() {
+        engine.until_stopping(Engine::destage_some);
+        let asked = |inner: &mut Inner| std::mem::take(&mut inner.destage_asked);
+        if !engine.rest(&engine.signals.destager, asked) {
             return;
         }
     }
@@ -137,16 +181,20 @@ fn next_job(engine: &Engine, number: u32) -> Option<(WriteJob, Staged)> {
             continue;
         }
         inner = engine
-            .work
+            .signals
+            .writers
             .wait(inner)
             .unwrap_or_else(PoisonError::into_inner);
     }
 }
 
-/// Whether fewer writers are at work than are wanted.
+/// Whether fewer writers are at work than are wanted: all, when somebody waits for them.
 fn may_start(engine: &Engine, inner: &mut Inner) -> bool {
     let backlog = inner.hierarchy.staged();
     let config = &engine.config;
+    if inner.draining > 0 {
+        return inner.writers_at_work < config.writers_max;
+    }
     let wanted = inner
         .pace
         .wanted(backlog, config.write_buffer_pages, config.writers_max);
@@ -185,7 +233,9 @@ fn write(engine: &Engine, flash: &Store, job: WriteJob, bytes: &Staged) {
     pace.finished(now_ns, took.as_nanos() as u64, hierarchy.staged());
     engine.carry_out(&mut inner, &[]);
     engine.page_free.notify_all();
-    if inner.hierarchy.staged() > 0 || inner.stopping {
-        engine.work.notify_all();
+    match (inner.stopping, inner.hierarchy.staged()) {
+        (true, _) => engine.signals.wake_all(),
+        (false, 0) => {}
+        (false, _) => engine.signals.writers.notify_one(),
     }
 }

@@ -85,7 +85,7 @@ impl Engine {
                 return Err(io::Error::other("the flash device has failed"));
             }
             inner = match inner.commits.under_way {
-                true => self.wait_for_page(inner),
+                true => self.wait_for_commit(inner),
                 false => self.commit_once(inner)?,
             };
         }
@@ -126,8 +126,14 @@ impl Engine {
             inner.commits.base_written = false;
         }
         self.carry_out(&mut inner, &[]);
-        self.page_free.notify_all();
+        self.signals.committed.notify_all();
         done.map(|()| inner)
+    }
+
+    fn wait_for_commit<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        debug_assert!(!self.config.inline, "one thread waits for nobody");
+        let waited = self.signals.committed.wait(inner);
+        waited.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn next_batch(&self, inner: &mut Inner) -> Option<Batch> {
@@ -205,7 +211,7 @@ impl Engine {
         let mut inner = self.inner();
         // What is under way does not know of it yet.
         while inner.commits.under_way {
-            inner = self.wait_for_page(inner);
+            inner = self.wait_for_commit(inner);
         }
         if self.flash.is_some() && self.commit_once(inner).is_ok() {
             self.inner().commits.newest = None;

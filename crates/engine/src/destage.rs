@@ -373,9 +373,12 @@ impl Engine {
     /// Waits until staged dirty pages `first..=last` of an object are on flash.
     pub(crate) fn drain(&self, id: ObjectId, first: u64, last: u64) {
         let mut inner = self.inner();
+        inner.draining += 1;
+        self.signals.writers.notify_all();
         while inner.hierarchy.is_staging(id, first, last) && !inner.hierarchy.is_off() {
-            inner = self.wait_for_room(inner);
+            inner = self.wait_a_moment(inner);
         }
+        inner.draining -= 1;
     }
 
     /// Writes every dirty page to base. `progress` is told now and then; its answer false ends
@@ -457,7 +460,11 @@ impl Engine {
         &'a self,
         inner: MutexGuard<'a, Inner>,
     ) -> MutexGuard<'a, Inner> {
-        self.work.notify_all();
+        self.signals.wake_all();
+        self.wait_a_moment(inner)
+    }
+
+    fn wait_a_moment<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
         if self.config.inline {
             drop(inner);
             self.step();

@@ -16,7 +16,7 @@
 //! *Running* → *stopping* (writers drain the buffer) → *stopped* (map saved). Requests may arrive
 //! only while running; [`Engine::stop`] is called once they have ended.
 
-use crate::background;
+use crate::background::{self, Signals};
 use crate::classify::{self, Dialect};
 use crate::commit::Commits;
 use crate::config::EngineConfig;
@@ -65,6 +65,12 @@ pub(crate) struct Inner {
     pub(crate) actions: Vec<Action>,
     pub(crate) pace: WriterPace,
     pub(crate) writers_at_work: u32,
+    /// The cleaner was woken since it last looked.
+    pub(crate) clean_asked: bool,
+    /// The same of the destager.
+    pub(crate) destage_asked: bool,
+    /// Syncs that wait for writers.
+    pub(crate) draining: u32,
     pub(crate) stopping: bool,
     pub(crate) commits: Commits,
     /// What a crash interrupted, until [`Engine::adopt`].
@@ -86,8 +92,8 @@ pub struct Engine {
     inner: Mutex<Inner>,
     /// Somebody waits for a page.
     pub(crate) page_free: Condvar,
-    /// Writers wait for staged pages.
-    pub(crate) work: Condvar,
+    /// What threads of the engine wait for.
+    pub(crate) signals: Signals,
     pub(crate) objects: RwLock<Vec<Option<Arc<Object>>>>,
     pub(crate) registry: Mutex<Registry>,
     recorder: RwLock<Option<Recorder>>,
@@ -168,6 +174,9 @@ impl Engine {
             actions: Vec::new(),
             pace: WriterPace::default(),
             writers_at_work: 0,
+            clean_asked: false,
+            destage_asked: false,
+            draining: 0,
             stopping: false,
             commits: Commits::default(),
             fates: BTreeMap::new(),
@@ -182,7 +191,7 @@ impl Engine {
             flash,
             inner: Mutex::new(inner),
             page_free: Condvar::new(),
-            work: Condvar::new(),
+            signals: Signals::default(),
             objects: RwLock::default(),
             registry: Mutex::default(),
             recorder: RwLock::default(),
@@ -219,11 +228,11 @@ impl Engine {
             "tc-commit".into(),
             Box::new(background::run_committer),
         ));
-        let run = |unit: fn(&Self) -> bool| {
-            Box::new(move |engine: &Weak<Self>| background::run(engine, unit))
-        };
-        threads.extend(spawn("tc-clean".into(), run(Self::clean_one)));
-        threads.extend(spawn("tc-destage".into(), run(Self::destage_some)));
+        threads.extend(spawn("tc-clean".into(), Box::new(background::run_cleaner)));
+        threads.extend(spawn(
+            "tc-destage".into(),
+            Box::new(background::run_destager),
+        ));
         *self.threads.lock().unwrap_or_else(PoisonError::into_inner) = threads;
     }
 
@@ -275,8 +284,14 @@ impl Engine {
                 Action::FillFrame { frame, page } => self.frames.fill(frame, page, bytes),
                 Action::EvictFrame { frame, page } => self.frames.evict(frame, page),
                 Action::Wake { .. } | Action::Room => self.page_free.notify_all(),
-                Action::WakeWriter | Action::WakeCleaner | Action::WakeDestager => {
-                    self.work.notify_all();
+                Action::WakeWriter => self.signals.writers.notify_one(),
+                Action::WakeCleaner => {
+                    inner.clean_asked = true;
+                    self.signals.cleaner.notify_one();
+                }
+                Action::WakeDestager => {
+                    inner.destage_asked = true;
+                    self.signals.destager.notify_one();
                 }
             }
         }
@@ -313,7 +328,7 @@ impl Engine {
     /// background, and [`Engine::flush`] waits for that.
     pub fn set_write_back(&self, back: bool) {
         self.inner().hierarchy.set_write_back(back);
-        self.work.notify_all();
+        self.signals.wake_all();
     }
 
     /// The tier policy in force.

@@ -186,7 +186,7 @@ impl Engine {
     pub fn stop(&self) -> Result<(), Error> {
         self.clean_everything();
         self.inner().stopping = true;
-        self.work.notify_all();
+        self.signals.wake_all();
         let writers =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in writers {
