@@ -58,6 +58,12 @@ pub(crate) enum Command {
     Flush(FlushArgs),
     /// Write everything back and unmount: base is then whole without the cache
     Detach(DetachArgs),
+    /// Make the cache of a running mount longer or shorter
+    #[command(after_long_help = RESIZE_HELP)]
+    Resize(ResizeArgs),
+    /// Put another cache in the place of the one a running mount has
+    #[command(after_long_help = REPLACE_HELP)]
+    Replace(ReplaceArgs),
     /// Verify a cache that is not mounted; changes nothing
     #[command(after_long_help = CHECK_HELP)]
     Check(CheckArgs),
@@ -286,6 +292,56 @@ pub(crate) struct DetachArgs {
     /// Seconds to wait for the map to be saved, after the last news in the log
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub(crate) timeout: u64,
+}
+
+const RESIZE_HELP: &str = "\
+The mount goes on serving. Before a cache becomes shorter, what is dirty in it is written back; then
+writes wait until the last of that is done, and reads of pages on flash for a moment longer. Pages
+in the part that goes are forgotten, the others stay; the policy forgets what it learned. The size
+is kept in the cache, so the next mount needs no --size. An interrupted command leaves the change at
+work; one that fails leaves the size there was.
+  thermocline resize /srv/pgdata --size 20GiB";
+
+/// `thermocline resize`.
+#[derive(Args, Debug)]
+pub(crate) struct ResizeArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Size of the cache from now on: 8GiB, 512M, 65536p
+    #[arg(long)]
+    pub(crate) size: Size,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const REPLACE_HELP: &str = "\
+For a device that is to be taken out, or has failed. The mount goes on serving: what is dirty is
+written back to base, then the new cache takes over, cold. The old one is left empty; where its
+device does not work any more, the command waits a few seconds so that it cannot be believed should
+it come back. Refused while the old device alone has pages and does not give them back:
+`thermocline status` lists those. Name the new cache in later mounts.
+  thermocline replace /srv/pgdata --cache /newssd/tier --size 20GiB";
+
+/// `thermocline replace`.
+#[derive(Args, Debug)]
+pub(crate) struct ReplaceArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// The new cache file or block device
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) cache: PathBuf,
+    /// Its size [default: that of the old one, or the whole block device]
+    #[arg(long)]
+    pub(crate) size: Option<Size>,
+    /// Overwrite whatever the file or device holds
+    #[arg(long)]
+    pub(crate) format: bool,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const CHECK_HELP: &str = "\

@@ -10,6 +10,7 @@
 //! | `tier`       | `on`, or `off: ` and why      | `on` or `off`                |
 //! | `write_back` | `on` or `off`                 | `on` or `off`                |
 //! | `flush`      | `dirty N of M`, and its state | see [`Flushing::command`]    |
+//! | `cache`      | how a change of it stands     | see [`Reshaping::command`]   |
 //! | `faults`     | how many struck, by kind      | a script: makes flash fail   |
 //!
 //! `faults` is there only when asked for; its language is that of [`FaultScript`].
@@ -18,7 +19,9 @@ use crate::config::Config;
 use crate::flushing::Flushing;
 use crate::log;
 use crate::report::{DeviceFacts, IoFacts, MountFacts, Report, metrics, text};
+use crate::reshaping::Reshaping;
 use crate::serving::Counted;
+use crate::units::Size;
 use std::io;
 use std::sync::Arc;
 use thermocline::Engine;
@@ -33,6 +36,7 @@ pub(crate) struct Control {
     faults: Option<Arc<FaultScript>>,
     engine: Arc<Engine>,
     flushing: Arc<Flushing>,
+    reshaping: Arc<Reshaping>,
 }
 
 impl Control {
@@ -44,6 +48,7 @@ impl Control {
         faults: Option<Arc<FaultScript>>,
         engine: Arc<Engine>,
         flushing: Arc<Flushing>,
+        reshaping: Arc<Reshaping>,
     ) -> Self {
         Self {
             facts,
@@ -52,15 +57,25 @@ impl Control {
             faults,
             engine,
             flushing,
+            reshaping,
         }
     }
 
     fn report(&self) -> Report {
-        let devices = self.devices.iter().map(device_facts).collect();
+        let stats = self.engine.stats();
+        let devices = self.devices.iter().map(device_facts);
+        let mut devices: Vec<DeviceFacts> = devices.collect();
+        let mut mount = self.facts.clone();
+        if let Some(tier) = &stats.tier {
+            // Another one may have taken its place.
+            mount.cache = self.engine.cache_name().into();
+            let flash = devices.iter_mut().filter(|device| device.role == "flash");
+            flash.for_each(|device| device.label.clone_from(&tier.device));
+        }
         Report {
-            mount: self.facts.clone(),
+            mount,
             devices,
-            stats: self.engine.stats(),
+            stats,
         }
     }
 
@@ -69,6 +84,10 @@ impl Control {
         if !self.facts.cache.as_os_str().is_empty() {
             config.tier.policy = self.engine.policy();
             config.tier.write_back = self.engine.is_write_back();
+            config.tier.cache = self.engine.cache_name().into();
+            if let Some(tier) = self.engine.stats().tier {
+                config.tier.size = Size::Bytes(tier.bytes);
+            }
         }
         toml::to_string(&config).map_err(io::Error::other)
     }
@@ -180,7 +199,7 @@ impl ControlFiles for Control {
             name,
             writable: false,
         });
-        let mut writable = vec!["policy", "tier", "write_back", "flush"];
+        let mut writable = vec!["policy", "tier", "write_back", "flush", "cache"];
         writable.extend(self.faults.as_ref().map(|_| "faults"));
         let writable = writable.into_iter().map(|name| ControlFile {
             name,
@@ -202,6 +221,7 @@ impl ControlFiles for Control {
             "write_back" if self.engine.is_write_back() => "on\n".to_string(),
             "write_back" => "off\n".to_string(),
             "flush" => self.flushing.describe(),
+            "cache" => self.reshaping.describe(),
             "faults" => self.faults(),
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
@@ -214,6 +234,7 @@ impl ControlFiles for Control {
             "tier" => self.set_tier(command.trim()),
             "write_back" => self.set_write_back(command.trim()),
             "flush" => self.flushing.command(command.trim()),
+            "cache" => self.reshaping.command(command.trim()),
             "faults" => self.set_faults(command),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }

@@ -34,6 +34,7 @@ fn engine_advice(error: &EngineError) -> Option<&'static str> {
         EngineError::TooSmall { .. } => Some("a larger --size"),
         EngineError::CacheIo { source, .. } => match source.kind() {
             ErrorKind::PermissionDenied => Some("run as its owner or as root, or another --cache"),
+            ErrorKind::InvalidInput => Some("another --size"),
             ErrorKind::NotFound => Some("a file in a directory that exists"),
             _ => Some("another --cache, or check the device (dmesg says what it reported)"),
         },

@@ -1,6 +1,7 @@
 //! The `thermocline` command: mounts, shows, measures; see `thermocline --help`.
 
 mod args;
+mod caches;
 mod chart;
 mod commands;
 mod config;
@@ -22,6 +23,7 @@ mod plot;
 mod preflight;
 mod replay;
 mod report;
+mod reshaping;
 mod serving;
 mod settings;
 mod signals;
@@ -54,6 +56,8 @@ fn run(command: Command) -> Outcome {
         Command::Mode(args) => commands::control::mode(&args),
         Command::Flush(args) => commands::flush::run(&args),
         Command::Detach(args) => commands::flush::detach(&args),
+        Command::Resize(args) => commands::reshape::resize(&args),
+        Command::Replace(args) => commands::reshape::replace(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Recover(args) => commands::recover::run(&args),
         Command::Calibrate(args) => commands::calibrate::run(&args),

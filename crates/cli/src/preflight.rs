@@ -49,7 +49,11 @@ fn writable(base: &Path) -> Outcome {
 }
 
 /// The cache file's path; its directory must exist, and not be one that is served.
-fn check_cache(cache: &Path, base: &Path, mountpoint: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn check_cache(
+    cache: &Path,
+    base: &Path,
+    mountpoint: &Path,
+) -> Result<PathBuf, Failure> {
     let shown = cache.display();
     if cache.is_dir() {
         return Err(Failure::usage(format!("cache {shown} is a directory"))

@@ -1,5 +1,6 @@
 //! A mount at work: cache, engine, recorder, file system; started in this order, ended in reverse.
 
+use crate::caches::Caches;
 use crate::commands::mount::Plan;
 use crate::commands::umount;
 use crate::control::Control;
@@ -7,21 +8,19 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::flushing::Flushing;
 use crate::log;
 use crate::report::MountFacts;
+use crate::reshaping::Reshaping;
 use crate::units::show_count;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use thermocline::device::{
-    Device, FaultScript, Faulty, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
+    Device, FaultScript, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
 };
-use thermocline::{BaseIdentity, Engine, Store, StoreOptions};
+use thermocline::{BaseIdentity, Engine, Store};
 use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle};
 use thermocline_trace::{Recorder, RecorderOptions};
-
-/// The longest a flash I/O may take before the request goes to base instead.
-const FLASH_DEADLINE: Duration = Duration::from_secs(2);
 
 /// A device whose work is counted, with the words for it.
 pub(crate) struct Counted {
@@ -38,6 +37,7 @@ pub(crate) struct Serving {
     handle: MountHandle,
     engine: Arc<Engine>,
     flushing: Arc<Flushing>,
+    reshaping: Arc<Reshaping>,
     mountpoint: PathBuf,
 }
 
@@ -46,7 +46,13 @@ impl Serving {
     pub(crate) fn start(plan: &Plan) -> Result<Self, Failure> {
         let flash_meters = Arc::new(Meters::default());
         let faults = plan.faults.then(FaultScript::new);
-        let flash = open_cache(plan, &flash_meters, faults.as_ref())?;
+        let caches = Caches {
+            page_size: plan.config.page_size()?,
+            base: base_identity(&plan.places.base)?,
+            meters: Arc::clone(&flash_meters),
+            faults: faults.clone(),
+        };
+        let flash = open_cache(plan, &caches)?;
         let mut counted = Vec::new();
         let (devices, base) = base_devices(plan);
         counted.push(base);
@@ -60,6 +66,7 @@ impl Serving {
         let engine = Engine::start(plan.config.engine()?, flash)?;
         engine.set_recorder(recorder(plan)?);
         let flushing = Flushing::new(Arc::clone(&engine));
+        let reshaping = Reshaping::new(Arc::clone(&engine), caches);
         let control = Control::new(
             facts(plan),
             plan.config.clone(),
@@ -67,6 +74,7 @@ impl Serving {
             faults,
             Arc::clone(&engine),
             Arc::clone(&flushing),
+            Arc::clone(&reshaping),
         );
         let config = MountConfig {
             base: plan.places.base.clone(),
@@ -86,6 +94,7 @@ impl Serving {
                     handle,
                     engine,
                     flushing,
+                    reshaping,
                     mountpoint,
                 })
             }
@@ -116,6 +125,7 @@ impl Serving {
     pub(crate) fn finish(self) -> Outcome {
         let served = self.handle.wait();
         log::line("unmounted");
+        self.reshaping.finish();
         let flushed = self.flushing.finish();
         let closed = close(&self.engine);
         served?;
@@ -189,32 +199,14 @@ fn close(engine: &Engine) -> Outcome {
     recorded
 }
 
-/// The cache `plan` names, opened or made, with its I/O counted and perhaps made to fail.
-fn open_cache(
-    plan: &Plan,
-    meters: &Arc<Meters>,
-    faults: Option<&Arc<FaultScript>>,
-) -> Result<Option<Store>, Failure> {
+/// The cache `plan` names, opened or made.
+fn open_cache(plan: &Plan, caches: &Caches) -> Result<Option<Store>, Failure> {
     let Some(cache) = &plan.places.cache else {
         return Ok(None);
     };
-    let options = StoreOptions {
-        page_size: plan.config.page_size()?,
-        size: plan.cache_size()?,
-        base: base_identity(&plan.places.base)?,
-        format: plan.format,
-        deadline: Some(FLASH_DEADLINE),
-    };
-    let mut store = Store::open(cache, &options)?;
+    let store = caches.open(cache, plan.cache_size()?, plan.format)?;
     check_found(&store, plan)?;
-    if let Some(script) = faults {
-        let script = Arc::clone(script);
-        store = store.wrapped(|device| Arc::new(Faulty::new(device, script, Some(FLASH_DEADLINE))));
-    }
-    let meters = Arc::clone(meters);
-    Ok(Some(store.wrapped(|device| {
-        Arc::new(Metered::sharing(device, meters))
-    })))
+    Ok(Some(caches.watched(store)))
 }
 
 /// Which directory this is, to tell a cache of another base.

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -474,6 +475,148 @@ fn umount_and_detach_leave_base_whole() {
     assert!(holds(&below, 3), "recover writes back without a mount");
     assert_eq!(check(&ground)["dirty"], 0);
     success(&mut recover());
+}
+
+/// Bytes of the cache, and slots, as a command's JSON says.
+fn reshaped(command: &mut Command) -> (u64, u64) {
+    let text = success(command.arg("--json"));
+    let said: Value = serde_json::from_str(&text).expect("JSON");
+    let number = |name: &str| said[name].as_u64().expect("a number");
+    (number("bytes"), number("slots"))
+}
+
+fn resize(ground: &Ground, size: &str) -> Command {
+    let mut resize = thermocline("resize");
+    resize.arg(ground.mountpoint()).arg("--size").arg(size);
+    resize
+}
+
+fn replace(ground: &Ground, cache: &str) -> Command {
+    let mut replace = thermocline("replace");
+    replace.arg(ground.mountpoint());
+    replace.arg("--cache").arg(ground.path(cache));
+    replace
+}
+
+/// Overwrites the relation's first half again and again, each time with the next byte, and reads
+/// it back; how often, and the last byte.
+fn keep_writing(path: &Path, stop: &AtomicBool) -> (u64, u8) {
+    let (mut rounds, mut fill) = (0, 100);
+    while !stop.load(Ordering::Relaxed) {
+        (rounds, fill) = (rounds + 1, 100 + (rounds % 100) as u8);
+        overwrite(path, fill);
+        assert!(
+            holds(path, fill),
+            "round {rounds}: what was written is read"
+        );
+    }
+    (rounds, fill)
+}
+
+#[test]
+fn the_cache_grows_shrinks_and_is_replaced_under_a_writer() {
+    let Some(ground) = Ground::prepare("reshape") else {
+        return;
+    };
+    let (above, below) = (
+        ground.mountpoint().join("base/5/16384"),
+        ground.path("base/base/5/16384"),
+    );
+    ground.mounted(&format!("--size 4M {WRITE_BACK}"));
+    overwrite(&above, 1);
+    let stop = AtomicBool::new(false);
+    let last = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| keep_writing(&above, &stop));
+        let (bytes, slots) = reshaped(&mut resize(&ground, "8M"));
+        assert_eq!(bytes, 8 << 20);
+        assert!(slots > 800, "{slots}");
+        let (bytes, slots) = reshaped(&mut resize(&ground, "1M"));
+        assert_eq!(bytes, 1 << 20);
+        assert!(slots < 120, "{slots}");
+        assert_eq!(
+            fs::metadata(ground.path("tier")).expect("cache").len(),
+            1 << 20
+        );
+        let (bytes, _) = reshaped(&mut replace(&ground, "other"));
+        assert_eq!(bytes, 1 << 20, "as long as the one before");
+        reshaped(&mut resize(&ground, "3M"));
+        stop.store(true, Ordering::Relaxed);
+        let (rounds, fill) = writer.join().expect("writer");
+        assert!(rounds > 0);
+        fill
+    });
+    assert!(holds(&above, last));
+    assert_eq!(ground.said("cache"), "dirty 0 of 0\nstate done\n");
+    assert_eq!(
+        ground.status("/mount/cache"),
+        ground.path("other").to_str().expect("UTF-8")
+    );
+    assert!(ground.said("config").contains("3MiB"));
+    let busy = thermocline("check").arg(ground.path("other")).output();
+    assert_eq!(busy.expect("runs").status.code(), Some(3), "it is in use");
+    ground.umount();
+    assert!(holds(&below, last), "base is whole");
+    let old = check(&ground);
+    assert_eq!(
+        (&old["dirty"], &old["clean"]),
+        (&0.into(), &0.into()),
+        "{old}"
+    );
+    let other = success(
+        thermocline("check")
+            .args(["--data", "--json"])
+            .arg(ground.path("other")),
+    );
+    assert!(other.contains("\"sound\": true"), "{other}");
+    // The size is in the cache.
+    fs::rename(ground.path("other"), ground.path("tier")).expect("rename");
+    ground.mounted(WRITE_BACK);
+    assert_eq!(ground.status("/stats/tier/bytes"), 3 << 20);
+    assert!(holds(&above, last));
+    ground.umount();
+}
+
+#[test]
+fn changes_of_the_cache_that_cannot_be_are_refused_with_the_way_out() {
+    let Some(ground) = Ground::prepare("reshape refused") else {
+        return;
+    };
+    ground.mounted(&format!("--size 4M {WRITE_BACK}"));
+    ground.read();
+    fs::write(ground.path("notes"), "precious").expect("write");
+    let refused = |command: &mut Command, code: i32, parts: &[&str]| {
+        let output = command.output().expect("runs");
+        let said = message(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        for part in parts {
+            assert!(said.contains(part), "no \"{part}\" in {said}");
+        }
+        assert!(said.contains("\n  try: "), "{said}");
+    };
+    let few = &["are the least", "--size"];
+    refused(&mut resize(&ground, "4194305"), 1, few);
+    refused(&mut resize(&ground, "4k"), 1, &["a shorter cache has"]);
+    let full = &["notes exists and is not empty", "--format"];
+    refused(&mut replace(&ground, "notes"), 3, full);
+    let inside = &["is inside the base directory"];
+    refused(&mut replace(&ground, "base/tier"), 2, inside);
+    let same = &["is in use"];
+    refused(replace(&ground, "tier").arg("--format"), 3, same);
+    let small = &["too small"];
+    refused(replace(&ground, "small").args(["--size", "1k"]), 2, small);
+    assert!(!ground.path("small").exists(), "nothing is left behind");
+    assert_eq!(fs::read(ground.path("notes")).expect("read"), b"precious");
+    assert!(fs::write(ground.control("cache"), "grow\n").is_err());
+    assert_eq!(ground.status("/stats/tier/bytes"), 4 << 20);
+    ground.read();
+    success(thermocline("tier").arg(ground.mountpoint()).arg("off"));
+    refused(&mut resize(&ground, "8M"), 1, &["the tier is off"]);
+    reshaped(replace(&ground, "notes").args(["--format", "--size", "2M"]));
+    assert_eq!(ground.said("tier"), "on\n", "the new one is used");
+    ground.read();
+    ground.umount();
+    let gone = resize(&ground, "8M").output().expect("runs");
+    assert_eq!(gone.status.code(), Some(5), "{}", message(&gone));
 }
 
 #[test]

@@ -12,13 +12,16 @@
 //!                 |                                                              ^
 //!                 +------ give_back (it was not written, or for nobody) ---------+
 //! ```
+//! While the device is made shorter, blocks past its new end become *retired* where they would
+//! become free ([`Ledger::retire`]), and are cut off when all of them are ([`Ledger::resize`]).
 //!
 //! # Invariants
-//! 1. Free, taken, named and limbo blocks are all blocks; none is in two of these states.
+//! 1. Free, taken, named, limbo and retired blocks are all blocks; none is in two of these states.
 //! 2. The durable map says that a free block is empty. A batch counts wholly or not at all, so a
 //!    page's old block is given up in the batch that names its new one.
 //! 3. `owed` holds every page that the durable map may call dirty although it is not.
 //! 4. While a base write of a region is allowed, its intent is durable.
+//! 5. Free blocks lie below `limit`, retired ones do not.
 //!
 //! Memory: 17 bytes a block, and what changed since the last batch.
 
@@ -94,6 +97,7 @@ enum Use {
     Taken,
     Named,
     Limbo,
+    Retired,
 }
 
 /// How far an intent has come.
@@ -132,6 +136,8 @@ pub struct Ledger {
     uses: Vec<Use>,
     free: Vec<BlockId>,
     given_up: u32,
+    /// Blocks from here on are given out no more.
+    limit: u32,
     next_version: u64,
     changes: BTreeMap<BlockId, Option<MapEntry>>,
     intent_changes: BTreeMap<Intent, bool>,
@@ -150,6 +156,7 @@ impl Ledger {
             uses: vec![Use::Free; blocks as usize],
             free: (0..blocks).rev().map(BlockId).collect(),
             given_up: 0,
+            limit: blocks,
             next_version: 1,
             changes: BTreeMap::new(),
             intent_changes: BTreeMap::new(),
@@ -231,15 +238,92 @@ impl Ledger {
     /// The taken `block` was not written, or not for anyone.
     pub fn give_back(&mut self, block: BlockId) {
         debug_assert_eq!(self.uses[block.at()], Use::Taken);
-        self.uses[block.at()] = Use::Free;
-        self.free.push(block);
+        self.release(block);
+    }
+
+    /// Nothing needs `block` any more.
+    fn release(&mut self, block: BlockId) {
+        if block.0 < self.limit {
+            self.uses[block.at()] = Use::Free;
+            self.free.push(block);
+        } else {
+            self.uses[block.at()] = Use::Retired;
+        }
+    }
+
+    /// Blocks from `limit` on are given out no more: the device will be shorter. What they hold
+    /// stays until it leaves.
+    pub fn retire(&mut self, limit: u32) {
+        debug_assert!(limit <= self.blocks(), "a shorter device has fewer blocks");
+        self.limit = limit;
+        self.free.retain(|block| block.0 < limit);
+        for used in &mut self.uses[limit as usize..] {
+            if *used == Use::Free {
+                *used = Use::Retired;
+            }
+        }
+    }
+
+    /// Whether a write to a block from `limit` on has not ended well: it may still be to come.
+    #[must_use]
+    pub fn has_taken(&self, limit: u32) -> bool {
+        self.past(limit).contains(&Use::Taken)
+    }
+
+    /// Whether the durable map names nothing in the blocks that are given out no more.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        self.past(self.limit).iter().all(|u| *u == Use::Retired)
+    }
+
+    fn past(&self, limit: u32) -> &[Use] {
+        self.uses.get(limit as usize..).unwrap_or_default()
+    }
+
+    /// The device has `blocks` blocks now, and all of them may be given out. For fewer than before,
+    /// [`Ledger::is_retired`] must hold for those that go.
+    pub fn resize(&mut self, blocks: u32) {
+        debug_assert!(self.past(blocks).iter().all(|u| *u == Use::Retired));
+        debug_assert!(self.changes.range(BlockId(blocks)..).next().is_none());
+        self.stamps.resize(blocks as usize, Stamp::default());
+        self.uses.resize(blocks as usize, Use::Retired);
+        self.limit = blocks;
+        let back = (0..blocks).rev().map(BlockId);
+        let mut free: Vec<BlockId> = back
+            .filter(|block| self.uses[block.at()] == Use::Retired)
+            .collect();
+        for block in &free {
+            self.uses[block.at()] = Use::Free;
+        }
+        // Those that were free before come first.
+        free.append(&mut self.free);
+        self.free = free;
+    }
+
+    /// As [`Ledger::new`], for another device that holds nothing, under base writes that go on:
+    /// whoever had leave to write base keeps it, for the first batch that names a page on the new
+    /// device names their regions too. A batch that failed is forgotten with the old device.
+    #[must_use]
+    pub fn moved_to(&self, blocks: u32) -> Self {
+        let on = |(intent, was): (&Intent, &Intended)| {
+            let step = Step::Pending;
+            (*intent, Intended { step, ..*was })
+        };
+        Self {
+            intent_changes: self.intents.keys().map(|intent| (*intent, true)).collect(),
+            intents: self.intents.iter().map(on).collect(),
+            sync_epoch: self.sync_epoch,
+            ..Self::new(blocks)
+        }
     }
 
     /// The write of the taken `block` failed: it is tried again when all others were.
     pub fn give_back_last(&mut self, block: BlockId) {
         self.give_back(block);
-        let last = self.free.len() - 1;
-        self.free.swap(0, last);
+        // It is not among the free ones when it is retired.
+        if let Some(last) = self.free.iter().rposition(|free| *free == block) {
+            self.free.swap(0, last);
+        }
     }
 
     /// The write of the taken `block` is late and may still arrive: it is not written before the
@@ -460,8 +544,7 @@ impl Ledger {
         };
         for block in done.limbo {
             debug_assert_eq!(self.uses[block.at()], Use::Limbo);
-            self.uses[block.at()] = Use::Free;
-            self.free.push(block);
+            self.release(block);
         }
         for intended in self.intents.values_mut() {
             if intended.step == Step::Begun {
@@ -482,6 +565,13 @@ impl Ledger {
     pub fn assert_invariants(&self) {
         let free = self.uses.iter().filter(|u| **u == Use::Free).count();
         assert_eq!(free, self.free.len(), "invariant 1");
+        let low = self.free.iter().all(|block| block.0 < self.limit);
+        assert!(low && self.limit <= self.blocks(), "invariant 5");
+        let retired = self.uses.iter().position(|u| *u == Use::Retired);
+        assert!(
+            retired.is_none_or(|first| first >= self.limit as usize),
+            "invariant 5"
+        );
         let limbo = self.uses.iter().filter(|u| **u == Use::Limbo).count();
         let committing = self.committing.as_ref().map_or(0, |w| w.limbo.len());
         assert_eq!(limbo, self.pending.limbo.len() + committing, "invariant 1");

@@ -29,7 +29,7 @@ pub use cost::Costs;
 pub use counters::{Counters, Source};
 pub use health::Fault;
 pub use hierarchy::{
-    Absorbed, Action, CleanJob, Cleaned, DestageJob, Hierarchy, HierarchyOptions, ReadStart,
+    Absorbed, Action, Calm, CleanJob, Cleaned, DestageJob, Hierarchy, HierarchyOptions, ReadStart,
     Watermarks, WriteJob,
 };
 pub use hint::{FileKind, HintSchema, HintSet, PageType, RequestType, Role, hint_type};

@@ -83,6 +83,8 @@ pub struct SlotTable {
     free_reserve: Vec<u32>,
     draining: u32,
     resident: u32,
+    /// Readers of all slots.
+    pinned: u32,
     dirty_policy: BTreeMap<PageId, SlotId>,
     dirty_reserve: BTreeMap<PageId, SlotId>,
 }
@@ -115,6 +117,7 @@ impl SlotTable {
             free_reserve: (capacity..all).rev().collect(),
             draining: 0,
             resident: 0,
+            pinned: 0,
             dirty_policy: BTreeMap::new(),
             dirty_reserve: BTreeMap::new(),
         }
@@ -452,6 +455,7 @@ impl SlotTable {
         let s = &mut self.slots[slot.at()];
         debug_assert_eq!(s.state, SlotState::Valid, "only valid slots are read");
         s.pins += 1;
+        self.pinned += 1;
     }
 
     /// A reader of `slot` ends.
@@ -459,6 +463,43 @@ impl SlotTable {
         let s = &mut self.slots[slot.at()];
         debug_assert!(s.pins > 0, "an unpin follows a pin");
         s.pins -= 1;
+        self.pinned -= 1;
+    }
+
+    /// Readers of all slots.
+    #[must_use]
+    pub fn pinned(&self) -> u32 {
+        self.pinned
+    }
+
+    /// The same pages, none of which is being read or written, in a table of another size; there
+    /// must be room for them. Slots get other numbers, and whoever knows one by its generation
+    /// does not know it any more.
+    #[must_use]
+    pub fn reshaped(&self, capacity: u32, reserve: u32) -> Self {
+        debug_assert!(
+            self.pinned == 0 && self.draining == 0,
+            "slots have no users"
+        );
+        let mut new = Self::with_reserve(capacity, reserve);
+        let newest = self.slots.iter().map(|s| s.generation).max();
+        for slot in &mut new.slots {
+            slot.generation = newest.unwrap_or(0);
+        }
+        for (slot, page) in self.occupied() {
+            let to = match self.is_policy(slot) {
+                true => new.admit(page),
+                false => new.admit_reserve(page),
+            };
+            debug_assert!(to.is_some(), "there is room for every page");
+            debug_assert_eq!(self.state(slot), SlotState::Valid);
+            if let Some(to) = to {
+                let s = &mut new.slots[to.at()];
+                (s.state, s.block) = (SlotState::Valid, self.block(slot));
+                new.set_dirty(to, self.is_dirty(slot));
+            }
+        }
+        new
     }
 
     /// Readers of `slot`.
@@ -505,6 +546,8 @@ impl SlotTable {
             };
             assert_eq!(index.get(&s.page) == Some(&id), s.dirty, "invariant 6");
         }
+        let pins: u32 = self.slots.iter().map(|s| u32::from(s.pins)).sum();
+        assert_eq!(pins, self.pinned, "readers are counted");
         let [free, staged, valid, draining] = counts;
         assert_eq!((staged + valid) as usize, self.map.len(), "invariant 1");
         assert_eq!(

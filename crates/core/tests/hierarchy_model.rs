@@ -1,6 +1,7 @@
 //! The hierarchy against a model: contents are version numbers, every place a page can be holds
 //! one, and whatever is served must be the newest. Requests overlap; flash fails; pages are
-//! trimmed, the tier is switched off and on, and write-back on and off, at any moment.
+//! trimmed, the tier is switched off and on, made larger and smaller and moved to another device,
+//! and write-back on and off, at any moment.
 //!
 //! The model also loses power: base and flash then keep what was synced and a seeded part of the
 //! rest, a new hierarchy is made from the durable map, and every page must read as a version that
@@ -8,7 +9,7 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use thermocline_core::hierarchy::{Absorbed, Action, CleanJob, Cleaned, DestageJob};
+use thermocline_core::hierarchy::{Absorbed, Action, Calm, CleanJob, Cleaned, DestageJob};
 use thermocline_core::policy::{
     self, Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
 };
@@ -44,8 +45,15 @@ enum Step {
     On,
     Back(bool),
     Policy(usize),
+    Calm(usize),
+    /// Another number of slots; the flag: whatever is in the way is ended first.
+    Resize(u32, bool),
+    /// Another device.
+    Replace(u32, bool),
     Crash(u64),
 }
+
+const CALM: [Calm; 4] = [Calm::Open, Calm::Through, Calm::Closed, Calm::Still];
 
 fn step() -> impl Strategy<Value = Step> {
     let flag = prop::bool::weighted;
@@ -67,6 +75,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => flag(0.2).prop_map(|off| if off { Step::Off } else { Step::On }),
         1 => flag(0.8).prop_map(Step::Back),
         1 => (0..policy::NAMES.len()).prop_map(Step::Policy),
+        1 => (0..CALM.len()).prop_map(Step::Calm),
+        1 => (1..9u32, flag(0.7)).prop_map(|(n, drive)| Step::Resize(n, drive)),
+        1 => (1..9u32, flag(0.7)).prop_map(|(n, drive)| Step::Replace(n, drive)),
         1 => any::<u64>().prop_map(Step::Crash),
     ]
 }
@@ -576,6 +587,110 @@ impl World {
         }
     }
 
+    fn calm(&mut self, calm: Calm) {
+        let mut out = Vec::new();
+        self.hierarchy.set_calm(calm, &mut out);
+        self.carry_out(out, None);
+    }
+
+    /// Brings the tier to rest as the engine does, while writes that have begun go on; with
+    /// `empty`, until nothing on flash is dirty.
+    fn settle(&mut self, empty: bool) {
+        for calm in [Calm::Through, Calm::Closed] {
+            self.calm(calm);
+            for _ in 0..20 {
+                self.start_flush();
+                self.end_flush(0, false);
+                self.end_destage(true);
+                if empty {
+                    self.destage(true);
+                }
+            }
+        }
+        self.end_destage(true);
+        self.calm(Calm::Still);
+        while !self.reads.is_empty() {
+            self.end_read(0, false);
+        }
+    }
+
+    fn sized(&self, slots: u32) -> HierarchyOptions {
+        let mut options = self.options.clone();
+        options.policy_options.capacity = slots;
+        options
+    }
+
+    fn resize(&mut self, slots: u32, drive: bool) {
+        let before = self.hierarchy.ledger().blocks();
+        let options = self.sized(slots);
+        let shorter = slots < self.options.policy_options.capacity;
+        if self.options.policy_options.capacity == 0 {
+            return;
+        }
+        if drive {
+            self.settle(shorter);
+        }
+        let mut out = Vec::new();
+        let dirty = self.hierarchy.slots().dirty();
+        let done = self.hierarchy.reshape(&options, &mut out).expect("known");
+        self.carry_out(out, None);
+        assert!(!done || dirty == 0 || !shorter, "dirty pages stay");
+        if done {
+            assert_eq!(self.hierarchy.slots().capacity(), slots);
+            assert_eq!(
+                self.hierarchy.ledger().blocks(),
+                before.max(self.blocks_of(slots))
+            );
+            self.hierarchy.assert_invariants();
+        }
+        self.calm(Calm::Open);
+        for _ in 0..2 {
+            self.start_commit();
+            self.end_commit();
+        }
+        if done && !self.broken {
+            assert!(self.hierarchy.ledger().is_retired(), "two commits empty it");
+        }
+        if done && self.hierarchy.ledger().is_retired() {
+            let blocks = self.blocks_of(slots);
+            assert!(self.map.entries.keys().all(|b| b.0 < blocks) || self.broken);
+            self.hierarchy.ledger_mut().resize(blocks);
+            self.options = options;
+        }
+    }
+
+    fn blocks_of(&self, slots: u32) -> u32 {
+        slots + self.options.reserve + self.options.buffer_pages
+    }
+
+    fn replace(&mut self, slots: u32, drive: bool) {
+        if self.options.policy_options.capacity == 0 {
+            return;
+        }
+        if drive {
+            self.settle(true);
+        }
+        self.end_commit();
+        let options = self.sized(slots);
+        let mut out = Vec::new();
+        let dirty = self.hierarchy.slots().dirty();
+        let done = self
+            .hierarchy
+            .start_over(&options, &mut out)
+            .expect("known");
+        self.carry_out(out, None);
+        assert!(!done || dirty == 0, "dirty pages stay");
+        if done {
+            assert_eq!(self.hierarchy.slots().capacity(), slots);
+            assert_eq!(self.hierarchy.slots().resident(), 0);
+            (self.flash, self.map) = (Disk::default(), Map::default());
+            self.options = options;
+            // The new device works, and the map on it is all that counts.
+            self.broken = false;
+        }
+        self.calm(Calm::Open);
+    }
+
     /// Power is lost: only devices and map remain.
     fn crash(&mut self, mut seed: u64) {
         if self.broken {
@@ -677,6 +792,7 @@ impl World {
         match step {
             Step::StartRead(i) => self.start_read(page(i)),
             Step::EndRead(at, fail) => self.end_read(at, fail),
+            Step::StartWrite(_) if self.hierarchy.is_closed() => {}
             Step::StartWrite(i) => {
                 if self.hierarchy.start_write(page(i)) {
                     self.writes.push(page(i));
@@ -703,6 +819,9 @@ impl World {
             Step::On => {}
             Step::Back(back) => self.hierarchy.set_write_back(back),
             Step::Policy(at) => self.hierarchy.set_policy(policy::NAMES[at]).expect("known"),
+            Step::Calm(at) => self.calm(CALM[at]),
+            Step::Resize(slots, drive) => self.resize(slots, drive),
+            Step::Replace(slots, drive) => self.replace(slots, drive),
             Step::Crash(seed) => self.crash(seed),
         }
         self.hierarchy.assert_invariants();

@@ -68,15 +68,11 @@ impl Engine {
 
     /// Writes one staged page to flash.
     fn write_one(&self) -> bool {
-        let Some(flash) = &self.flash else {
+        let job = take_job(&mut self.inner());
+        let (Some((job, bytes)), Some(flash)) = (job, self.store()) else {
             return false;
         };
-        let mut inner = self.inner();
-        let Some((job, bytes)) = take_job(&mut inner) else {
-            return false;
-        };
-        drop(inner);
-        write(self, flash, job, &bytes);
+        write(self, &flash, job, &bytes);
         true
     }
 
@@ -149,10 +145,10 @@ pub(crate) fn run_destager(engine: &Weak<Engine>) {
 /// The life of writer `number`: until the engine stops with an empty buffer, or is gone.
 pub(crate) fn run_writer(engine: &Weak<Engine>, number: u32) {
     while let Some(engine) = engine.upgrade() {
-        let Some(flash) = &engine.flash else { return };
-        match next_job(&engine, number) {
-            Some((job, bytes)) => write(&engine, flash, job, &bytes),
-            None => return,
+        let job = next_job(&engine, number);
+        match (job, engine.store()) {
+            (Some((job, bytes)), Some(flash)) => write(&engine, &flash, job, &bytes),
+            _ => return,
         }
     }
 }

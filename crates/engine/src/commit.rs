@@ -66,6 +66,21 @@ impl Commits {
         self.under_way
     }
 
+    /// No batch is made until [`Commits::moved`]: the device is being replaced.
+    pub(crate) fn seize(&mut self) {
+        debug_assert!(!self.under_way, "one batch at a time");
+        self.under_way = true;
+    }
+
+    /// Batches go to another device now, which knows of no object yet.
+    pub(crate) fn moved(&mut self) {
+        debug_assert!(self.under_way, "it was seized");
+        self.objects
+            .retain(|_, change| matches!(change, ObjectChange::Put(_)));
+        self.named = self.objects.keys().copied().collect();
+        (self.under_way, self.newest) = (false, None);
+    }
+
     fn has_lease(&self) -> bool {
         self.newest.is_some_and(|at| at.elapsed() < LEASE - MARGIN)
     }
@@ -96,7 +111,7 @@ impl Engine {
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
     ) -> io::Result<MutexGuard<'a, Inner>> {
-        let Some(store) = &self.flash else {
+        let Some(store) = self.store() else {
             return Err(io::Error::other("there is no flash device"));
         };
         let batch = self.next_batch(&mut inner);
@@ -179,7 +194,7 @@ impl Engine {
     /// Waits until base may be written at `pages` (rules R1 and R2, and the lease); matched by
     /// [`Engine::base_written`]. While the tier is off, waits for the lease to end, once.
     pub(crate) fn before_base_write(&self, pages: &[PageId]) {
-        if self.flash.is_none() {
+        if !self.has_flash {
             return;
         }
         let mut inner = self.inner();
@@ -213,14 +228,14 @@ impl Engine {
         while inner.commits.under_way {
             inner = self.wait_for_commit(inner);
         }
-        if self.flash.is_some() && self.commit_once(inner).is_ok() {
+        if self.has_flash && self.commit_once(inner).is_ok() {
             self.inner().commits.newest = None;
             self.page_free.notify_all();
         }
     }
 
     /// Sleeps until the last lease has certainly run out.
-    fn outlast(&self) {
+    pub(crate) fn outlast(&self) {
         if self.config.inline {
             return clock::pass(LEASE);
         }
@@ -237,7 +252,7 @@ impl Engine {
 
     /// The base writes of `pages` ended, well or not.
     pub(crate) fn base_written(&self, pages: &[PageId]) {
-        if self.flash.is_none() {
+        if !self.has_flash {
             return;
         }
         let mut inner = self.inner();
@@ -250,7 +265,7 @@ impl Engine {
     pub(crate) fn commit_due(&self, inner: &Inner) -> bool {
         let commits = &inner.commits;
         let waits = commits.held || commits.under_way;
-        if self.flash.is_none() || inner.hierarchy.is_off() || waits {
+        if !self.has_flash || inner.hierarchy.is_off() || waits {
             return false;
         }
         let old = commits.newest.is_none_or(|at| at.elapsed() > LEASE / 4);

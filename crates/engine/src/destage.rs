@@ -16,12 +16,12 @@ use thermocline_core::hierarchy::{CleanJob, Cleaned, DestageJob};
 use thermocline_core::{Fault, ObjectId, PageId};
 
 /// Pages destaged as one batch at most: what one sync of base makes clean.
-const BATCH: usize = 256;
+pub(crate) const BATCH: usize = 256;
 /// Adjacent pages written to base with one I/O at most, bytes.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
 /// Progress of [`Engine::flush`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlushProgress {
     /// Dirty pages when it started.
     pub total: u64,
@@ -168,7 +168,7 @@ impl Engine {
     }
 
     /// Writes what `jobs` hold to base, syncs it, and makes the pages clean.
-    fn destage(&self, jobs: Vec<DestageJob>) -> io::Result<()> {
+    pub(crate) fn destage(&self, jobs: Vec<DestageJob>) -> io::Result<()> {
         let mut done: Vec<DestageJob> = Vec::new();
         let mut objects: Vec<ObjectId> = jobs.iter().map(|job| job.page.object).collect();
         objects.sort_unstable();
@@ -254,7 +254,7 @@ impl Engine {
     }
 
     fn dirty_bytes(&self, job: &DestageJob, into: &mut [u8]) -> Result<(), Fault> {
-        match (job.from, &self.flash) {
+        match (job.from, self.store()) {
             (Some((block, expected)), Some(flash)) => {
                 flash.read_block(block, job.page, expected, into)
             }
@@ -433,7 +433,7 @@ impl Engine {
                 }
             }
         }
-        let off = self.flash.is_none() || self.is_off();
+        let off = !self.has_flash || self.is_off();
         if off { Ok(()) } else { self.commit() }
     }
 

@@ -2,15 +2,17 @@
 //! carries out its actions on devices.
 //!
 //! # Locks, in the order they may be taken
+//! 0. `reshaping`: one change of the tier's size or device at a time
 //! 1. `registry` (objects by identity)
 //! 2. the layout lock of an object
 //! 3. `inner` (hierarchy, write buffer, commits)
 //! 4. a shard of `frames`
 //!
-//! `objects` (open objects by id) is a leaf, held only to clone an `Arc`.
+//! `objects` (open objects by id) and `flash` are leaves, held only to clone an `Arc`.
 //!
-//! No lock is held across device I/O, except `registry` while a file is opened for the first time,
-//! and an object's layout lock while its base is written in the background, cut or punched.
+//! No lock is held across device I/O, except `reshaping`, `registry` while a file is opened for the
+//! first time, and an object's layout lock while its base is written in the background, cut or
+//! punched.
 //!
 //! # States
 //! *Running* → *stopping* (writers drain the buffer) → *stopped* (map saved). Requests may arrive
@@ -86,7 +88,10 @@ pub(crate) struct Inner {
 /// A running tier over open base files. See the module text.
 pub struct Engine {
     pub(crate) config: EngineConfig,
-    pub(crate) flash: Option<Store>,
+    /// Changes when the device is replaced; never to or from none (see [`Engine::store`]).
+    pub(crate) flash: RwLock<Option<Arc<Store>>>,
+    pub(crate) has_flash: bool,
+    pub(crate) reshaping: Mutex<()>,
     pub(crate) frames: Frames,
     pub(crate) frame_count: u32,
     inner: Mutex<Inner>,
@@ -188,7 +193,9 @@ impl Engine {
             frames: Frames::new(config.page_size as usize, config.frames()),
             frame_count: config.frames(),
             config,
-            flash,
+            has_flash: flash.is_some(),
+            flash: RwLock::new(flash.map(Arc::new)),
+            reshaping: Mutex::new(()),
             inner: Mutex::new(inner),
             page_free: Condvar::new(),
             signals: Signals::default(),
@@ -210,7 +217,7 @@ impl Engine {
     }
 
     fn start_threads(self: &Arc<Self>) {
-        if self.flash.is_none() || self.config.inline {
+        if !self.has_flash || self.config.inline {
             return;
         }
         let spawn = |name: String, work: ThreadBody| {
@@ -240,6 +247,22 @@ impl Engine {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The cache. Whoever uses blocks of it asks for it after having taken what keeps them from
+    /// going away: a pinned slot, a write job, a page held for destaging, or the engine's lock.
+    pub(crate) fn store(&self) -> Option<Arc<Store>> {
+        self.flash
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// File name of the cache, for messages; empty without one.
+    #[must_use]
+    pub fn cache_name(&self) -> String {
+        self.store()
+            .map_or_else(String::new, |store| store.name().into())
+    }
+
     pub(crate) fn try_inner(&self) -> Option<MutexGuard<'_, Inner>> {
         self.inner.try_lock().ok()
     }
@@ -261,7 +284,7 @@ impl Engine {
 
     /// Whether pages of `object` go through pool and tier.
     pub(crate) fn is_paged(&self, object: &Object) -> bool {
-        object.cached && (self.flash.is_some() || self.frame_count > 0)
+        object.cached && (self.has_flash || self.frame_count > 0)
     }
 
     /// Carries out the actions the hierarchy appended; `bytes` are those of the page of the
@@ -350,6 +373,7 @@ impl Engine {
     /// # Errors
     /// Those of [`Engine::flush`]; the tier then stays on.
     pub fn tier_off(&self, reason: &str) -> io::Result<()> {
+        let _one = self.reshaping();
         if self.dirty_pages() > 0 {
             self.flush(|_| true)?;
         }
@@ -371,7 +395,8 @@ impl Engine {
     /// [`Error::NoTier`], [`Error::CacheIo`] when the device still does not work,
     /// [`Error::StillInUse`] while pages that base has not wait for it.
     pub fn tier_on(&self) -> Result<(), Error> {
-        let flash = self.flash.as_ref().ok_or(Error::NoTier)?;
+        let _one = self.reshaping();
+        let flash = self.store().ok_or(Error::NoTier)?;
         if flash.is_poisoned() {
             let mut inner = self.inner();
             if inner.commits.is_under_way() || !inner.hierarchy.forget_map() {
@@ -396,7 +421,7 @@ impl Engine {
     /// Whether the tier is on; when it is off, why.
     pub fn tier_state(&self) -> Result<(), String> {
         let inner = self.inner();
-        match (self.flash.is_some(), inner.hierarchy.is_off()) {
+        match (self.has_flash, inner.hierarchy.is_off()) {
             (false, _) => Err("no cache file".into()),
             (true, true) => Err(inner.off_reason.clone()),
             (true, false) => Ok(()),
@@ -584,7 +609,7 @@ fn describe_faults(hierarchy: &Hierarchy, forgiven: &[u64]) -> String {
     format!("too many flash faults: {}", parts.join(", "))
 }
 
-fn hierarchy_options(config: &EngineConfig, blocks: u32) -> HierarchyOptions {
+pub(crate) fn hierarchy_options(config: &EngineConfig, blocks: u32) -> HierarchyOptions {
     let shares = config.shares(blocks);
     HierarchyOptions {
         policy: config.policy.clone(),

@@ -143,6 +143,32 @@ pub enum Error {
         /// The cache.
         path: String,
     },
+    /// The tier must work for that, and is off.
+    #[error("the tier is off: {reason}; switch it on first, or replace the cache")]
+    TierOff {
+        /// Why.
+        reason: String,
+    },
+    /// A write to the part of a cache that is to go failed, and may still be to come.
+    #[error(
+        "a write near the end of cache {path} did not end well, and may still reach the device; \
+         unmount and mount again before making it shorter, or replace it"
+    )]
+    LateWrite {
+        /// The cache.
+        path: String,
+    },
+    /// Dirty pages could not be written to base.
+    #[error("{pages} pages could not be written back to base: {source}")]
+    WriteBack {
+        /// How many are dirty.
+        pages: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Whoever asked for it wants it no more.
+    #[error("stopped on request; the tier is as it was")]
+    Stopped,
     /// A base file cannot be opened or written.
     #[error("cannot use base file {path}: {source}")]
     BaseIo {

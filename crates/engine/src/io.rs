@@ -4,7 +4,6 @@ use crate::destage::lost_error;
 use crate::device::AlignedBuf;
 use crate::engine::{Engine, Inner, Request, page_of};
 use crate::object::Object;
-use crate::store::Store;
 use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
@@ -176,6 +175,10 @@ impl Engine {
         let first = request.offset / size;
         let last = (request.offset + data.len() as u64 - 1) / size;
         let mut inner = self.inner();
+        // While pages are on their way out of the tier no more begin their way in.
+        while inner.hierarchy.is_closed() {
+            inner = self.wait_for_page(inner);
+        }
         // Ascending, so that two writers never wait for each other in a circle.
         for index in first..=last {
             while !inner.hierarchy.start_write(page_of(object, index)) {
@@ -227,7 +230,7 @@ impl Engine {
             let dirty = slot.filter(|slot| inner.hierarchy.slots().is_dirty(*slot));
             dirty.and_then(|slot| inner.hierarchy.bytes_of(slot))
         };
-        match (place, &self.flash) {
+        match (place, self.store()) {
             (Some((block, expected)), Some(flash)) => flash
                 .read_block(block, page, expected, bytes)
                 .map_err(|_| lost_error()),
@@ -495,8 +498,8 @@ impl Reading<'_> {
     ) -> io::Result<()> {
         let engine = self.engine;
         debug_assert_eq!(bytes.len(), engine.page_size(), "slots hold whole pages");
-        let read = match &engine.flash {
-            Some(flash) => Store::read_block(flash, block, page, expected, bytes),
+        let read = match engine.store() {
+            Some(flash) => flash.read_block(block, page, expected, bytes),
             None => Err(thermocline_core::Fault::ReadError),
         };
         let Err(fault) = read else {

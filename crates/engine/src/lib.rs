@@ -23,6 +23,7 @@ mod object;
 mod objects;
 mod policy_table;
 mod registry;
+mod reshape;
 mod restart;
 mod stats;
 pub mod store;

@@ -219,7 +219,7 @@ impl Engine {
         let Some(object) = self.saved(id, fate) else {
             return Ok(());
         };
-        if self.flash.is_none() || self.is_off() {
+        if !self.has_flash || self.is_off() {
             return Ok(());
         }
         self.inner().commits.put(object);

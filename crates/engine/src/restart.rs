@@ -88,19 +88,13 @@ impl Engine {
         }
         self.inner().fates = fates;
         Err(Error::ChangedBehind {
-            path: self
-                .flash
-                .as_ref()
-                .map_or_else(String::new, |f| f.name().into()),
+            path: self.cache_name(),
             files: refused.join(", "),
         })
     }
 
     fn cache_error(&self, source: io::Error) -> Error {
-        let path = self
-            .flash
-            .as_ref()
-            .map_or_else(String::new, |f| f.name().into());
+        let path = self.cache_name();
         Error::CacheIo { path, source }
     }
 
@@ -193,7 +187,7 @@ impl Engine {
             let _ = thread.join();
         }
         while self.config.inline && self.step() {}
-        let Some(flash) = &self.flash else {
+        let Some(flash) = self.store() else {
             return Ok(());
         };
         #[cfg(debug_assertions)]
@@ -232,10 +226,7 @@ impl Engine {
     }
 
     fn save_error(&self, source: io::Error) -> Error {
-        let path = self
-            .flash
-            .as_ref()
-            .map_or_else(String::new, |f| f.name().into());
+        let path = self.cache_name();
         Error::Save { path, source }
     }
 

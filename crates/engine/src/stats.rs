@@ -229,7 +229,7 @@ impl Engine {
     }
 
     fn tier_stats(&self) -> Option<TierStats> {
-        let flash = self.flash.as_ref()?;
+        let flash = self.store()?;
         let learned = self.learned();
         let inner = self.inner();
         let (hierarchy, counters) = (&inner.hierarchy, inner.hierarchy.counters());

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, MemoryDevice};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Request, Stamp, Store, StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Request, Stamp, Store,
+    StoreOptions,
 };
 use thermocline_core::hash::mix;
 use thermocline_core::{FileKind, HintSet, ObjectId, RequestType, hint_type, policy};
@@ -121,6 +122,10 @@ enum Step {
     Back(bool),
     Sync,
     Flush,
+    /// The same cache with about this many slots.
+    Resize(u64),
+    /// Another cache with as many.
+    Replace(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -139,7 +144,39 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop::bool::weighted(0.8).prop_map(Step::Back),
         1 => Just(Step::Sync),
         1 => Just(Step::Flush),
+        1 => (1u64..60).prop_map(Step::Resize),
+        1 => (1u64..60).prop_map(Step::Replace),
     ]
+}
+
+/// Only what the caller can see coming may stand in the way.
+fn resize(engine: &Engine, slots: u64) {
+    let length = size_of_cache(slots);
+    match engine.resize(length, |_| true) {
+        Ok(_) => assert_eq!(engine.stats().tier.map(|t| t.bytes), Some(length)),
+        Err(Error::CacheIo { source, .. }) => {
+            assert_eq!(source.kind(), std::io::ErrorKind::InvalidInput, "{source}");
+        }
+        Err(error) => assert!(
+            matches!(error, Error::NoTier | Error::TierOff { .. }),
+            "{error}"
+        ),
+    }
+    engine.assert_invariants();
+}
+
+fn replace(engine: &Engine, slots: u64) {
+    let device = Arc::new(MemoryDevice::new());
+    let store = Store::with_device(device, "other", &options(size_of_cache(slots)));
+    match engine.replace(store.expect("opens"), |_| true) {
+        Ok(()) => {
+            assert_eq!(engine.tier_state(), Ok(()), "it is on");
+            let bytes = size_of_cache(slots);
+            assert_eq!(engine.stats().tier.map(|t| t.bytes), Some(bytes));
+        }
+        Err(error) => assert!(matches!(error, Error::NoTier), "{error}"),
+    }
+    engine.assert_invariants();
 }
 
 fn apply(engine: &Engine, file: &BaseFile, id: &mut ObjectId, model: &mut Vec<u8>, step: Step) {
@@ -188,6 +225,8 @@ fn apply(engine: &Engine, file: &BaseFile, id: &mut ObjectId, model: &mut Vec<u8
                 "base is whole after a flush"
             );
         }
+        Step::Resize(slots) => resize(engine, slots),
+        Step::Replace(slots) => replace(engine, slots),
         Step::Off => engine.tier_off("test").expect("base takes dirty pages"),
         Step::On => {
             let _ = engine.tier_on();

@@ -9,7 +9,7 @@
 //! The batch starts where the last one ended and goes round (an elevator), so that adjacent pages
 //! become one base I/O (TAC §4.4; hStorage-DB §4.2.4).
 
-use super::{Action, Hierarchy};
+use super::{Action, Calm, Hierarchy};
 use crate::health::{Fault, Way};
 use crate::ledger::MapChange;
 use crate::page::{BlockId, ObjectId, PageId, SlotId};
@@ -85,8 +85,14 @@ impl Hierarchy {
             capacity,
             if d.policy { w.dirty_low } else { w.dirty_high },
         );
-        let all = d.all || !self.back || self.health.is_off();
-        d.reserve || d.policy || (all && self.slots.dirty() > self.lost.len() as u32)
+        let some = d.reserve || d.policy;
+        let all = self.takes_all() && self.slots.dirty() > self.lost.len() as u32;
+        (some || all) && self.calm != Calm::Still
+    }
+
+    /// Whether every dirty page is to be destaged, whatever the watermarks.
+    fn takes_all(&self) -> bool {
+        self.destaging.all || !self.absorbs() || self.health.is_off()
     }
 
     /// Destages everything from now on, or goes back to the watermarks.
@@ -102,7 +108,10 @@ impl Hierarchy {
         most: usize,
         only: Option<(ObjectId, u64, u64)>,
     ) -> Vec<DestageJob> {
-        let all = self.destaging.all || !self.back || self.health.is_off() || only.is_some();
+        if self.calm == Calm::Still {
+            return Vec::new();
+        }
+        let all = self.takes_all() || only.is_some();
         let from = only.map_or(self.destaging.at, |(object, first, _)| {
             PageId::new(object, first)
         });

@@ -17,6 +17,7 @@
 //!   next_clean  -- a dirty frame to write out                             (`clean.rs`)
 //!   next_destage - dirty pages on flash to write to base                  (`destage.rs`)
 //!   begin_commit - changes to the durable map, then end_commit            (`ledger.rs`)
+//!   set_calm    -- the tier is about to change its size or its device     (`reshape.rs`)
 //! ```
 //!
 //! # Invariants (with those of [`SlotTable`], [`Pool`], [`InFlight`] and [`Ledger`])
@@ -30,11 +31,13 @@
 
 mod clean;
 mod destage;
+mod reshape;
 mod staging;
 mod write;
 
 pub use clean::{CleanJob, Cleaned};
 pub use destage::{DestageJob, Watermarks};
+pub use reshape::Calm;
 pub use write::Absorbed;
 
 use crate::counters::{Counters, Source};
@@ -113,7 +116,7 @@ pub enum ReadStart {
     Slot(SlotId),
     /// From base.
     Base,
-    /// Not yet: the page is being written.
+    /// Not yet: the page is being written, or its slot gets another number.
     Busy,
 }
 
@@ -211,6 +214,7 @@ pub struct Hierarchy {
     writing: Vec<SlotId>,
     buffer_pages: u32,
     back: bool,
+    calm: Calm,
     watermarks: Watermarks,
     recovery_age: u64,
     destaging: Destaging,
@@ -295,6 +299,7 @@ impl Hierarchy {
             inflight: InFlight::default(),
             ledger: Ledger::new(blocks),
             back: options.write_back,
+            calm: Calm::Open,
             watermarks: options.watermarks,
             recovery_age: options.recovery_age,
             destaging: Destaging::default(),
@@ -375,6 +380,9 @@ impl Hierarchy {
         // A trimmed page's slot may still be there, pinned by a read from before the trim.
         let slot = self.usable_slot(page);
         let slot = slot.filter(|_| !self.inflight.is_doomed(page));
+        if slot.is_some() && self.calm == Calm::Still {
+            return ReadStart::Busy;
+        }
         if !self.inflight.start_read(page) {
             return ReadStart::Busy;
         }
@@ -504,11 +512,20 @@ impl Hierarchy {
     pub fn set_policy(&mut self, name: &str) -> Result<(), UnknownPolicy> {
         let mut policy = policy::build(name, &self.policy_options)
             .ok_or_else(|| UnknownPolicy::of_tier(name))?;
+        self.introduce(policy.as_mut());
+        self.policy = policy;
+        Ok(())
+    }
+
+    /// Tells a new policy of the pages on flash and in the pool.
+    fn introduce(&self, policy: &mut dyn TierPolicy) {
         for (slot, page) in self.slots.residents() {
             policy.on_admit(&quiet_access(page, self.requests), slot);
         }
-        self.policy = policy;
-        Ok(())
+        let frames = (0..self.pool.capacity()).map(FrameId);
+        for page in frames.filter_map(|frame| self.pool.page(frame)) {
+            policy.on_pool(page, true);
+        }
     }
 
     /// As after a restart: `block` holds a page. False when either is taken or there is no room,

@@ -9,7 +9,7 @@
 //! A page that is dirty on flash gets its next version on flash too, whatever the mode and the
 //! policy: base is written only at pages that are clean (rule R2 of `docs/write-back.md`).
 
-use super::{Action, Hierarchy};
+use super::{Action, Calm, Hierarchy};
 use crate::hint::HintSet;
 use crate::page::{FrameId, PageId, SlotId};
 use crate::policy::{Access, Decision, DirtyPages, Op, Opportunity, Refusal, Removal};
@@ -64,6 +64,12 @@ impl Hierarchy {
         self.back
     }
 
+    /// Whether a write may stay off base now.
+    #[must_use]
+    pub fn absorbs(&self) -> bool {
+        self.back && self.calm == Calm::Open
+    }
+
     /// Write-back from now on, or write-through; pages that are dirty stay so until destaged.
     pub fn set_write_back(&mut self, back: bool) {
         self.back = back;
@@ -89,7 +95,7 @@ impl Hierarchy {
                 None => Absorbed::Base,
             };
         }
-        let back = self.back && self.slots.capacity() > 0;
+        let back = self.absorbs() && self.slots.capacity() > 0;
         if self.inflight.is_doomed(page) || !(back || self.is_dirty(page)) {
             return Absorbed::Base;
         }
@@ -144,8 +150,9 @@ impl Hierarchy {
         out: &mut Vec<Action>,
     ) -> Placed {
         let style = self.policy.dirty_pages();
+        let back = style == DirtyPages::Back;
         match self.slots.find(access.page) {
-            Some(slot) if self.slots.is_dirty(slot) || style == DirtyPages::Back => {
+            Some(slot) if self.slots.is_dirty(slot) || (back && self.calm == Calm::Open) => {
                 let queued = self.slots.state(slot) == SlotState::Staged;
                 if !queued && !self.make_dirty_room(out) {
                     return Placed::Wait;
@@ -155,7 +162,8 @@ impl Hierarchy {
                 Placed::Flash
             }
             Some(_) => Placed::Base,
-            None if style != DirtyPages::Back || self.slots.capacity() == 0 => Placed::Base,
+            None if self.calm != Calm::Open => Placed::Base,
+            None if !back || self.slots.capacity() == 0 => Placed::Base,
             None if !self.make_dirty_room(out) => Placed::Wait,
             None => self.place_new(access, frame, how, out),
         }
@@ -290,7 +298,7 @@ impl Hierarchy {
     ) {
         self.counters.write_hits += 1;
         let queued = self.slots.state(slot) == SlotState::Staged;
-        if !queued && !self.make_buffer_room(page, out) {
+        if self.is_closed() || (!queued && !self.make_buffer_room(page, out)) {
             return self.remove(slot, Removal::Dropped, out);
         }
         if let Some(block) = self.slots.block(slot) {
@@ -320,7 +328,7 @@ impl Hierarchy {
         if self.health.is_off() {
             return self.refuse(Refusal::Off);
         }
-        if !self.make_buffer_room(access.page, out) {
+        if self.is_closed() || !self.make_buffer_room(access.page, out) {
             return self.refuse(Refusal::BufferFull);
         }
         if let Some(slot) = self.admit(access, why, how, out) {

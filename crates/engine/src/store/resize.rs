@@ -51,25 +51,62 @@ impl Store {
         layout.map(|l| l.blocks)
     }
 
+    /// The number of blocks that [`Store::resize`] would leave; nothing is changed.
+    ///
+    /// # Errors
+    /// `InvalidInput` with the least or largest length that works.
+    pub fn resizable(&self, length: u64) -> Result<u32, Error> {
+        let layout = match length.cmp(&self.length()) {
+            std::cmp::Ordering::Equal => Ok(self.layout()),
+            std::cmp::Ordering::Greater => self.longer(length),
+            std::cmp::Ordering::Less => self.shorter(length),
+        };
+        layout
+            .map(|layout| layout.blocks)
+            .map_err(|source| self.io_error(source))
+    }
+
     fn layout(&self) -> Layout {
         self.state().superblock.layout
     }
 
-    /// The outer error is that of reserving room.
-    fn grow(&self, length: u64) -> Result<io::Result<u32>, Error> {
+    fn longer(&self, length: u64) -> io::Result<Layout> {
         let old = self.layout();
         let end = old.map_offset + old.map_bytes();
         let fits = |length| {
             let new = old.with_length(length);
             new.filter(|n| n.map_offset >= end && n.blocks >= old.blocks)
         };
-        let Some(new) = fits(length) else {
+        fits(length).ok_or_else(|| {
             let least = (1..)
                 .map(|i| old.length + i * UNIT)
                 .find(|&l| fits(l).is_some());
             let least = least.unwrap_or(u64::MAX);
-            let text = format!("{length} bytes are too little more: {least} are the least");
-            return Ok(Err(refused(text)));
+            refused(format!(
+                "{length} bytes are too little more: {least} are the least"
+            ))
+        })
+    }
+
+    fn shorter(&self, length: u64) -> io::Result<Layout> {
+        let old = self.layout();
+        let new = old
+            .with_length(length)
+            .filter(|n| n.length <= old.map_offset);
+        new.ok_or_else(|| {
+            let (least, most) = (Layout::least(old.page_size), old.map_offset);
+            refused(format!(
+                "a shorter cache has {least} to {most} bytes, not {length}"
+            ))
+        })
+    }
+
+    /// The outer error is that of reserving room.
+    fn grow(&self, length: u64) -> Result<io::Result<u32>, Error> {
+        let old = self.layout();
+        let new = match self.longer(length) {
+            Ok(new) => new,
+            Err(refused) => return Ok(Err(refused)),
         };
         let longer = self.lengthen(&new);
         if let (Ok(()), Some(file)) = (&longer, &self._lock) {
@@ -89,14 +126,7 @@ impl Store {
 
     fn shrink(&self, length: u64) -> io::Result<u32> {
         let old = self.layout();
-        let new = old
-            .with_length(length)
-            .filter(|n| n.length <= old.map_offset);
-        let Some(new) = new else {
-            let (least, most) = (Layout::least(old.page_size), old.map_offset);
-            let text = format!("a shorter cache has {least} to {most} bytes, not {length}");
-            return Err(refused(text));
-        };
+        let new = self.shorter(length)?;
         self.blocks.store(new.blocks, Ordering::Release);
         let moved = self.move_map(&old, &new);
         if moved.is_err() {

@@ -1,0 +1,261 @@
+//! Growing, shrinking and replacing the cache of a mount: what a command started, and what its
+//! control file says of it.
+//!
+//! States: *idle* → *running* → *done* or *failed*, and from each of these → *running*.
+//!
+//! Invariants
+//! 1. At most one runs: its thread is joined before another one starts.
+//! 2. A file that was made for a cache that does not serve is removed.
+
+use crate::caches::Caches;
+use crate::failure::{Code, Failure, Outcome};
+use crate::log;
+use crate::units::Size;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use thermocline::{Engine, FlushProgress};
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// `resize SIZE`: the same cache, longer or shorter.
+    Resize(Size),
+    /// `replace SIZE|- keep|format PATH`: another cache.
+    Replace {
+        /// Its size; that of the one there is by default.
+        size: Option<Size>,
+        /// Whether what the file holds may be overwritten.
+        format: bool,
+        /// The file or block device, absolute.
+        path: PathBuf,
+    },
+}
+
+impl Change {
+    /// As it is written to the control file.
+    pub(crate) fn to_command(&self) -> String {
+        match self {
+            Self::Resize(size) => format!("resize {size}"),
+            Self::Replace { size, format, path } => {
+                let size = size.map_or_else(|| "-".into(), |size| size.to_string());
+                let word = if *format { "format" } else { "keep" };
+                format!("replace {size} {word} {}", path.display())
+            }
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (word, rest) = text.split_once(' ')?;
+        if word == "resize" {
+            return Some(Self::Resize(rest.parse().ok()?));
+        }
+        let (size, rest) = rest.split_once(' ')?;
+        let (kept, path) = rest.split_once(' ')?;
+        let format = match kept {
+            "keep" => false,
+            "format" => true,
+            _ => return None,
+        };
+        let size = match size {
+            "-" => None,
+            size => Some(size.parse().ok()?),
+        };
+        let path = PathBuf::from(path);
+        let known = word == "replace" && path.is_absolute();
+        known.then_some(Self::Replace { size, format, path })
+    }
+}
+
+/// The changes of the cache of one mount.
+pub(crate) struct Reshaping {
+    engine: Arc<Engine>,
+    caches: Caches,
+    state: Mutex<State>,
+    /// Ends what runs, where it still can be ended.
+    stop: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    phase: Phase,
+    progress: FlushProgress,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Idle,
+    Running,
+    Done,
+    Failed(Failure),
+}
+
+impl Reshaping {
+    pub(crate) fn new(engine: Arc<Engine>, caches: Caches) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            caches,
+            state: Mutex::default(),
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the control file says: `dirty N of M`, the pages to be written back before; how it
+    /// stands; and when it failed, the code, the fact and the advice.
+    pub(crate) fn describe(&self) -> String {
+        let state = self.state();
+        let FlushProgress { left, total } = state.progress;
+        let phase = match &state.phase {
+            Phase::Idle => "idle".to_string(),
+            Phase::Running => "running".to_string(),
+            Phase::Done => "done".to_string(),
+            Phase::Failed(why) => {
+                let advice = why.advice.as_deref().unwrap_or_default();
+                format!("failed {}\n{}\n{advice}", why.code as u8, why.message)
+            }
+        };
+        format!("dirty {left} of {total}\nstate {phase}\n")
+    }
+
+    /// Executes what was written to the control file: a [`Change`], or `stop`.
+    pub(crate) fn command(self: &Arc<Self>, text: &str) -> io::Result<()> {
+        if text == "stop" {
+            self.stop.store(true, Ordering::Release);
+            return Ok(());
+        }
+        let change = Change::parse(text).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut state = self.state();
+        if matches!(state.phase, Phase::Running) {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        if let Some(ended) = state.thread.take() {
+            let _panicked = ended.join();
+        }
+        self.stop.store(false, Ordering::Release);
+        state.progress = FlushProgress::default();
+        let reshaping = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("reshape".into());
+        state.thread = Some(thread.spawn(move || reshaping.run(&change))?);
+        state.phase = Phase::Running;
+        log::line(&format!("cache: {text}"));
+        Ok(())
+    }
+
+    fn run(&self, change: &Change) {
+        let outcome = match change {
+            Change::Resize(size) => self.resize(*size),
+            Change::Replace { size, format, path } => self.replace(*size, *format, path),
+        };
+        let phase = match outcome {
+            Ok(()) => {
+                log::line(&format!("cache: {} serves", self.engine.cache_name()));
+                Phase::Done
+            }
+            Err(failure) => {
+                log::line(&format!("cache: {}", failure.message));
+                Phase::Failed(failure)
+            }
+        };
+        self.state().phase = phase;
+    }
+
+    fn note(&self, progress: FlushProgress) -> bool {
+        let mut state = self.state();
+        let total = state.progress.total.max(progress.total);
+        state.progress = FlushProgress { total, ..progress };
+        !self.stop.load(Ordering::Acquire)
+    }
+
+    fn bytes(&self, size: Size) -> Result<u64, Failure> {
+        let bytes = size.bytes(self.caches.page_size);
+        bytes.ok_or_else(|| Failure::usage(format!("a cache of {size} is more than 16 EiB")))
+    }
+
+    fn resize(&self, size: Size) -> Outcome {
+        let bytes = self.bytes(size)?;
+        self.engine.resize(bytes, |progress| self.note(progress))?;
+        Ok(())
+    }
+
+    fn replace(&self, size: Option<Size>, format: bool, path: &Path) -> Outcome {
+        let found = fs::metadata(path).ok();
+        let device = found
+            .as_ref()
+            .is_some_and(|f| f.file_type().is_block_device());
+        let used = device || found.as_ref().is_some_and(|f| f.len() > 0);
+        if used && !format {
+            let message = format!("{} exists and is not empty", path.display());
+            return Err(Failure::new(Code::Cache, message)
+                .advise("--format to overwrite what it holds, or another --cache"));
+        }
+        let size = match size {
+            Some(size) => Some(self.bytes(size)?),
+            // A block device has its own.
+            None if device => None,
+            None => self.engine.stats().tier.map(|tier| tier.bytes),
+        };
+        let replaced = self.caches.open(path, size, true).and_then(|store| {
+            let store = self.caches.watched(store);
+            Ok(self.engine.replace(store, |progress| self.note(progress))?)
+        });
+        if replaced.is_err() && found.is_none() {
+            // Nothing uses it; should it be gone already that is as well.
+            let _gone = fs::remove_file(path);
+        }
+        replaced
+    }
+
+    /// At the end of a mount: ends what runs and waits for that.
+    pub(crate) fn finish(&self) {
+        self.stop.store(true, Ordering::Release);
+        let thread = self.state().thread.take();
+        if let Some(thread) = thread {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_read_as_they_are_written() {
+        let changes = [
+            Change::Resize(Size::Bytes(20 << 30)),
+            Change::Resize(Size::Pages(77)),
+            Change::Replace {
+                size: None,
+                format: false,
+                path: "/a b/c".into(),
+            },
+            Change::Replace {
+                size: Some(Size::Pages(9)),
+                format: true,
+                path: "/dev/x".into(),
+            },
+        ];
+        for change in changes {
+            assert_eq!(Change::parse(&change.to_command()), Some(change));
+        }
+        for text in [
+            "",
+            "resize",
+            "resize much",
+            "replace - keep tier",
+            "replace - /x",
+        ] {
+            assert_eq!(Change::parse(text), None, "{text}");
+        }
+    }
+}

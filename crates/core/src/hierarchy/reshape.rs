@@ -1,0 +1,147 @@
+//! Making the tier larger or smaller, or moving it to another device, under requests that go on.
+//!
+//! # States
+//! ```text
+//!   Open -----> Through -----> Closed -----> Still -- reshape, start_over --+
+//!    ^                                                                      |
+//!    +----------------------------------------------------------------------+
+//! ```
+//! *Through*: writes go to base as in write-through, and every dirty page on flash is destaged.
+//! *Closed*: no page comes to flash but new bytes of pages that are dirty there, so the write
+//! buffer runs empty; the caller lets no new write requests in. *Still*: no slot is read or
+//! destaged either. The pool serves and takes writes in all states. Any state may go back to
+//! *Open*.
+//!
+//! # Invariants
+//! 1. From *Through* on no page on flash becomes dirty that was not.
+//! 2. Slots get other numbers only while nobody outside the lock knows one ([`Hierarchy::is_still`]).
+
+use super::{Action, Hierarchy, HierarchyOptions, UnknownPolicy};
+use crate::page::{BlockId, SlotId};
+use crate::policy::{self, Removal, TierPolicy};
+use crate::tier::SlotTable;
+
+/// How far the tier has come to rest; see the module text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Calm {
+    /// At work.
+    #[default]
+    Open,
+    /// Nothing more becomes dirty, and what is dirty goes to base.
+    Through,
+    /// Nothing more comes to flash.
+    Closed,
+    /// Nothing on flash is touched.
+    Still,
+}
+
+impl Hierarchy {
+    /// Brings the tier closer to rest, or back to work: then whoever waited may ask again.
+    pub fn set_calm(&mut self, calm: Calm, out: &mut Vec<Action>) {
+        self.calm = calm;
+        match calm {
+            Calm::Open => out.extend([Action::Room, Action::WakeWriter, Action::WakeCleaner]),
+            _ => out.push(Action::WakeDestager),
+        }
+    }
+
+    /// Whether write requests that have not begun must wait.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.calm >= Calm::Closed
+    }
+
+    /// Whether nobody outside knows a slot by its number. O(1).
+    #[must_use]
+    pub fn is_still(&self) -> bool {
+        let idle = self.staged() == 0 && self.held.is_empty() && self.slots.pinned() == 0;
+        self.calm == Calm::Still && idle
+    }
+
+    /// Gives the tier the slots and blocks of `options`; pages keep their blocks and their kind of
+    /// slot. Where there will be fewer blocks, clean pages past the new end leave, and some more
+    /// when there are more pages than slots; the blocks are then given out no more
+    /// ([`crate::ledger::Ledger::retire`]). The policy starts anew, as in
+    /// [`Hierarchy::set_policy`]. False, and nothing is done, unless the tier is still, no dirty
+    /// page would have to go and no write past the new end failed: it may still be to come. O(slots).
+    ///
+    /// # Errors
+    /// [`UnknownPolicy`] when the one in force cannot be built by its name.
+    pub fn reshape(
+        &mut self,
+        options: &HierarchyOptions,
+        out: &mut Vec<Action>,
+    ) -> Result<bool, UnknownPolicy> {
+        let policy = self.anew(options)?;
+        let blocks = options.all_blocks();
+        let (capacity, reserve) = (options.policy_options.capacity, options.reserve);
+        let less = capacity < self.slots.capacity()
+            || reserve < self.slots.reserve()
+            || blocks < self.ledger.blocks();
+        let in_the_way = (less && self.slots.dirty() > 0) || self.ledger.has_taken(blocks);
+        if !self.is_still() || in_the_way {
+            return Ok(false);
+        }
+        for slot in self.without_place(capacity, blocks) {
+            self.remove(slot, Removal::Evicted, out);
+        }
+        self.slots = self.slots.reshaped(capacity, reserve);
+        self.take_over(policy, options);
+        match blocks < self.ledger.blocks() {
+            true => self.ledger.retire(blocks),
+            false => self.ledger.resize(blocks),
+        }
+        Ok(true)
+    }
+
+    /// Slots whose pages cannot stay: those past the new end, and of the others as many as there
+    /// are more than slots.
+    fn without_place(&self, capacity: u32, blocks: u32) -> Vec<SlotId> {
+        let inside = |slot: SlotId| self.slots.block(slot).is_some_and(|b| b < BlockId(blocks));
+        let residents = self.slots.residents().map(|(slot, _)| slot);
+        let (stay, mut go): (Vec<_>, Vec<_>) = residents.partition(|slot| inside(*slot));
+        go.extend(stay.into_iter().skip(capacity as usize));
+        go
+    }
+
+    /// The tier is on another device now, which holds nothing: every page on flash is forgotten,
+    /// and the tier is on. What is in the pool stays, dirty or not. False, and nothing is done,
+    /// unless the tier is still and no page on flash is dirty.
+    ///
+    /// # Errors
+    /// As [`Hierarchy::reshape`].
+    pub fn start_over(
+        &mut self,
+        options: &HierarchyOptions,
+        out: &mut Vec<Action>,
+    ) -> Result<bool, UnknownPolicy> {
+        let policy = self.anew(options)?;
+        if !self.is_still() || self.slots.dirty() > 0 {
+            return Ok(false);
+        }
+        let all: Vec<SlotId> = self.slots.occupied().map(|(slot, _)| slot).collect();
+        for slot in all {
+            self.remove(slot, Removal::Off, out);
+        }
+        let (capacity, reserve) = (options.policy_options.capacity, options.reserve);
+        self.slots = SlotTable::reshaped(&self.slots, capacity, reserve);
+        self.take_over(policy, options);
+        self.ledger = self.ledger.moved_to(options.all_blocks());
+        self.health.switch_on();
+        Ok(true)
+    }
+
+    /// The policy in force, empty, at another size.
+    fn anew(&self, options: &HierarchyOptions) -> Result<Box<dyn TierPolicy>, UnknownPolicy> {
+        let name = self.policy.name();
+        let policy = policy::build(name, &options.policy_options);
+        policy.ok_or_else(|| UnknownPolicy::of_tier(name))
+    }
+
+    fn take_over(&mut self, mut policy: Box<dyn TierPolicy>, options: &HierarchyOptions) {
+        debug_assert_eq!(self.slots.capacity(), options.policy_options.capacity);
+        self.introduce(policy.as_mut());
+        self.policy = policy;
+        self.policy_options = options.policy_options.clone();
+    }
+}
