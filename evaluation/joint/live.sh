@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pool and tier together under a live PostgreSQL, over a base that is an emulated 7200-rpm disk:
-# mixed pgbench and TPC-C, seven configurations, one run, one table.
+# mixed pgbench and TPC-C, one run, one table.
 #
 #   evaluation/joint/live.sh [RESULT.md]
 #
@@ -20,11 +20,12 @@ set -euo pipefail
 : "${CLIENTS:=8}"
 : "${UPDATES:=3}"         # pgbench: updates in ten transactions
 : "${SKEW:=1.01}"         # pgbench: exponent of the Zipf distribution
-: "${WARM:=90}"           # seconds before measuring
+: "${WARM:=120}"          # seconds before measuring
 : "${SECONDS_MEASURED:=60}"
 : "${FULL:=2}"            # the emulated disk's capacity over the database's size
 : "${WORKLOADS:=pgbench tpcc}"
 : "${CONFIGURATIONS:=base-only tac:through tac lru+lc gd2l+cc gd2l+cac all-ssd}"
+: "${MORE:=lru+cc lru+mv-fifo}" # for TPC-C besides
 : "${GO_TPC_VERSION:=682637f4f995}"
 : "${DIRECTORY:=${TMPDIR:-/tmp}}"
 
@@ -151,7 +152,9 @@ measure() { # workload, configuration
 
 for workload in $WORKLOADS; do
     load "$workload"
-    for configuration in $CONFIGURATIONS; do measure "$workload" "$configuration"; done
+    configurations=$CONFIGURATIONS
+    [[ $workload != tpcc ]] || configurations+=" $MORE"
+    for configuration in $configurations; do measure "$workload" "$configuration"; done
 done
 
 settings="SCALE=$SCALE WAREHOUSES=$WAREHOUSES SHARE=$SHARE POOL=$POOL SHARED_BUFFERS=$SHARED_BUFFERS \
