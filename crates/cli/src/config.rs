@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use thermocline::EngineConfig;
 use thermocline::classify::{Rule, Rules};
 use thermocline::config::{
-    ClicSettings, CostSettings, DirtySettings, PrioritySettings, TacSettings,
+    CacSettings, ClicSettings, CostSettings, DirtySettings, PrioritySettings, TacSettings,
 };
 use thermocline_core::model::{IoOp, Model, Pattern};
 
@@ -35,6 +35,7 @@ pub(crate) struct Config {
     pub(crate) tac: TacSettings,
     /// Parameters of the policies that learn from hints.
     pub(crate) clic: ClicSettings,
+    pub(crate) cac: CacSettings,
     pub(crate) priority: PrioritySettings,
     pub(crate) pool: PoolSection,
     /// How dirty pages are kept and written back.
@@ -198,6 +199,7 @@ impl Config {
             seed: self.tier.seed,
             tac: self.tac,
             clic: self.clic,
+            cac: self.cac,
             priority: self.priority.clone(),
             costs: self.costs,
             ..EngineConfig::default()
@@ -350,6 +352,8 @@ mod tests {
             ("[tac]\nmargin = nan", "tac.margin"),
             ("[clic]\nsmoothing = 0.0", "clic.smoothing"),
             ("[clic]\nk = 0", "clic.k"),
+            ("[cac]\nbands = 0", "cac.bands"),
+            ("[tac]\nblock_pages = 0", "tac.block_pages"),
             ("[priority]\npriorities = 2", "priority.priorities"),
             ("[priority]\ndefault = 9", "priority.default"),
             (

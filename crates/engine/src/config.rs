@@ -3,7 +3,7 @@
 use crate::error::Error;
 pub use crate::policy_table::PrioritySettings;
 use serde::{Deserialize, Serialize};
-use thermocline_core::policy::{ClicConfig, PolicyOptions, TacConfig, TacLabels};
+use thermocline_core::policy::{CacConfig, ClicConfig, PolicyOptions, TacConfig, TacLabels};
 use thermocline_core::{Costs, Watermarks};
 
 /// Frames at most: their numbers are 32 bits long, and the largest means none.
@@ -37,6 +37,8 @@ pub struct EngineConfig {
     pub tac: TacSettings,
     /// Parameters of the policies that learn from hints.
     pub clic: ClicSettings,
+    /// Parameters of CAC and CC.
+    pub cac: CacSettings,
     /// The policy assignment table of the priority groups.
     pub priority: PrioritySettings,
     /// Device costs.
@@ -62,6 +64,7 @@ impl Default for EngineConfig {
             seed: 1,
             tac: TacSettings::default(),
             clic: ClicSettings::default(),
+            cac: CacSettings::default(),
             priority: PrioritySettings::default(),
             costs: CostSettings::default(),
             inline: false,
@@ -151,6 +154,8 @@ pub struct TacSettings {
     pub labels: LabelSource,
     /// Temperature bands of the policies `tac-bands-lru` and `tac-bands-mru`, 1 to 255.
     pub bands: u32,
+    /// Slots that `tac-blocks` replaces together.
+    pub block_pages: u32,
 }
 
 /// Where TAC's labels come from.
@@ -176,6 +181,7 @@ impl Default for TacSettings {
             refreshes: core.refreshes,
             labels: LabelSource::Hint,
             bands: core.bands,
+            block_pages: core.block_pages,
         };
         debug_assert_eq!(settings.to_core(), core, "nothing is left out");
         settings
@@ -199,7 +205,7 @@ impl TacSettings {
                 LabelSource::Window => TacLabels::Window,
             },
             bands: self.bands,
-            ..TacConfig::default()
+            block_pages: self.block_pages,
         }
     }
 }
@@ -285,6 +291,66 @@ impl ClicSettings {
             need((1..=1 << 20).contains(&value), name, value, "1 to 1048576")?;
         }
         Ok(())
+    }
+}
+
+/// Parameters of CAC and CC; see [`CacConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CacSettings {
+    /// Outqueue entries per slot.
+    pub outqueue_per_page: u32,
+    /// Requests in which a page of band 1 has one logical read; 0 chooses by the size of the tier.
+    pub rate_requests: u64,
+    /// Bands of logical read rates.
+    pub bands: u32,
+    /// Requests after which counts are halved; 0 chooses by the size of the tier.
+    pub fade_requests: u64,
+    /// Whether α tells how many more writes a page has on flash, too.
+    pub writes_expand: bool,
+}
+
+impl Default for CacSettings {
+    fn default() -> Self {
+        let core = CacConfig::default();
+        let settings = Self {
+            outqueue_per_page: core.outqueue_per_page,
+            rate_requests: core.rate_requests,
+            bands: core.bands,
+            fade_requests: core.fade_requests,
+            writes_expand: core.writes_expand,
+        };
+        debug_assert_eq!(settings.to_core(), core, "nothing is left out");
+        settings
+    }
+}
+
+impl CacSettings {
+    fn to_core(self) -> CacConfig {
+        debug_assert!(self.bands > 0, "settings are checked before use");
+        CacConfig {
+            outqueue_per_page: self.outqueue_per_page,
+            rate_requests: self.rate_requests,
+            bands: self.bands,
+            fade_requests: self.fade_requests,
+            writes_expand: self.writes_expand,
+        }
+    }
+
+    fn check(self) -> Result<(), Error> {
+        let (outqueue, bands) = (self.outqueue_per_page, self.bands);
+        need(
+            outqueue <= 100,
+            "cac.outqueue_per_page",
+            outqueue,
+            "0 to 100",
+        )?;
+        need(
+            (1..=1 << 20).contains(&bands),
+            "cac.bands",
+            bands,
+            "1 to 1048576",
+        )
     }
 }
 
@@ -413,7 +479,10 @@ impl EngineConfig {
         )?;
         let bands_ok = (1..=255).contains(&tac.bands);
         need(bands_ok, "tac.bands", tac.bands, "1 to 255")?;
+        let block_ok = (1..=65_536).contains(&tac.block_pages);
+        need(block_ok, "tac.block_pages", tac.block_pages, "1 to 65536")?;
         self.clic.check()?;
+        self.cac.check()?;
         self.dirty.check()?;
         self.priority.to_core()?;
         let costs_ok = self.costs.all().iter().all(|c| c.is_finite() && *c >= 0.0);
@@ -468,8 +537,8 @@ impl EngineConfig {
             seed: self.seed,
             tac: self.tac.to_core(),
             clic: self.clic.to_core(),
+            cac: self.cac.to_core(),
             priority: self.priority.to_core().unwrap_or_default(),
-            ..PolicyOptions::new(capacity)
         }
     }
 
