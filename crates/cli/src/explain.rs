@@ -32,6 +32,12 @@ impl From<EngineError> for Failure {
 fn engine_advice(error: &EngineError) -> Option<&'static str> {
     match error {
         EngineError::TooSmall { .. } => Some("a larger --size"),
+        EngineError::Unsaved { .. } => {
+            Some("thermocline status MOUNTPOINT lists them; their files need a backup")
+        }
+        EngineError::WriteBack { .. } => {
+            Some("mend base (dmesg says what it reported), then again")
+        }
         EngineError::CacheIo { source, .. } => match source.kind() {
             ErrorKind::PermissionDenied => Some("run as its owner or as root, or another --cache"),
             ErrorKind::InvalidInput => Some("another --size"),

@@ -247,8 +247,8 @@ impl Engine {
         }
     }
 
-    /// Destages until no more than `few` pages on flash are dirty, or as many were destaged as there
-    /// were twice over: a page that is written again and again is dirty again and again.
+    /// Destages until no more than `few` pages on flash are dirty, or twice as many were destaged
+    /// as there were: a page that is written again and again is dirty again and again.
     fn empty_flash(&self, few: u32, progress: &mut Progress<'_>) -> Result<(), Error> {
         let total = u64::from(self.inner().hierarchy.slots().dirty());
         let (mut done, mut refused) = (0, 0);

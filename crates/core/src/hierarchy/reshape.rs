@@ -14,7 +14,8 @@
 //!
 //! # Invariants
 //! 1. From *Through* on no page on flash becomes dirty that was not.
-//! 2. Slots get other numbers only while nobody outside the lock knows one ([`Hierarchy::is_still`]).
+//! 2. Slots get other numbers only while nobody outside the lock knows one
+//!    ([`Hierarchy::is_still`]).
 
 use super::{Action, Hierarchy, HierarchyOptions, UnknownPolicy};
 use crate::page::{BlockId, SlotId};
@@ -63,7 +64,8 @@ impl Hierarchy {
     /// when there are more pages than slots; the blocks are then given out no more
     /// ([`crate::ledger::Ledger::retire`]). The policy starts anew, as in
     /// [`Hierarchy::set_policy`]. False, and nothing is done, unless the tier is still, no dirty
-    /// page would have to go and no write past the new end failed: it may still be to come. O(slots).
+    /// page would have to go and no write past the new end was too late: it may still be to come.
+    /// O(slots).
     ///
     /// # Errors
     /// [`UnknownPolicy`] when the one in force cannot be built by its name.
