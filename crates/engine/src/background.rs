@@ -55,9 +55,18 @@ impl Engine {
     pub fn step(&self) -> bool {
         let number = self.steps.fetch_add(1, Ordering::Relaxed);
         if number % EXPIRE_STEPS == EXPIRE_STEPS - 1 {
+            self.spare_a_checkpoint();
             self.tidy_up();
         }
         self.write_one() || self.commit_if_due() || self.clean_one() || self.destage_some()
+    }
+
+    /// Empties a half full journal, so that no sync has to wait for that.
+    fn spare_a_checkpoint(&self) {
+        if let Some(store) = self.store().filter(|store| store.wants_checkpoint()) {
+            // An error poisons the store: the next commit tells.
+            let _ = store.checkpoint();
+        }
     }
 
     /// Ends what has been quiet for a while: write intents, and objects nobody has open.
@@ -110,6 +119,7 @@ pub(crate) fn run_committer(engine: &Weak<Engine>) {
         if last.elapsed() >= TICK {
             last = Instant::now();
             ticks += 1;
+            engine.spare_a_checkpoint();
             if ticks.is_multiple_of(EXPIRE_TICKS) {
                 engine.tidy_up();
             }
