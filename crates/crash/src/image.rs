@@ -57,6 +57,12 @@ impl Image {
         self.pending.len()
     }
 
+    /// Whether a failed sync ever gave up a change, which is still read back.
+    #[must_use]
+    pub fn forgot(&self) -> bool {
+        self.forgot
+    }
+
     /// Writes `data` at `offset`.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         self.write_some(offset, data, |_| true);

@@ -13,7 +13,7 @@ pub use draw::Draw;
 pub use image::{Image, SECTOR};
 pub use model::{Broken, FileModel, pattern};
 pub use run::{Failure, Options, Tally, run};
-pub use setup::{Mode, Setup, spec_of};
+pub use setup::{Mode, NoStart, Setup, spec_of};
 pub use step::{FILES, Step, draw_step};
 pub use store_run::run_store;
 pub use world::{

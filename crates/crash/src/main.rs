@@ -101,7 +101,7 @@ fn main() -> ExitCode {
     }
     bar.finish_and_clear();
     match arguments.json {
-        true => print_json(count, &tally, &found),
+        true => print_json(count, &tally, &found, started.elapsed()),
         false => print_totals(count, &tally, &found, started.elapsed()),
     }
     match found.is_empty() {
@@ -169,12 +169,12 @@ fn print_totals(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
     );
     let mib = tally.bytes as f64 / (1 << 20) as f64;
     println!(
-        "{mib:.0} MiB compared, {} requests refused by planned faults",
-        tally.refused
+        "{mib:.0} MiB compared, {} requests failed by planned faults, {} starts rightly refused",
+        tally.refused, tally.refused_starts
     );
 }
 
-fn print_json(seeds: u64, tally: &Tally, found: &[Found]) {
+fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
     let failures = found.iter().map(|one| {
         serde_json::json!({
             "seed": one.seed,
@@ -192,7 +192,9 @@ fn print_json(seeds: u64, tally: &Tally, found: &[Found]) {
         "recoveries": tally.recoveries,
         "second_crashes": tally.second_crashes,
         "bytes_compared": tally.bytes,
-        "refused_requests": tally.refused,
+        "failed_requests": tally.refused,
+        "refused_starts": tally.refused_starts,
+        "seconds": took.as_secs_f64(),
         "failures": failures.collect::<Vec<_>>(),
     });
     println!("{report}");

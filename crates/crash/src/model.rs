@@ -114,14 +114,16 @@ pub struct FileModel {
     length: u64,
     /// Lengths that a crash may leave.
     lengths: BTreeSet<u64>,
+    /// Bytes that a tier may write at a time where a request wrote some of them.
+    page: u64,
     /// The change under way: the new versions of each sector, by number.
     under_way: Vec<(usize, Vec<Sector>)>,
 }
 
 impl FileModel {
-    /// A file that durably holds `bytes`.
+    /// A file that durably holds `bytes`, behind a tier with pages of `page` bytes.
     #[must_use]
-    pub fn holding(bytes: &[u8]) -> Self {
+    pub fn holding(bytes: &[u8], page: u64) -> Self {
         let sector = |part: &[u8]| {
             let mut whole = [0; SECTOR];
             whole[..part.len()].copy_from_slice(part);
@@ -132,6 +134,7 @@ impl FileModel {
             cells: bytes.chunks(SECTOR).map(sector).collect(),
             length,
             lengths: BTreeSet::from([length]),
+            page,
             under_way: Vec::new(),
         }
     }
@@ -165,8 +168,12 @@ impl FileModel {
             // A sector survives with all that was in it.
             let sector_end = ((at + 1) * SECTOR) as u64;
             let to = (start + part.len() as u64).max(self.length.min(sector_end));
-            self.lengths
-                .extend(before.iter().map(|length| to.max(*length)));
+            // So does a page, within the length the file has.
+            let page_end = to.next_multiple_of(self.page).min(self.length.max(to));
+            for to in [to, page_end] {
+                self.lengths
+                    .extend(before.iter().map(|length| to.max(*length)));
+            }
         }
     }
 
@@ -259,6 +266,23 @@ impl FileModel {
             }
         }
         Ok(())
+    }
+
+    /// How many sectors of `found` no crash may leave: what a start that gave up dirty pages shows.
+    ///
+    /// # Errors
+    /// A length that no crash may leave.
+    pub fn broken_after_crash(&self, found: &[u8]) -> Result<u64, Broken> {
+        let length = found.len() as u64;
+        if !self.lengths.contains(&length) {
+            let message = format!("length {length}, not {:?}", self.lengths);
+            return Err(Broken(message));
+        }
+        let broken = |(at, part): &(usize, &[u8])| {
+            let fits = |sector: &Sector| sector[..part.len()] == **part;
+            !self.cells[*at].survivors().any(fits)
+        };
+        Ok(found.chunks(SECTOR).enumerate().filter(broken).count() as u64)
     }
 
     fn describe(&self, when: &str, at: usize, from: usize, found: &[u8]) -> Broken {
@@ -360,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_crash_may_lose_what_was_not_synced_and_nothing_else() {
-        let mut model = FileModel::holding(&filled(1, 2));
+        let mut model = FileModel::holding(&filled(1, 2), SECTOR as u64);
         write(&mut model, 0, &filled(2, 2), true);
         let mixed = [filled(1, 1), filled(2, 1)].concat();
         for found in [&filled(1, 2), &filled(2, 2), &mixed] {
@@ -381,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_read_gives_the_newest() {
-        let mut model = FileModel::holding(&filled(1, 2));
+        let mut model = FileModel::holding(&filled(1, 2), SECTOR as u64);
         write(&mut model, 100, &[9; 10], true);
         assert_eq!(model.check_read(100, 10, &[9; 10]), Ok(()));
         assert!(model.check_read(99, 2, &[1, 1]).is_err());
@@ -394,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_failed_write_may_be_there_but_not_come_and_go() {
-        let mut model = FileModel::holding(&filled(1, 1));
+        let mut model = FileModel::holding(&filled(1, 1), SECTOR as u64);
         write(&mut model, 0, &filled(2, 1), false);
         assert_eq!(model.check_read(0, 512, &filled(1, 1)), Ok(()));
         assert!(model.check_read(0, 512, &filled(2, 1)).is_err());
@@ -402,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_sync_after_a_failed_one_acknowledges_only_what_is_written_again() {
-        let mut model = FileModel::holding(&filled(1, 2));
+        let mut model = FileModel::holding(&filled(1, 2), SECTOR as u64);
         write(&mut model, 0, &filled(2, 2), true);
         model.end_sync(false);
         write(&mut model, 0, &filled(3, 1), true);
@@ -420,7 +444,7 @@ mod tests {
 
     #[test]
     fn cuts_and_holes_hit_whatever_version_is_there() {
-        let mut model = FileModel::holding(&filled(1, 2));
+        let mut model = FileModel::holding(&filled(1, 2), SECTOR as u64);
         write(&mut model, 0, &filled(2, 2), true);
         model.begin_truncate(600);
         assert_eq!(model.end_change(true, 600), Ok(()));
@@ -445,7 +469,7 @@ mod tests {
 
     #[test]
     fn a_write_past_the_end_may_survive_in_part() {
-        let mut model = FileModel::holding(&filled(1, 1));
+        let mut model = FileModel::holding(&filled(1, 1), SECTOR as u64);
         write(&mut model, 1024, &filled(2, 2), true);
         let mut torn = filled(1, 1);
         for length in [512, 1536, 2048] {

@@ -7,15 +7,17 @@
 //! further images are taken, and recovered from in turn.
 
 use crate::draw::Draw;
+use crate::image::SECTOR;
 use crate::model::{Broken, FileModel, pattern};
-use crate::setup::{FLASH, Mode, Setup, spec_of};
+use crate::setup::{FLASH, Mode, NoStart, Setup, spec_of};
 use crate::step::{FILES, Step, draw_step};
 use crate::world::{BARE_DEVICE, Fault, FileId, World};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use thermocline::clock;
 use thermocline::mutant::{Mutant, plant};
-use thermocline::{Engine, Identity, Request};
+use thermocline::{Engine, Error, Identity, Request};
 use thermocline_core::{HintSet, ObjectId, hint_type};
 
 /// Crashes within crashes at most: the third is while recovering from the second.
@@ -40,6 +42,9 @@ pub struct Tally {
     pub bytes: u64,
     /// Requests that failed because a fault was planned.
     pub refused: u64,
+    /// Starts that were refused because base had gone on without a flash device that had failed
+    /// and came back.
+    pub refused_starts: u64,
 }
 
 impl Tally {
@@ -51,6 +56,7 @@ impl Tally {
         self.second_crashes += other.second_crashes;
         self.bytes += other.bytes;
         self.refused += other.refused;
+        self.refused_starts += other.refused_starts;
     }
 }
 
@@ -98,10 +104,20 @@ pub struct Failure {
 struct Tracked {
     file: FileId,
     identity: Identity,
-    name: String,
+    /// Its names so far: the engine may know it by an older one.
+    names: Vec<String>,
     id: ObjectId,
     model: FileModel,
 }
+
+impl Tracked {
+    fn name(&self) -> &str {
+        self.names.last().map_or("", String::as_str)
+    }
+}
+
+/// The bytes of every tracked object, or why there are none.
+type Recovered = Result<Vec<Vec<u8>>, NoStart>;
 
 type Captured = Arc<Mutex<Vec<World>>>;
 
@@ -112,6 +128,8 @@ struct Run {
     world: World,
     engine: Arc<Engine>,
     files: Vec<Tracked>,
+    /// Names of files that were removed, and when; a crash may bring them back.
+    removed: Vec<(String, FileId, i64)>,
     captured: Captured,
     tally: Tally,
     writes: u64,
@@ -163,7 +181,7 @@ impl Run {
         if let Some(fault) = options.flash_fault {
             world.inject(FLASH, fault);
         }
-        let engine = setup.start(&world)?;
+        let engine = setup.start(&world, false).map_err(|e| format!("{e:?}"))?;
         let mut run = Self {
             options: options.clone(),
             setup,
@@ -171,6 +189,7 @@ impl Run {
             world,
             engine,
             files,
+            removed: Vec::new(),
             captured: Captured::default(),
             tally: Tally::default(),
             writes: FILES as u64,
@@ -243,7 +262,7 @@ impl Run {
                 let name = format!("file{at}.{}", self.renames);
                 self.world.rename(self.files[at].file, &name);
                 self.engine.rename(self.files[at].id, &name);
-                self.files[at].name = name;
+                self.files[at].names.push(name);
                 Ok(())
             }
             Step::Reopen(at) => {
@@ -261,6 +280,10 @@ impl Run {
                 }
                 Ok(())
             }
+            Step::Wait(ms) => {
+                clock::pass(Duration::from_millis(u64::from(ms)));
+                Ok(())
+            }
             Step::WriteBack(back) => {
                 self.engine.set_write_back(back);
                 Ok(())
@@ -273,6 +296,9 @@ impl Run {
             }
             Step::TierOn => {
                 let on = self.engine.tier_on();
+                if on.is_ok() {
+                    self.world.forgive(FLASH);
+                }
                 self.excuse(on.map_err(|e| io::Error::other(e.to_string())))
             }
             Step::Fault(device, fault) => {
@@ -345,47 +371,76 @@ impl Run {
     /// The object is unlinked, closed and trimmed as a mount does; another takes its inode number.
     fn recreate(&mut self, at: usize) -> Result<(), String> {
         let old = &self.files[at];
-        let identity = Identity {
-            generation: old.identity.generation + 1,
-            ..old.identity
-        };
         let (id, unlinked, identity_before) = (old.id, old.file, old.identity);
+        let told = self.engine.before_unlink(&identity_before);
+        // Nothing has happened to the file yet.
+        self.verify_captured()?;
+        if told.is_err() {
+            self.engine.not_unlinked(&identity_before);
+            return self.excuse(told);
+        }
         // From here on a crash may leave anything in it, or bring it back.
+        let identity = Identity {
+            generation: identity_before.generation + 1,
+            ..identity_before
+        };
         self.renames += 1;
         let name = format!("file{at}.{}", self.renames);
         let file = self.world.create(&name, identity);
-        self.files[at] = Tracked {
+        let new = Tracked {
             file,
             identity,
-            name,
+            names: vec![name],
             id,
-            model: FileModel::holding(&[]),
+            model: self.setup.model(&[]),
         };
-        let told = self.engine.before_unlink(&identity_before);
+        let old = std::mem::replace(&mut self.files[at], new);
+        let now = clock::wall_ns();
+        self.removed
+            .extend(old.names.into_iter().map(|name| (name, old.file, now)));
         self.world.unlink(unlinked);
         self.engine.trim(id);
         self.engine.close_object(id);
-        self.excuse(told)?;
         self.files[at].id = open(&self.engine, &self.world, &self.files[at])?;
         Ok(())
     }
 
+    /// Stops cleanly and starts again. Where base shows bytes that it gave up to write, nobody can
+    /// tell what it holds before the machine starts anew: then that is what happens.
     fn restart(&mut self) -> Result<(), String> {
+        if self.world.shows_forgotten() {
+            return self.power_cut();
+        }
         self.heal();
         for tracked in &self.files {
             self.engine.close_object(tracked.id);
         }
-        self.engine
-            .stop()
-            .map_err(|e| format!("does not stop: {e}"))?;
-        self.engine = self.setup.start(&self.world)?;
-        self.open_all()?;
-        for tracked in &mut self.files {
-            let found = contents(&self.engine, &self.world, tracked.file, tracked.id)?;
-            let checked = tracked.model.check_read(0, found.len(), &found);
-            checked.map_err(|Broken(what)| format!("restarted, {}: {what}", tracked.name))?;
+        let failed = self.world.failed_at(FLASH).is_some();
+        match self.engine.stop() {
+            Ok(()) => {}
+            // Pages that flash did not give are named; the next start is as after a crash.
+            Err(Error::Unsaved { .. }) if failed => {
+                self.tally.refused += 1;
+                return self.go_on(false);
+            }
+            Err(error) => return Err(format!("does not stop: {error}")),
         }
-        Ok(())
+        self.go_on(true)
+    }
+
+    /// Starts an engine to go on with. When it refuses, and may, dirty pages are given up.
+    fn start_again(&mut self) -> Result<Arc<Engine>, String> {
+        let engine = match self.setup.start(&self.world, false) {
+            Ok(engine) => engine,
+            Err(refused) => {
+                self.judge_refusal(&self.world, &refused)?;
+                self.tally.refused_starts += 1;
+                let again = self.setup.start(&self.world, true);
+                again.map_err(|e| format!("gives up no dirty pages: {e:?}"))?
+            }
+        };
+        self.world.forgive(FLASH);
+        Ok(engine)
     }
 
     /// After a flush that ended well base alone holds everything.
@@ -416,14 +471,28 @@ impl Run {
         self.world.power_off();
         self.world = next;
         self.faulted = false;
-        self.engine = self.setup.start(&self.world)?;
-        for at in 0..self.files.len() {
-            let tracked = &mut self.files[at];
+        self.go_on(false)
+    }
+
+    /// Starts an engine to go on with, and compares what it has: after a stop that was `clean` with
+    /// what was read last, else with what a crash may leave.
+    fn go_on(&mut self, clean: bool) -> Result<(), String> {
+        let refused = self.tally.refused_starts;
+        self.engine = self.start_again()?;
+        // Dirty pages that were given up are not what was promised: see [`Run::verify_refused`].
+        let whole = self.tally.refused_starts == refused;
+        for tracked in &mut self.files {
             tracked.id = open(&self.engine, &self.world, tracked)?;
             let found = contents(&self.engine, &self.world, tracked.file, tracked.id)?;
-            let checked = tracked.model.check_crash(&found);
-            checked.map_err(|Broken(what)| format!("object {at}: {what}"))?;
-            tracked.model = FileModel::holding(&found);
+            let checked = match clean {
+                true => tracked.model.check_read(0, found.len(), &found),
+                false if whole => tracked.model.check_crash(&found),
+                false => Ok(()),
+            };
+            checked.map_err(|Broken(what)| format!("started again, {}: {what}", tracked.name()))?;
+            if !clean {
+                tracked.model = self.setup.model(&found);
+            }
         }
         self.watch();
         Ok(())
@@ -435,13 +504,17 @@ impl Run {
         if depth < DEPTH_MAX {
             self.watch_recovery(&image, &during);
         }
-        let found = self.recover(&image)?;
+        let found = match self.recover(&image, false)? {
+            Ok(found) => found,
+            Err(refused) => return self.verify_refused(&image, &refused),
+        };
         for (tracked, found) in self.files.iter().zip(&found) {
             let checked = tracked.model.check_crash(found);
             checked.map_err(|Broken(what)| {
                 format!(
                     "crash {depth}, {} {:?}: {what}",
-                    tracked.name, tracked.identity
+                    tracked.name(),
+                    tracked.identity
                 )
             })?;
         }
@@ -460,10 +533,77 @@ impl Run {
 
     /// Another crash with nothing written: what was read is read again.
     fn verify_same(&mut self, image: &World, before: &[Vec<u8>]) -> Result<(), String> {
-        let found = self.recover(image)?;
+        let found = self.recover(image, false)?;
+        let found = found.map_err(|refused| format!("refused at the second time: {refused:?}"))?;
         for (at, (found, before)) in found.iter().zip(before).enumerate() {
-            let checked = FileModel::holding(before).check_crash(found);
+            let checked = self.setup.model(before).check_crash(found);
             checked.map_err(|Broken(what)| format!("read, then crashed: object {at}: {what}"))?;
+        }
+        Ok(())
+    }
+
+    /// The start from `image` was refused: rightly so? What is served after the dirty pages were
+    /// given up must be base's own bytes, and no more of it may be older than was promised than
+    /// those pages.
+    fn verify_refused(&mut self, image: &World, refused: &NoStart) -> Result<(), String> {
+        self.judge_refusal(image, refused)?;
+        self.tally.refused_starts += 1;
+        let NoStart::Refused { files, dirty } = refused else {
+            return Err(format!("{refused:?}"));
+        };
+        let again = image.crash(self.draw.bits());
+        let found = self.recover(&again, true)?;
+        let found = found.map_err(|e| format!("gives up no dirty pages: {e:?}"))?;
+        let mut older = 0;
+        for (tracked, found) in self.files.iter().zip(&found) {
+            if again.stamp(tracked.file).is_none() {
+                continue;
+            }
+            let checked = tracked.model.broken_after_crash(found);
+            let called = |name: &String| files.contains(&format!("{name} ("));
+            let given_up = tracked.names.iter().any(called);
+            if given_up && *found != image.contents(tracked.file) {
+                return Err(format!("{}: given up, and not as base is", tracked.name()));
+            }
+            match checked {
+                Ok(sectors) if given_up => older += sectors,
+                Ok(0) => {}
+                Ok(sectors) => return Err(format!("{}: {sectors} sectors", tracked.name())),
+                Err(Broken(what)) => return Err(format!("given up, {}: {what}", tracked.name())),
+            }
+        }
+        let page = u64::from(self.setup.page_size);
+        match older <= dirty * (page / SECTOR as u64) {
+            true => Ok(()),
+            false => Err(format!("{older} sectors are old, {dirty} pages were dirty")),
+        }
+    }
+
+    /// A refusal is right only where flash had failed, and each file it names was changed when the
+    /// lease had run out, or removed, after that.
+    fn judge_refusal(&self, image: &World, refused: &NoStart) -> Result<(), String> {
+        let wrong = || Err(format!("{refused:?}"));
+        let (NoStart::Refused { files, .. }, Some(failed)) = (refused, image.failed_at(FLASH))
+        else {
+            return wrong();
+        };
+        let lease = thermocline::commit::LEASE.as_nanos() as i64;
+        for named in files.split(", ") {
+            let changed = self.files.iter().any(|tracked| {
+                let stamp = image.stamp(tracked.file);
+                let called = |name: &String| *named == format!("{name} (it was changed)");
+                tracked.names.iter().any(called)
+                    && stamp.is_some_and(|stamp| stamp.mtime_ns >= failed + lease)
+            });
+            let gone = self.removed.iter().any(|(name, file, at)| {
+                let stamp = image.stamp(*file);
+                let late = stamp.is_some_and(|stamp| stamp.mtime_ns >= failed + lease);
+                (named == format!("{name} (it is gone)") && *at >= failed)
+                    || (named == format!("{name} (it was changed)") && late)
+            });
+            if !changed && !gone {
+                return wrong();
+            }
         }
         Ok(())
     }
@@ -479,11 +619,19 @@ impl Run {
         })));
     }
 
-    /// What a fresh engine on `world` reads of every tracked object.
-    fn recover(&mut self, world: &World) -> Result<Vec<Vec<u8>>, String> {
+    /// What a fresh engine on `world` reads of every tracked object, or why it does not start.
+    fn recover(&mut self, world: &World, discard: bool) -> Result<Recovered, String> {
         self.tally.recoveries += 1;
         let now = clock::wall_ns();
-        let engine = self.setup.start(world)?;
+        let engine = match self.setup.start(world, discard) {
+            Ok(engine) => engine,
+            Err(NoStart::Failed(what)) => return Err(what),
+            Err(refused) => {
+                world.power_off();
+                clock::set(now);
+                return Ok(Err(refused));
+            }
+        };
         let mut all = Vec::new();
         for tracked in &self.files {
             if world.stamp(tracked.file).is_none() {
@@ -499,7 +647,7 @@ impl Run {
         world.power_off();
         // What happens in a world that might be takes no time in the one that is.
         clock::set(now);
-        Ok(all)
+        Ok(Ok(all))
     }
 
     fn end(&mut self) {
@@ -526,17 +674,17 @@ fn new_file(world: &World, draw: &mut Draw, at: u64, setup: &Setup) -> Tracked {
     Tracked {
         file,
         identity,
-        name,
+        names: vec![name],
         id: ObjectId(0),
-        model: FileModel::holding(&bytes),
+        model: setup.model(&bytes),
     }
 }
 
 fn open(engine: &Engine, world: &World, tracked: &Tracked) -> Result<ObjectId, String> {
-    let spec = spec_of(world, tracked.file, &tracked.name, tracked.identity);
+    let spec = spec_of(world, tracked.file, tracked.name(), tracked.identity);
     engine
         .open_object(spec)
-        .map_err(|e| format!("{} does not open: {e}", tracked.name))
+        .map_err(|e| format!("{} does not open: {e}", tracked.name()))
 }
 
 /// Every byte of an object, read page by page in a fixed order.

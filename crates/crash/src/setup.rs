@@ -1,11 +1,14 @@
 //! What one seed chooses before anything runs.
 
 use crate::draw::Draw;
+use crate::model::FileModel;
 use crate::world::{FileId, World};
 use std::sync::Arc;
 use thermocline::classify::Dialect;
 use thermocline::config::DirtySettings;
-use thermocline::{BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Store, StoreOptions};
+use thermocline::{
+    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Store, StoreOptions,
+};
 use thermocline_core::{FileKind, policy, pool};
 
 /// Write modes to test.
@@ -83,6 +86,11 @@ impl Setup {
         }
     }
 
+    /// A file that durably holds `bytes`.
+    pub(crate) fn model(&self, bytes: &[u8]) -> FileModel {
+        FileModel::holding(bytes, u64::from(self.page_size))
+    }
+
     fn config(&self) -> EngineConfig {
         EngineConfig {
             page_size: self.page_size,
@@ -118,24 +126,46 @@ impl Setup {
     }
 
     /// Starts an engine on the flash device of `world`, and lets it open the files that dirty
-    /// pages wait for.
+    /// pages wait for, or with `discard` gives those pages up.
     ///
     /// # Errors
     /// What the engine said.
-    pub fn start(&self, world: &World) -> Result<Arc<Engine>, String> {
+    pub fn start(&self, world: &World, discard: bool) -> Result<Arc<Engine>, NoStart> {
+        let base = world.sync_base();
+        base.map_err(|error| NoStart::Failed(format!("base cannot be synced: {error}")))?;
         let found = world.stamp(FLASH).is_some_and(|stamp| stamp.length > 0);
         let store = Store::with_device(world.device(FLASH), "flash", &self.store_options(found));
-        let store = store.map_err(|error| format!("the cache does not open: {error}"))?;
+        let store = store.map_err(|e| NoStart::Failed(format!("the cache does not open: {e}")))?;
         let engine = Engine::start(self.config(), Some(store));
-        let engine = engine.map_err(|error| format!("the engine does not start: {error}"))?;
+        let engine =
+            engine.map_err(|e| NoStart::Failed(format!("the engine does not start: {e}")))?;
         let opener = |identity: &Identity, _: &str, _: bool| {
             let found = world.find(identity);
             Ok(found.map(|(file, name)| spec_of(world, file, &name, *identity)))
         };
-        let adopted = engine.adopt(&opener, false);
-        adopted.map_err(|error| format!("dirty pages find no files: {error}"))?;
-        Ok(engine)
+        match engine.adopt(&opener, discard) {
+            Ok(()) => Ok(engine),
+            Err(Error::ChangedBehind { files, .. }) => Err(NoStart::Refused {
+                files,
+                dirty: engine.dirty_pages(),
+            }),
+            Err(error) => Err(NoStart::Failed(format!("files are not adopted: {error}"))),
+        }
     }
+}
+
+/// Why there is no engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoStart {
+    /// Dirty pages wait for files that were changed or are gone: these, as the engine names them.
+    Refused {
+        /// Names, each with what happened to it.
+        files: String,
+        /// Dirty pages on flash, of all files.
+        dirty: u64,
+    },
+    /// Anything else: never right.
+    Failed(String),
 }
 
 /// The base file `file` of `world` as the engine is given it.

@@ -35,6 +35,8 @@ pub enum Step {
     PowerCut,
     /// So many units of background work.
     Work(u32),
+    /// Nothing for so many thousandths of a second.
+    Wait(u32),
     /// Write-back, or write-through.
     WriteBack(bool),
     /// Write every dirty page to base.
@@ -54,7 +56,8 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
     let file = draw.below(FILES as u64) as usize;
     let page = u64::from(setup.page_size);
     match draw.below(100) {
-        0..10 => Step::Work(1 + draw.below(6) as u32),
+        0..9 => Step::Work(1 + draw.below(6) as u32),
+        9 => Step::Wait(draw.one(&[100, 1_700, 4_100, 5_900, 7_000])),
         10..34 => {
             let (offset, length) = draw_range(draw, page);
             Step::Read(file, offset, length, draw.below(8) as u32)
@@ -81,13 +84,15 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
 
 fn draw_rarity(draw: &mut Draw, setup: &Setup) -> Step {
     let device = draw.one(&[None, Some(0), Some(1), Some(2)]);
+    if setup.faults && draw.chance(1, 2) {
+        return Step::Fault(device, draw_fault(draw, device.is_none()));
+    }
     match draw.below(8) {
         0 => Step::TierOff,
         1 | 2 => Step::TierOn,
         3 if setup.mode == Mode::Back => Step::WriteBack(false),
         4 | 5 if setup.mode == Mode::Back => Step::WriteBack(true),
         6 => Step::Flush,
-        _ if setup.faults => Step::Fault(device, draw_fault(draw, device.is_none())),
         _ => Step::Work(20),
     }
 }

@@ -103,6 +103,8 @@ struct File {
     /// The time of change a crash may bring back.
     old_changed: i64,
     faults: Vec<Fault>,
+    /// When a write or sync first failed, or the device died: see [`World::failed_at`].
+    failed_at: Option<i64>,
 }
 
 /// All files of a world; see [`World`].
@@ -157,6 +159,7 @@ impl World {
             changed: clock::wall_ns(),
             old_changed: clock::wall_ns(),
             faults: Vec::new(),
+            failed_at: None,
         };
         state.files.insert(id, file);
         id
@@ -248,6 +251,44 @@ impl World {
         }
     }
 
+    /// When a write or sync of the file first failed, or its device died; power cuts and healing do
+    /// not make that forgotten, [`World::forgive`] does.
+    #[must_use]
+    pub fn failed_at(&self, file: FileId) -> Option<i64> {
+        self.state()
+            .files
+            .get(&file)
+            .and_then(|file| file.failed_at)
+    }
+
+    /// What failed before no longer matters.
+    pub fn forgive(&self, file: FileId) {
+        if let Some(file) = self.state().files.get_mut(&file) {
+            file.failed_at = None;
+        }
+    }
+
+    /// Whether a file shows bytes that it gave up to write when a sync failed.
+    #[must_use]
+    pub fn shows_forgotten(&self) -> bool {
+        self.state().files.values().any(|file| file.image.forgot())
+    }
+
+    /// Makes every base file durable, with its times and name: what a frontend does before it
+    /// starts an engine on them.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub fn sync_base(&self) -> io::Result<()> {
+        let base = |(id, file): (&FileId, &File)| {
+            let named = file.name.is_some() && file.identity.device != BARE_DEVICE;
+            (named && file.is_unsynced()).then_some(*id)
+        };
+        let ids: Vec<FileId> = self.state().files.iter().filter_map(base).collect();
+        ids.into_iter()
+            .try_for_each(|id| self.device(id).sync(false))
+    }
+
     /// Whom to tell of requests; `None`: nobody.
     pub fn observe(&self, observer: Option<Observer>) {
         self.state().observer = observer;
@@ -289,6 +330,7 @@ impl State {
                 changed,
                 old_changed: changed,
                 faults: file.faults.iter().filter(|f| f.is_lie()).copied().collect(),
+                failed_at: file.failed_at,
             };
             files.insert(*id, survivor);
         }
@@ -387,6 +429,14 @@ impl Fault {
 }
 
 impl File {
+    fn is_unsynced(&self) -> bool {
+        self.image.pending() > 0 || self.changed != self.old_changed || self.old_name.is_some()
+    }
+
+    fn fails(&mut self) {
+        self.failed_at = self.failed_at.or(Some(clock::wall_ns()));
+    }
+
     fn is_dead(&self) -> bool {
         self.faults.contains(&Fault::Die)
     }
@@ -443,6 +493,9 @@ impl PowerDisk {
                 Ok(())
             }
             Err(refusal) => {
+                if let Some(found) = state.files.get_mut(&file) {
+                    found.fails();
+                }
                 if let (Refusal::Failed, Some(found)) = (refusal, state.files.get_mut(&file)) {
                     badly(&mut found.image, &mut draw);
                 }
@@ -462,8 +515,14 @@ impl PowerDisk {
 impl Device for PowerDisk {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut state = self.world.state();
-        let asked = state.ask(self.file, Failing::Reads);
-        let file = asked.map_err(|_| Refusal::error())?;
+        let asked = state.ask(self.file, Failing::Reads).map(|_| ());
+        let Some(file) = state.files.get_mut(&self.file) else {
+            return Err(Refusal::error());
+        };
+        if asked.is_err() {
+            file.fails();
+            return Err(Refusal::error());
+        }
         let bytes = file.image.current();
         let from = usize::try_from(offset)
             .unwrap_or(usize::MAX)

@@ -1,6 +1,33 @@
-//! The wall clock. With the feature `mutants` the crash tester sets its own, one a thread.
+//! The wall clock, and one that only goes forward. With the feature `mutants` the crash tester sets
+//! its own for both, one a thread.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What [`Moment`]s count from.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// A point in time of a clock that only goes forward.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// This moment.
+    #[must_use]
+    pub fn now() -> Self {
+        #[cfg(feature = "mutants")]
+        if let Some(ns) = VIRTUAL.with(std::cell::Cell::get) {
+            return Self(Duration::from_nanos(ns.unsigned_abs()));
+        }
+        Self(START.elapsed())
+    }
+
+    /// Time that has passed since.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
 
 #[cfg(feature = "mutants")]
 thread_local! {

@@ -98,9 +98,27 @@ impl Engine {
                     drop(inner);
                     return self.clean_to_base(&job);
                 }
+                // An older version on a failed device goes to base first.
+                Cleaned::Wait if inner.hierarchy.is_off() => inner = self.rescue(inner, page)?,
                 Cleaned::Wait => inner = self.wait_for_room(inner),
             }
         }
+    }
+
+    /// Destages `page` if that can be done now, or waits for whoever is busy with it.
+    fn rescue<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        page: PageId,
+    ) -> io::Result<MutexGuard<'a, Inner>> {
+        let only = Some((page.object, page.index, page.index));
+        let jobs = inner.hierarchy.next_destage(1, only);
+        if jobs.is_empty() {
+            return Ok(self.wait_for_room(inner));
+        }
+        drop(inner);
+        self.destage(jobs)?;
+        Ok(self.inner())
     }
 
     fn clean_to_base(&self, job: &CleanJob) -> io::Result<()> {
@@ -132,10 +150,10 @@ impl Engine {
         if found.is_none() {
             return Ok(());
         }
-        object.unsynced.store(true, Ordering::Release);
-        object
-            .base
-            .write_at(&bytes, job.page.index * self.page_size() as u64)
+        let offset = job.page.index * self.page_size() as u64;
+        let written = object.base.write_at(&bytes, offset);
+        object.unsynced.add();
+        written
     }
 
     /// Destages one batch if that is due; false when nothing was done.
@@ -279,24 +297,9 @@ impl Engine {
         self.before_base_write(&[]);
         let written = self.object(first.object).and_then(|object| {
             let _layout = object.layout();
-            let stands = |job: &DestageJob| self.inner().hierarchy.destage_stands(job);
-            object.unsynced.store(true, Ordering::Release);
-            match run.iter().all(stands) {
-                true => {
-                    object.base.write_at(bytes, first.index * size as u64)?;
-                    done.extend(run);
-                    Ok(())
-                }
-                false => {
-                    for (job, page) in run.iter().zip(bytes.chunks_exact(size)) {
-                        if stands(job) {
-                            object.base.write_at(page, job.page.index * size as u64)?;
-                            done.push(*job);
-                        }
-                    }
-                    Ok(())
-                }
-            }
+            let written = self.write_standing(&object, run, bytes, done);
+            object.unsynced.add();
+            written
         });
         let mut inner = self.inner();
         for job in run {
@@ -309,12 +312,38 @@ impl Engine {
         written
     }
 
-    /// Syncs base if anything was written to the object since the last time.
-    pub(crate) fn sync_base(&self, object: &Object) -> io::Result<()> {
-        if !object.unsynced.swap(false, Ordering::AcqRel) {
+    /// Writes those of a run that still stand: with one I/O when all do.
+    fn write_standing(
+        &self,
+        object: &Object,
+        run: &[DestageJob],
+        bytes: &[u8],
+        done: &mut Vec<DestageJob>,
+    ) -> io::Result<()> {
+        let size = self.page_size();
+        let stands = |job: &DestageJob| self.inner().hierarchy.destage_stands(job);
+        if run.iter().all(stands) {
+            object
+                .base
+                .write_at(bytes, run[0].page.index * size as u64)?;
+            done.extend(run);
             return Ok(());
         }
-        self.sync_base_now(object, false)
+        for (job, page) in run.iter().zip(bytes.chunks_exact(size)) {
+            if stands(job) {
+                object.base.write_at(page, job.page.index * size as u64)?;
+                done.push(*job);
+            }
+        }
+        Ok(())
+    }
+
+    /// Syncs base if anything was written to the object since the last time.
+    pub(crate) fn sync_base(&self, object: &Object) -> io::Result<()> {
+        match object.unsynced.is_due() {
+            true => self.sync_base_now(object, false),
+            false => Ok(()),
+        }
     }
 
     /// As [`Engine::sync_base`], for a file that is about to be closed: a power cut must not take
@@ -322,23 +351,37 @@ impl Engine {
     /// known again.
     pub(crate) fn sync_to_close(&self, object: &Object) -> io::Result<()> {
         if object.unstamped.swap(false, Ordering::AcqRel) {
-            object.unsynced.store(true, Ordering::Release);
+            object.unsynced.add();
         }
         self.sync_base(object)
     }
 
     pub(crate) fn sync_base_now(&self, object: &Object, data_only: bool) -> io::Result<()> {
         let epoch = self.inner().hierarchy.ledger_mut().start_base_sync();
+        let covered = object.unsynced.begin();
         let synced = object.base.sync(data_only);
         match &synced {
             Ok(()) => {
+                object.unsynced.end(covered);
                 object.unstamped.fetch_or(data_only, Ordering::AcqRel);
                 let mut inner = self.inner();
                 inner.hierarchy.ledger_mut().base_synced(object.id, epoch);
             }
-            Err(_) => object.unsynced.store(true, Ordering::Release),
+            Err(_) => self.sync_failed(object),
         }
         synced
+    }
+
+    /// The system may have given up writes that it still shows. The next sync of a frontend says
+    /// so, whoever's sync failed, and flash keeps no copies of what it shows.
+    fn sync_failed(&self, object: &Object) {
+        object.sync_failed.store(true, Ordering::Release);
+        let mut inner = self.inner();
+        let Inner {
+            hierarchy, actions, ..
+        } = &mut *inner;
+        hierarchy.doubt(object.id, actions);
+        self.carry_out(&mut inner, &[]);
     }
 
     /// Writes the dirty pages `first..=last` of an object to base, durably, whatever it takes.
@@ -414,7 +457,7 @@ impl Engine {
             {
                 break;
             }
-            self.clean_everything();
+            self.clean_everything()?;
             let mut inner = self.inner();
             if inner.hierarchy.lost().len() as u64
                 >= u64::from(inner.hierarchy.slots().dirty()).max(1)
@@ -438,7 +481,10 @@ impl Engine {
     }
 
     /// Writes every dirty frame out, to flash or base, as far as that works.
-    pub(crate) fn clean_everything(&self) {
+    ///
+    /// # Errors
+    /// The first that base gave; what it refused stays dirty.
+    pub(crate) fn clean_everything(&self) -> io::Result<()> {
         let dirty: Vec<ObjectId> = {
             let inner = self.inner();
             let pool = inner.hierarchy.pool();
@@ -449,10 +495,11 @@ impl Engine {
                 _ => open.filter(|id| !pool.dirty_of(*id).is_empty()).collect(),
             }
         };
+        let mut result = Ok(());
         for id in dirty {
-            // What base refuses stays dirty, and is counted by whoever asks.
-            let _ = self.clean_pages(id, 0, u64::MAX);
+            result = result.and(self.clean_pages(id, 0, u64::MAX));
         }
+        result
     }
 
     /// Waits for room, or makes some when there are no threads to do it.

@@ -397,6 +397,13 @@ impl Engine {
     pub fn tier_on(&self) -> Result<(), Error> {
         let _one = self.reshaping();
         let flash = self.store().ok_or(Error::NoTier)?;
+        // A map that starts anew knows nothing of writes that base may still lose.
+        for (_, object) in self.all_objects() {
+            self.sync_base(&object).map_err(|source| Error::BaseIo {
+                path: object.name(),
+                source,
+            })?;
+        }
         if flash.is_poisoned() {
             let mut inner = self.inner();
             if inner.commits.is_under_way() || !inner.hierarchy.forget_map() {

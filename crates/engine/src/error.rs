@@ -178,12 +178,16 @@ pub enum Error {
         source: io::Error,
     },
     /// The flash device failed, and dirty pages could be written nowhere.
-    #[error("{pages} pages of cache {path} are newer than base and could not be written back")]
+    #[error(
+        "{pages} pages of cache {path} are newer than base and could not be written back: {files}"
+    )]
     Unsaved {
         /// The cache.
         path: String,
         /// How many.
         pages: u64,
+        /// The files and the numbers of their pages, as far as there is room.
+        files: String,
     },
     /// A setting is out of its range.
     #[error("{name} = {value} is not allowed: {rule}")]

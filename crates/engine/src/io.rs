@@ -6,7 +6,7 @@ use crate::engine::{Engine, Inner, Request, page_of};
 use crate::object::Object;
 use std::cell::RefCell;
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -144,10 +144,12 @@ impl Engine {
             return Ok(());
         }
         let paged = self.is_paged(&object);
+        self.end_cut(&object)?;
         if paged {
             self.write_paged(&object, request, data)?;
         } else {
             object.base.write_at(data, request.offset)?;
+            object.unsynced.add();
             object.grow(request.offset + data.len() as u64);
             self.bypassed[1].fetch_add(1, Ordering::Relaxed);
         }
@@ -179,13 +181,8 @@ impl Engine {
         while inner.hierarchy.is_closed() {
             inner = self.wait_for_page(inner);
         }
-        // Ascending, so that two writers never wait for each other in a circle.
-        for index in first..=last {
-            while !inner.hierarchy.start_write(page_of(object, index)) {
-                inner = self.wait_for_page(inner);
-            }
-        }
         drop(inner);
+        self.start_writes(object, first..=last);
         let mut writing = Writing {
             engine: self,
             object,
@@ -197,16 +194,29 @@ impl Engine {
         while index <= last && result.is_ok() {
             (index, result) = writing.step(index, last);
         }
-        // What was not reached.
+        self.abandon_writes(object, index..=last);
+        result
+    }
+
+    /// Ascending, so that two writers never wait for each other in a circle.
+    fn start_writes(&self, object: &Object, pages: RangeInclusive<u64>) {
         let mut inner = self.inner();
-        for index in index..=last {
+        for index in pages {
+            while !inner.hierarchy.start_write(page_of(object, index)) {
+                inner = self.wait_for_page(inner);
+            }
+        }
+    }
+
+    fn abandon_writes(&self, object: &Object, pages: RangeInclusive<u64>) {
+        let mut inner = self.inner();
+        for index in pages {
             let Inner {
                 hierarchy, actions, ..
             } = &mut *inner;
             hierarchy.abandon_write(page_of(object, index), actions);
         }
         self.carry_out(&mut inner, &[]);
-        result
     }
 
     /// The newest bytes of `page`, whose write was started, into `bytes`; zeros past base's end.
@@ -263,7 +273,7 @@ impl Writing<'_> {
     /// Writes page `index` and perhaps pages after it; returns the first one not done, and how
     /// it went.
     fn step(&mut self, index: u64, last: u64) -> (u64, io::Result<()>) {
-        match self.absorb(index) {
+        match self.absorb(index, last) {
             Err(error) => (index, Err(error)),
             Ok(true) => (index + 1, self.failed.take().map_or(Ok(()), Err)),
             Ok(false) => {
@@ -290,10 +300,30 @@ impl Writing<'_> {
     }
 
     /// True when DRAM or flash took page `index`.
-    fn absorb(&mut self, index: u64) -> io::Result<bool> {
-        if self.goes_to_base(index) {
-            return Ok(false);
+    fn absorb(&mut self, index: u64, last: u64) -> io::Result<bool> {
+        loop {
+            if self.goes_to_base(index) {
+                return Ok(false);
+            }
+            match self.absorb_once(index)? {
+                Some(taken) => return Ok(taken),
+                None => self.rescue(index, last)?,
+            }
         }
+    }
+
+    /// The device failed, and holds a version of page `index` that base has to get before: for
+    /// that the writes that are not done yet are given up and started anew.
+    fn rescue(&self, index: u64, last: u64) -> io::Result<()> {
+        let (engine, object) = (self.engine, self.object);
+        engine.abandon_writes(object, index..=last);
+        let settled = engine.settle(object.id, index, index);
+        engine.start_writes(object, index..=last);
+        settled
+    }
+
+    /// `None`: ask again after [`Writing::rescue`].
+    fn absorb_once(&mut self, index: u64) -> io::Result<Option<bool>> {
         let part = self.part(index);
         let bytes = &self.data[part.outside.clone()];
         if part.inside.len() == self.engine.page_size() {
@@ -302,8 +332,9 @@ impl Writing<'_> {
         let mut page = AlignedBuf::new(self.engine.page_size());
         self.engine.fetch(self.object, part.page, &mut page)?;
         page[part.inside.clone()].copy_from_slice(bytes);
-        if self.absorb_whole(&part, &page)? {
-            return Ok(true);
+        let taken = self.absorb_whole(&part, &page)?;
+        if taken != Some(false) {
+            return Ok(taken);
         }
         // Dirty in a frame, and flash is off: base gets the whole page.
         let dirty = self.engine.inner().hierarchy.is_dirty(part.page);
@@ -311,10 +342,10 @@ impl Writing<'_> {
             let offset = part.page.index * page.len() as u64;
             self.failed = self.base_run(&[part.page], &page, offset, true).err();
         }
-        Ok(dirty)
+        Ok(Some(dirty))
     }
 
-    fn absorb_whole(&self, part: &Part, bytes: &[u8]) -> io::Result<bool> {
+    fn absorb_whole(&self, part: &Part, bytes: &[u8]) -> io::Result<Option<bool>> {
         let engine = self.engine;
         let hints = engine.complete(&self.request.hints, self.object, Some(bytes));
         let mut inner = engine.inner();
@@ -327,11 +358,12 @@ impl Writing<'_> {
             engine.carry_out(&mut inner, bytes);
             match absorbed {
                 Absorbed::Done => {
-                    self.object.uncommitted.store(true, Ordering::Release);
-                    return Ok(true);
+                    self.object.uncommitted.add();
+                    return Ok(Some(true));
                 }
-                Absorbed::Base => return Ok(false),
+                Absorbed::Base => return Ok(Some(false)),
                 Absorbed::Lost => return Err(lost_error()),
+                Absorbed::Wait if inner.hierarchy.is_off() => return Ok(None),
                 Absorbed::Wait => inner = engine.wait_for_room(inner),
             }
         }
@@ -357,8 +389,8 @@ impl Writing<'_> {
     ) -> io::Result<()> {
         let (engine, object) = (self.engine, self.object);
         engine.before_base_write(pages);
-        object.unsynced.store(true, Ordering::Release);
         let written = object.base.write_at(bytes, offset);
+        object.unsynced.add();
         match written {
             Ok(()) => object.grow(offset + bytes.len() as u64),
             // A part may have been written, and have made the file longer.

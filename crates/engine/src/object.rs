@@ -69,14 +69,59 @@ pub(crate) struct Object {
     /// Length of the file as the engine's own requests made it.
     pub(crate) length: AtomicU64,
     layout: RwLock<()>,
-    /// Base was written since its last sync.
-    pub(crate) unsynced: AtomicBool,
+    /// Changes of base, and those that a sync of it covered.
+    pub(crate) unsynced: Owed,
     /// Base's data is durable, the times of its file perhaps are not.
     pub(crate) unstamped: AtomicBool,
-    /// Pages became dirty since the last sync.
-    pub(crate) uncommitted: AtomicBool,
+    /// A sync of base failed, and no sync of a frontend was told yet.
+    pub(crate) sync_failed: AtomicBool,
+    /// Flash may hold a note of a cut that recovery would do again.
+    pub(crate) cut_noted: AtomicBool,
+    /// Pages made dirty, and those that a sync made durable.
+    pub(crate) uncommitted: Owed,
     pub(crate) opens: AtomicU32,
     pub(crate) counts: Arc<Counts>,
+}
+
+/// Changes that are to be made durable, counted: a sync answers for those that were made before it
+/// began, and nobody is told that it ended before it has.
+#[derive(Debug)]
+pub(crate) struct Owed {
+    made: AtomicU64,
+    durable: AtomicU64,
+}
+
+impl Owed {
+    pub(crate) fn new(made: u64) -> Self {
+        Self {
+            made: AtomicU64::new(made),
+            durable: AtomicU64::new(0),
+        }
+    }
+
+    /// A change was made, well or not.
+    pub(crate) fn add(&self) {
+        self.made.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What a sync that begins now covers.
+    pub(crate) fn begin(&self) -> u64 {
+        self.made.load(Ordering::Acquire)
+    }
+
+    /// The sync that began with `covered` ended well.
+    pub(crate) fn end(&self, covered: u64) {
+        debug_assert!(covered <= self.begin(), "a sync covers what was made");
+        self.durable.fetch_max(covered, Ordering::AcqRel);
+    }
+
+    /// Whether a sync is due.
+    pub(crate) fn is_due(&self) -> bool {
+        let durable = self.durable.load(Ordering::Acquire);
+        let made = self.begin();
+        debug_assert!(durable <= made, "a sync covers what was made");
+        durable < made
+    }
 }
 
 /// Requests of one object; they outlive its closing.
@@ -111,12 +156,20 @@ impl Object {
             length: AtomicU64::new(length),
             layout: RwLock::new(()),
             // What was written before it was opened may wait for a sync too.
-            unsynced: AtomicBool::new(true),
+            unsynced: Owed::new(1),
             unstamped: AtomicBool::new(false),
-            uncommitted: AtomicBool::new(false),
+            sync_failed: AtomicBool::new(false),
+            cut_noted: AtomicBool::new(false),
+            uncommitted: Owed::new(0),
             opens: AtomicU32::new(1),
             counts,
         }
+    }
+
+    /// What it is called now.
+    pub(crate) fn name(&self) -> String {
+        let name = self.name.read().unwrap_or_else(PoisonError::into_inner);
+        name.clone()
     }
 
     /// Held while base is written in the background.

@@ -5,6 +5,7 @@
 //! flash says so durably (rule R6 of `docs/write-back.md`), so that a crash in between can be
 //! carried to its end.
 
+use crate::destage::lost_error;
 use crate::engine::{Engine, Inner, Request, name_in_trace};
 use crate::object::{Object, ObjectSpec, Stamp};
 use crate::registry::Registry;
@@ -111,8 +112,7 @@ impl Engine {
     /// Closes a lingering object that nothing waits for any more.
     pub(crate) fn close_if_idle(&self, id: ObjectId) {
         let Ok(object) = self.object(id) else { return };
-        let unsynced =
-            object.unsynced.load(Ordering::Acquire) || object.unstamped.load(Ordering::Acquire);
+        let unsynced = object.unsynced.is_due() || object.unstamped.load(Ordering::Acquire);
         let unsynced = unsynced && self.is_paged(&object);
         if object.opens.load(Ordering::Relaxed) == 0 && !unsynced && !self.has_dirty(id) {
             self.really_close(&object);
@@ -182,6 +182,7 @@ impl Engine {
     fn gone(&self, id: ObjectId) {
         let mut inner = self.inner();
         inner.hierarchy.ledger_mut().forget_intents(id);
+        inner.hierarchy.trust(id);
         inner.commits.gone(id);
     }
 
@@ -252,6 +253,7 @@ impl Engine {
     /// Those of the base device, and of flash when dirty pages are concerned.
     pub fn truncate(&self, id: ObjectId, length: u64) -> io::Result<()> {
         let object = self.object(id)?;
+        self.end_cut(&object)?;
         let size = u64::from(self.config.page_size);
         let first = length / size;
         if !length.is_multiple_of(size) {
@@ -263,10 +265,12 @@ impl Engine {
         if concerned {
             // A failed commit switches the tier off, and base is all there is. Should the note have
             // reached the device all the same, it counts only while base does not change later.
+            object.cut_noted.store(!self.is_off(), Ordering::Release);
             let _ = self.set_fate(id, Fate::Cut(length));
+            self.before_base_write(&[]);
         }
-        object.unsynced.store(true, Ordering::Release);
         let cut = object.base.set_len(length);
+        object.unsynced.add();
         if cut.is_ok() {
             let before = object.length.swap(length, Ordering::AcqRel);
             // A page cut in the middle goes too: its tail must read zeros if the file grows.
@@ -276,10 +280,28 @@ impl Engine {
         drop(layout);
         if concerned {
             // Flash forgets the pages for good only once base has forgotten them for good.
-            self.sync_base_now(&object, false)?;
-            let _ = self.set_fate(id, Fate::Stays);
+            self.sync_base(&object)?;
+            self.end_cut(&object)?;
         }
         cut
+    }
+
+    /// Takes back the note of a cut, once that is durable on base. Until then the object is not
+    /// changed: were the note still there after a crash, recovery would cut away what came later.
+    pub(crate) fn end_cut(&self, object: &Object) -> io::Result<()> {
+        if !object.cut_noted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.sync_base(object)?;
+        object.cut_noted.store(false, Ordering::Release);
+        if let Some(saved) = self.saved(object.id, Fate::Stays) {
+            self.inner().commits.put(saved);
+        }
+        if !self.is_off() {
+            // Should it fail base is changed only after the lease, and the note no longer counts.
+            let _ = self.commit();
+        }
+        Ok(())
     }
 
     fn has_pages(&self, id: ObjectId, first: u64, last: u64) -> bool {
@@ -297,6 +319,7 @@ impl Engine {
         if length == 0 {
             return Ok(());
         }
+        self.end_cut(&object)?;
         let page = u64::from(self.config.page_size);
         let (first, last) = (offset / page, (offset + length - 1) / page);
         self.settle(id, first, last)?;
@@ -310,8 +333,8 @@ impl Engine {
         };
         self.before_base_write(&pages);
         let layout = object.layout_alone();
-        object.unsynced.store(true, Ordering::Release);
         let punched = object.base.punch(offset, length);
+        object.unsynced.add();
         self.trim_pages(id, first, last);
         drop(layout);
         self.base_written(&pages);
@@ -328,16 +351,12 @@ impl Engine {
     pub fn sync(&self, id: ObjectId, data_only: bool) -> io::Result<()> {
         let object = self.object(id)?;
         let started = Instant::now();
-        if object.uncommitted.swap(false, Ordering::AcqRel) {
-            let written = self.sync_flash(id);
-            if written.is_err() {
-                object.uncommitted.store(true, Ordering::Release);
-            }
-            written?;
-        }
-        // A sync that is for more than data may concern attributes that only base knows of.
-        if object.unsynced.swap(false, Ordering::AcqRel) || !data_only {
-            self.sync_base_now(&object, data_only)?;
+        let synced = self.sync_object(&object, data_only);
+        // A background sync of base that failed may have lost writes of before: said once.
+        let failed = object.sync_failed.swap(false, Ordering::AcqRel);
+        synced?;
+        if failed {
+            return Err(lost_error());
         }
         if self.recording.load(Ordering::Relaxed) {
             let request = Request {
@@ -347,6 +366,19 @@ impl Engine {
                 client: 0,
             };
             self.record(&request, &object, Op::Sync, 0, Served::Unknown, started);
+        }
+        Ok(())
+    }
+
+    fn sync_object(&self, object: &Object, data_only: bool) -> io::Result<()> {
+        if object.uncommitted.is_due() {
+            let covered = object.uncommitted.begin();
+            self.sync_flash(object.id)?;
+            object.uncommitted.end(covered);
+        }
+        // A sync that is for more than data may concern attributes that only base knows of.
+        if object.unsynced.is_due() || !data_only {
+            self.sync_base_now(object, data_only)?;
         }
         Ok(())
     }
@@ -365,7 +397,7 @@ impl Engine {
     /// The object's length changed on base by the frontend's own doing (fallocate).
     pub fn set_length(&self, id: ObjectId, length: u64) {
         if let Ok(object) = self.object(id) {
-            object.unsynced.store(true, Ordering::Release);
+            object.unsynced.add();
             object.grow(length);
         }
     }

@@ -168,6 +168,10 @@ impl Engine {
             self.set_calm(Calm::Open);
             return Err(error);
         }
+        // The new map knows nothing of writes that base may still lose; what fails is doubted.
+        for (_, object) in self.all_objects() {
+            let _ = self.sync_base(&object);
+        }
         // Nothing uses the old cache now, and base is written only with leave given before: the
         // map of the new one gives none until it can be committed.
         if old.renew().is_err() {

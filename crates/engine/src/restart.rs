@@ -9,12 +9,12 @@
 use crate::commit::LEASE;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::object::{Identity, ObjectSpec};
-use crate::store::{Fate, Recovered, SavedObject};
+use crate::object::{Identity, Object, ObjectSpec};
+use crate::store::{Fate, Recovered, SavedObject, Store};
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use thermocline_core::{Intent, ObjectId};
 
@@ -81,7 +81,8 @@ impl Engine {
         let fates = std::mem::take(&mut self.inner().fates);
         if refused.is_empty() {
             self.inner().commits.held = false;
-            return match fates.is_empty() {
+            // What was ended or given up is not asked for again after the next crash.
+            return match fates.is_empty() && !discard {
                 true => Ok(()),
                 false => self.commit().map_err(|source| self.cache_error(source)),
             };
@@ -178,7 +179,8 @@ impl Engine {
     /// [`Error::Save`]; the next start is then as after a crash. [`Error::Unsaved`] when dirty
     /// pages could be written nowhere.
     pub fn stop(&self) -> Result<(), Error> {
-        self.clean_everything();
+        // What base refuses stays dirty, and is counted below.
+        let _ = self.clean_everything();
         self.inner().stopping = true;
         self.signals.wake_all();
         let writers =
@@ -192,35 +194,70 @@ impl Engine {
         };
         #[cfg(debug_assertions)]
         self.assert_invariants();
-        if self.inner().hierarchy.is_off() {
-            // What the device says is not to be believed; it stays as after a crash.
-            let dirty = self.dirty_pages();
-            return match dirty {
-                0 => Ok(()),
-                pages => Err(Error::Unsaved {
-                    path: flash.name().into(),
-                    pages,
-                }),
-            };
+        if self.is_off() {
+            return self.stop_without_flash(flash);
         }
         self.close_lingering();
         self.close_all_idle();
         self.inner().hierarchy.ledger_mut().forget_quiet();
         self.wait_for_older_stamps();
-        self.commit().map_err(|source| self.save_error(source))?;
+        if let Err(source) = self.commit() {
+            self.stop_without_flash(flash)?;
+            return Err(self.save_error(source));
+        }
         let named = self.inner().commits.named.clone();
         let mut objects = self.registry().to_save();
         objects.retain(|object| named.contains(&object.id));
         flash.close(objects)
     }
 
+    /// What the device says is not to be believed; it stays as after a crash, and base gets what
+    /// it takes.
+    fn stop_without_flash(&self, flash: &Store) -> Result<(), Error> {
+        debug_assert!(self.is_off(), "else flash keeps dirty pages");
+        if self.dirty_pages() > 0 {
+            // What cannot be written is named.
+            let _ = self.flush(|_| true);
+        }
+        let pages = self.named_dirty();
+        match pages.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Unsaved {
+                path: flash.name().into(),
+                pages: pages.len() as u64,
+                files: in_words(&pages),
+            }),
+        }
+    }
+
+    /// Pages that are dirty in DRAM or on flash, with the names of their files.
+    fn named_dirty(&self) -> Vec<(String, u64)> {
+        let mut pages = BTreeSet::new();
+        {
+            let inner = self.inner();
+            let (pool, slots) = (inner.hierarchy.pool(), inner.hierarchy.slots());
+            for (id, object) in self.all_objects() {
+                let frames = pool.dirty_of(id).into_iter();
+                let name = object.name.read().unwrap_or_else(PoisonError::into_inner);
+                let frames = frames.filter_map(|frame| pool.page(frame));
+                let slots = slots.dirty_in(id, 0, u64::MAX).into_iter();
+                for page in frames.chain(slots.map(|(page, _)| page)) {
+                    pages.insert((name.clone(), page.index));
+                }
+            }
+        }
+        pages.into_iter().collect()
+    }
+
+    pub(crate) fn all_objects(&self) -> Vec<(ObjectId, Arc<Object>)> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let all = objects.iter().flatten();
+        all.map(|object| (object.id, Arc::clone(object))).collect()
+    }
+
     /// Closes what lingers with dirty pages: their bytes are safe on flash.
     fn close_all_idle(&self) {
-        let objects: Vec<_> = {
-            let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
-            objects.iter().flatten().cloned().collect()
-        };
-        for object in objects {
+        for (_, object) in self.all_objects() {
             self.really_close(&object);
         }
     }
@@ -240,4 +277,22 @@ impl Engine {
             crate::clock::pass(TICK);
         }
     }
+}
+
+/// Pages named by the error of [`Engine::stop`] at most.
+const NAMED_MAX: usize = 20;
+
+/// "a pages 1, 2; b page 0; and 3 more".
+fn in_words(pages: &[(String, u64)]) -> String {
+    let named = &pages[..pages.len().min(NAMED_MAX)];
+    let of_file = |pages: &[(String, u64)]| {
+        let numbers: Vec<String> = pages.iter().map(|(_, page)| page.to_string()).collect();
+        let word = if pages.len() == 1 { "page" } else { "pages" };
+        format!("{} {word} {}", pages[0].0, numbers.join(", "))
+    };
+    let mut parts: Vec<String> = named.chunk_by(|a, b| a.0 == b.0).map(of_file).collect();
+    if pages.len() > named.len() {
+        parts.push(format!("and {} more", pages.len() - named.len()));
+    }
+    parts.join("; ")
 }

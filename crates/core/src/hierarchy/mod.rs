@@ -222,6 +222,8 @@ pub struct Hierarchy {
     held: BTreeSet<PageId>,
     /// Dirty pages whose bytes could not be read.
     lost: BTreeSet<PageId>,
+    /// Objects of which base's answers may not be durable: see [`Hierarchy::doubt`].
+    doubted: BTreeSet<ObjectId>,
     health: Health,
     requests: u64,
     counters: Counters,
@@ -305,6 +307,7 @@ impl Hierarchy {
             destaging: Destaging::default(),
             held: BTreeSet::new(),
             lost: BTreeSet::new(),
+            doubted: BTreeSet::new(),
             queue: VecDeque::new(),
             writing: Vec::new(),
             buffer_pages: options.buffer_pages.max(1),
@@ -506,6 +509,28 @@ impl Hierarchy {
         if last == u64::MAX {
             self.policy.on_trim(object, first);
         }
+    }
+
+    /// A sync of base failed: what is read of `object` from now on may be bytes that a system's
+    /// page cache shows and will never write. Its clean copies leave flash, and what base gives is
+    /// not copied there until [`Hierarchy::trust`]: they would outlive what they are copies of.
+    /// O(slots).
+    pub fn doubt(&mut self, object: ObjectId, out: &mut Vec<Action>) {
+        self.doubted.insert(object);
+        for slot in self.slots.in_range(object, 0, u64::MAX) {
+            let pinned = self.slots.pins(slot) > 0;
+            match (self.slots.page(slot), self.slots.block(slot)) {
+                _ if self.slots.is_dirty(slot) => {}
+                // Its readers may end, but the map forgets it now.
+                (Some(page), Some(block)) if pinned => self.ledger.leaving(block, page, false),
+                _ => self.remove(slot, Removal::Stale, out),
+            }
+        }
+    }
+
+    /// The file behind `object` is gone: another one under this id is believed again.
+    pub fn trust(&mut self, object: ObjectId) {
+        self.doubted.remove(&object);
     }
 
     /// Switches to the policy called `name`; pages on flash stay, what was learned does not.

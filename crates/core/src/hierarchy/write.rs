@@ -328,6 +328,9 @@ impl Hierarchy {
         if self.health.is_off() {
             return self.refuse(Refusal::Off);
         }
+        if self.doubted.contains(&access.page.object) {
+            return self.refuse(Refusal::Doubted);
+        }
         if self.is_closed() || !self.make_buffer_room(access.page, out) {
             return self.refuse(Refusal::BufferFull);
         }

@@ -131,11 +131,13 @@ pub enum Refusal {
     Bypass,
     /// Its victim is dirty and the reserve is full: destaging lags.
     Destage,
+    /// A sync of its base file failed: base's bytes may not be durable.
+    Doubted,
 }
 
 impl Refusal {
     /// Every reason, in numeric order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Cold,
         Self::Opportunity,
         Self::Pinned,
@@ -144,6 +146,7 @@ impl Refusal {
         Self::Overtaken,
         Self::Bypass,
         Self::Destage,
+        Self::Doubted,
     ];
 
     /// Name used in statistics.
@@ -158,6 +161,7 @@ impl Refusal {
             Self::Overtaken => "overtaken",
             Self::Bypass => "bypass",
             Self::Destage => "destage",
+            Self::Doubted => "doubted",
         }
     }
 }

@@ -10,7 +10,9 @@
 //!    When that is an entry whose bytes do not verify, the entry failed: the block counts as
 //!    empty (its former content was given up before it was written: rule R3), unless it was only
 //!    a change of flags, which then did not happen. And where the tail last empties a block that
-//!    held an older version of a page whose newer version failed, the older version stands.
+//!    held an older dirty version of a page whose newer version failed, the older version stands.
+//!    An older clean one does not: base may be newer, and the same batch may say that no write to
+//!    its region is under way.
 //! 4. Of several entries for one page the highest version counts; entries of unknown objects count
 //!    no more. Both kinds of leftover are cleared by the checkpoint that opens the cache.
 //!
@@ -423,7 +425,9 @@ fn apply_tail(
                 before().filter(|b| (b.page, b.version) == (e.page, e.version))
             }
             Some(entry) => Some(*entry),
-            None => before().filter(|b| failed.get(&b.page).is_some_and(|&v| v > b.version)),
+            None => {
+                before().filter(|b| b.dirty && failed.get(&b.page).is_some_and(|&v| v > b.version))
+            }
         };
         debug_assert!(decided.is_none_or(|d| d.version < LOSER));
         out.pending.insert(block, decided);
