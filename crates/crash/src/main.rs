@@ -169,8 +169,9 @@ fn print_totals(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
     );
     let mib = tally.bytes as f64 / (1 << 20) as f64;
     println!(
-        "{mib:.0} MiB compared, {} requests failed by planned faults, {} starts rightly refused",
-        tally.refused, tally.refused_starts
+        "{mib:.0} MiB compared, {} resizes, {} requests failed by planned faults, \
+         {} starts rightly refused",
+        tally.resizes, tally.refused, tally.refused_starts
     );
 }
 
@@ -192,6 +193,7 @@ fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
         "recoveries": tally.recoveries,
         "second_crashes": tally.second_crashes,
         "bytes_compared": tally.bytes,
+        "resizes": tally.resizes,
         "failed_requests": tally.refused,
         "refused_starts": tally.refused_starts,
         "seconds": took.as_secs_f64(),

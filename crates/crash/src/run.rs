@@ -40,6 +40,8 @@ pub struct Tally {
     pub second_crashes: u64,
     /// Bytes compared after crashes.
     pub bytes: u64,
+    /// Caches that became longer or shorter under the engine.
+    pub resizes: u64,
     /// Requests that failed because a fault was planned.
     pub refused: u64,
     /// Starts that were refused because base had gone on without a flash device that had failed
@@ -55,6 +57,7 @@ impl Tally {
         self.recoveries += other.recoveries;
         self.second_crashes += other.second_crashes;
         self.bytes += other.bytes;
+        self.resizes += other.resizes;
         self.refused += other.refused;
         self.refused_starts += other.refused_starts;
     }
@@ -288,6 +291,7 @@ impl Run {
                 self.engine.set_write_back(back);
                 Ok(())
             }
+            Step::Resize(slots) => self.resize(slots),
             Step::Flush => self.flush(),
             Step::Policy(name) => self.engine.set_policy(name).map_err(|e| e.to_string()),
             Step::TierOff => {
@@ -428,19 +432,41 @@ impl Run {
         self.go_on(true)
     }
 
-    /// Starts an engine to go on with. When it refuses, and may, dirty pages are given up.
-    fn start_again(&mut self) -> Result<Arc<Engine>, String> {
+    /// Starts an engine to go on with, and says whether it is whole: when it refuses, and may, dirty
+    /// pages are given up, and what is left is not what was promised ([`Run::verify_refused`]).
+    fn start_again(&mut self) -> Result<(Arc<Engine>, bool), String> {
+        let mut whole = true;
         let engine = match self.setup.start(&self.world, false) {
             Ok(engine) => engine,
             Err(refused) => {
                 self.judge_refusal(&self.world, &refused)?;
                 self.tally.refused_starts += 1;
+                whole = false;
+                // What is given up here is what crashes are compared with from here on.
+                self.verify_captured()?;
+                self.world.observe(None);
                 let again = self.setup.start(&self.world, true);
                 again.map_err(|e| format!("gives up no dirty pages: {e:?}"))?
             }
         };
         self.world.forgive(FLASH);
-        Ok(engine)
+        Ok((engine, whole))
+    }
+
+    /// Longer or shorter: the store has its own opinion of which lengths there are.
+    fn resize(&mut self, slots: u64) -> Result<(), String> {
+        let resized = self.engine.resize(self.setup.length(slots), |_| true);
+        match resized {
+            Ok(_) => {
+                self.tally.resizes += 1;
+                Ok(())
+            }
+            Err(Error::TierOff { .. }) => Ok(()),
+            Err(Error::CacheIo { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+                Ok(())
+            }
+            Err(error) => self.excuse(Err(io::Error::other(error.to_string()))),
+        }
     }
 
     /// After a flush that ended well base alone holds everything.
@@ -477,10 +503,9 @@ impl Run {
     /// Starts an engine to go on with, and compares what it has: after a stop that was `clean` with
     /// what was read last, else with what a crash may leave.
     fn go_on(&mut self, clean: bool) -> Result<(), String> {
-        let refused = self.tally.refused_starts;
-        self.engine = self.start_again()?;
-        // Dirty pages that were given up are not what was promised: see [`Run::verify_refused`].
-        let whole = self.tally.refused_starts == refused;
+        let (engine, whole) = self.start_again()?;
+        self.engine = engine;
+        self.verify_captured()?;
         for tracked in &mut self.files {
             tracked.id = open(&self.engine, &self.world, tracked)?;
             let found = contents(&self.engine, &self.world, tracked.file, tracked.id)?;

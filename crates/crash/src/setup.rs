@@ -106,15 +106,15 @@ impl Setup {
         }
     }
 
-    /// Length of the cache: some slots beside superblocks, journal, objects and map.
-    fn length(&self) -> u64 {
-        (40 << 10) + (self.slots * u64::from(self.page_size)).next_multiple_of(4096)
+    /// Length of a cache with some `slots` beside superblocks, journal, objects and map.
+    pub(crate) fn length(&self, slots: u64) -> u64 {
+        (40 << 10) + (slots * u64::from(self.page_size)).next_multiple_of(4096)
     }
 
     fn store_options(&self, found: bool) -> StoreOptions {
         StoreOptions {
             page_size: self.page_size,
-            size: (!found).then_some(self.length()),
+            size: (!found).then_some(self.length(self.slots)),
             base: BaseIdentity {
                 file_system: 1,
                 inode: 2,

@@ -41,6 +41,8 @@ pub enum Step {
     WriteBack(bool),
     /// Write every dirty page to base.
     Flush,
+    /// A tier of so many pages, as far as the store allows.
+    Resize(u64),
     /// Another tier policy.
     Policy(&'static str),
     /// Stop using flash.
@@ -77,7 +79,8 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
         89..92 => Step::Reopen(file),
         92..94 => Step::Restart,
         94..95 => Step::PowerCut,
-        95..97 => Step::Policy(draw.one(policy::NAMES)),
+        95 => Step::Policy(draw.one(policy::NAMES)),
+        96 => Step::Resize(draw.one(&[4, 8, 16, 24, 40, 64])),
         _ => draw_rarity(draw, setup),
     }
 }

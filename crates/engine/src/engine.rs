@@ -120,6 +120,9 @@ impl Engine {
     /// warm at once; the pages of a file are believed only after its stamp was compared when
     /// it is opened.
     ///
+    /// Base is to be durable before: pages read from it go to flash, where a power cut does not
+    /// take them back.
+    ///
     /// # Errors
     /// [`Error::Setting`], [`Error::Policy`], [`Error::PageSize`], and those of the store.
     pub fn start(config: EngineConfig, flash: Option<Store>) -> Result<Arc<Self>, Error> {

@@ -25,11 +25,12 @@ use crate::engine::{Engine, Inner, hierarchy_options};
 use crate::error::Error;
 use crate::store::Store;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, MutexGuard, PoisonError};
-use thermocline_core::Calm;
 use thermocline_core::hierarchy::HierarchyOptions;
 use thermocline_core::writers::WriterPace;
+use thermocline_core::{Calm, PageId};
 
 /// Batches that base may refuse one after another before that is taken for an answer.
 const PATIENCE: u32 = 3;
@@ -259,10 +260,12 @@ impl Engine {
         loop {
             let mut inner = self.inner();
             let dirty = inner.hierarchy.slots().dirty();
-            let lost = inner.hierarchy.lost().len() as u64;
-            if lost > 0 {
-                let (path, pages) = (self.cache_name(), lost);
-                return Err(Error::Unsaved { path, pages });
+            let lost: BTreeSet<PageId> = inner.hierarchy.lost().into_iter().collect();
+            if !lost.is_empty() {
+                drop(inner);
+                let (path, pages) = (self.cache_name(), lost.len() as u64);
+                let files = self.in_words(&lost);
+                return Err(Error::Unsaved { path, pages, files });
             }
             if dirty <= few || (few > 0 && done > total * 2) {
                 return Ok(());

@@ -16,7 +16,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use thermocline_core::{Intent, ObjectId};
+use thermocline_core::{Intent, ObjectId, PageId};
 
 /// Finds the file an identity stands for under this name, or, when the flag is set, under any;
 /// `None` when there is none.
@@ -195,14 +195,14 @@ impl Engine {
         #[cfg(debug_assertions)]
         self.assert_invariants();
         if self.is_off() {
-            return self.stop_without_flash(flash);
+            return self.stop_without_flash(&flash);
         }
         self.close_lingering();
         self.close_all_idle();
         self.inner().hierarchy.ledger_mut().forget_quiet();
         self.wait_for_older_stamps();
         if let Err(source) = self.commit() {
-            self.stop_without_flash(flash)?;
+            self.stop_without_flash(&flash)?;
             return Err(self.save_error(source));
         }
         let named = self.inner().commits.named.clone();
@@ -219,34 +219,49 @@ impl Engine {
             // What cannot be written is named.
             let _ = self.flush(|_| true);
         }
-        let pages = self.named_dirty();
+        let pages = self.all_dirty();
         match pages.is_empty() {
             true => Ok(()),
             false => Err(Error::Unsaved {
                 path: flash.name().into(),
                 pages: pages.len() as u64,
-                files: in_words(&pages),
+                files: self.in_words(&pages),
             }),
         }
     }
 
-    /// Pages that are dirty in DRAM or on flash, with the names of their files.
-    fn named_dirty(&self) -> Vec<(String, u64)> {
-        let mut pages = BTreeSet::new();
-        {
-            let inner = self.inner();
-            let (pool, slots) = (inner.hierarchy.pool(), inner.hierarchy.slots());
-            for (id, object) in self.all_objects() {
-                let frames = pool.dirty_of(id).into_iter();
-                let name = object.name.read().unwrap_or_else(PoisonError::into_inner);
-                let frames = frames.filter_map(|frame| pool.page(frame));
-                let slots = slots.dirty_in(id, 0, u64::MAX).into_iter();
-                for page in frames.chain(slots.map(|(page, _)| page)) {
-                    pages.insert((name.clone(), page.index));
-                }
-            }
+    /// Pages that are dirty in DRAM or on flash.
+    fn all_dirty(&self) -> BTreeSet<PageId> {
+        let objects = self.all_objects();
+        let inner = self.inner();
+        let (pool, slots) = (inner.hierarchy.pool(), inner.hierarchy.slots());
+        let of_object = |(id, _): &(ObjectId, Arc<Object>)| {
+            let frames = pool.dirty_of(*id).into_iter();
+            let frames = frames.filter_map(|frame| pool.page(frame));
+            let slots = slots.dirty_in(*id, 0, u64::MAX).into_iter();
+            frames
+                .chain(slots.map(|(page, _)| page))
+                .collect::<Vec<_>>()
+        };
+        objects.iter().flat_map(of_object).collect()
+    }
+
+    /// "a pages 1, 2; b page 0; and 3 more".
+    pub(crate) fn in_words(&self, pages: &BTreeSet<PageId>) -> String {
+        let named: Vec<PageId> = pages.iter().copied().take(NAMED_MAX).collect();
+        let of_file = |pages: &[PageId]| {
+            let numbers: Vec<String> = pages.iter().map(|page| page.index.to_string()).collect();
+            let word = if pages.len() == 1 { "page" } else { "pages" };
+            let object = self.object(pages[0].object);
+            let name = object.map_or_else(|_| String::new(), |object| object.name());
+            format!("{name} {word} {}", numbers.join(", "))
+        };
+        let files = named.chunk_by(|a, b| a.object == b.object);
+        let mut parts: Vec<String> = files.map(of_file).collect();
+        if pages.len() > named.len() {
+            parts.push(format!("and {} more", pages.len() - named.len()));
         }
-        pages.into_iter().collect()
+        parts.join("; ")
     }
 
     pub(crate) fn all_objects(&self) -> Vec<(ObjectId, Arc<Object>)> {
@@ -281,18 +296,3 @@ impl Engine {
 
 /// Pages named by the error of [`Engine::stop`] at most.
 const NAMED_MAX: usize = 20;
-
-/// "a pages 1, 2; b page 0; and 3 more".
-fn in_words(pages: &[(String, u64)]) -> String {
-    let named = &pages[..pages.len().min(NAMED_MAX)];
-    let of_file = |pages: &[(String, u64)]| {
-        let numbers: Vec<String> = pages.iter().map(|(_, page)| page.to_string()).collect();
-        let word = if pages.len() == 1 { "page" } else { "pages" };
-        format!("{} {word} {}", pages[0].0, numbers.join(", "))
-    };
-    let mut parts: Vec<String> = named.chunk_by(|a, b| a.0 == b.0).map(of_file).collect();
-    if pages.len() > named.len() {
-        parts.push(format!("and {} more", pages.len() - named.len()));
-    }
-    parts.join("; ")
-}

@@ -103,6 +103,8 @@ impl Mount {
         let (base, mountpoint) = Self::check(&config.base, &config.mountpoint)?;
         let base_error = |error| Error::Base(base.clone(), error);
         sys::raise_open_files().map_err(base_error)?;
+        // What flash copies from base must not be lost by a power cut before it is.
+        sys::sync_file_system(&base).map_err(base_error)?;
         let fs = Fs::new(
             base.clone(),
             engine,

@@ -64,6 +64,13 @@ fn proc_path(fd: RawFd) -> CString {
     CString::from_vec_with_nul(text).unwrap_or_default()
 }
 
+/// Makes durable whatever was written to the file system that `path` is on.
+pub(crate) fn sync_file_system(path: &Path) -> io::Result<()> {
+    let directory = std::fs::File::open(path)?;
+    // SAFETY: the descriptor is open through the call.
+    check(unsafe { libc::syncfs(directory.as_raw_fd()) })
+}
+
 /// An `O_PATH` descriptor of a whole path; only for the base directory itself.
 pub(crate) fn open_base(path: &Path) -> io::Result<OwnedFd> {
     let path = text_of(path.as_os_str())?;

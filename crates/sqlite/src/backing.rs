@@ -35,6 +35,10 @@ impl Backing {
         let meta = spec.file.metadata()?;
         let name = spec.path.file_name().unwrap_or(spec.path.as_os_str());
         let file = spec.file;
+        if spec.cached {
+            // What flash copies from base must not be lost by a power cut before it is.
+            spec.base.sync(true)?;
+        }
         let object = engine.open_object(ObjectSpec {
             name: name.to_string_lossy().into_owned(),
             group: name.to_string_lossy().into_owned(),
