@@ -281,19 +281,34 @@ impl Engine {
         if concerned {
             // Flash forgets the pages for good only once base has forgotten them for good.
             self.sync_base(&object)?;
-            self.end_cut(&object)?;
+            self.take_back_cut(&object);
         }
         cut
     }
 
-    /// Takes back the note of a cut, once that is durable on base. Until then the object is not
-    /// changed: were the note still there after a crash, recovery would cut away what came later.
+    /// Ends a cut whose sync failed: it is made again, for the system may have given it up, and
+    /// synced. Until then the object is not changed: were the note still on flash after a crash,
+    /// recovery would cut away what came later.
     pub(crate) fn end_cut(&self, object: &Object) -> io::Result<()> {
         if !object.cut_noted.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.sync_base(object)?;
-        object.cut_noted.store(false, Ordering::Release);
+        let _layout = object.layout_alone();
+        if object.cut_noted.load(Ordering::Acquire) {
+            self.before_base_write(&[]);
+            object.base.set_len(object.length())?;
+            object.unsynced.add();
+            self.sync_base(object)?;
+            self.take_back_cut(object);
+        }
+        Ok(())
+    }
+
+    /// The cut is durable on base.
+    fn take_back_cut(&self, object: &Object) {
+        if !object.cut_noted.swap(false, Ordering::AcqRel) {
+            return;
+        }
         if let Some(saved) = self.saved(object.id, Fate::Stays) {
             self.inner().commits.put(saved);
         }
@@ -301,7 +316,6 @@ impl Engine {
             // Should it fail base is changed only after the lease, and the note no longer counts.
             let _ = self.commit();
         }
-        Ok(())
     }
 
     fn has_pages(&self, id: ObjectId, first: u64, last: u64) -> bool {
