@@ -1,4 +1,48 @@
 //! The crash tester: the whole engine on simulated disks that lose power at every request.
+//!
+//! A run is a workload from a seed: reads, writes, syncs, cuts, holes, unlinks, renames, closes,
+//! clean restarts, power cuts, background work, waiting, switches of mode, policy, size, tier. An
+//! engine without threads carries it out step by step. Before every request that changes a disk a
+//! power cut is tried: another engine starts from what it would leave, every byte is compared with
+//! a model, and while that engine recovers there are further power cuts, three deep.
+//!
+//! # What the disks do
+//!
+//! | event | what happens |
+//! |---|---|
+//! | a write, cut or hole | it is read back at once, and waits for a sync of its file |
+//! | power cut | of what waits any subset is kept, by sectors of 512 bytes: torn, out of order |
+//! | the file's time of change, its name | kept or not, each by itself; a name until base is synced |
+//! | a planned fault: a write fails | any of its sectors are there or not |
+//! | a planned fault: a sync fails | each change becomes durable or is *forgotten*: read back |
+//! | | until the next power cut, and no later sync writes it |
+//! | a planned fault: a read fails | nothing is read |
+//! | a device dies | every request fails until it is healed, which a restart and a power cut do |
+//!
+//! What they never do: lose or change what a sync that succeeded covered; tear a sector; make bytes
+//! that nobody wrote; report success for a sync that did nothing (`Fault::LieOnSync` does, to prove
+//! that the tester notices).
+//!
+//! # What counts as acknowledged, and what is compared
+//! What was written before a sync that the engine answered with success, unless an earlier sync
+//! failed and the sector was not written again. After a power cut each sector and the length must
+//! be what they were at the last such sync, or any version since; while the engine runs a read must
+//! give the newest. What was read after a power cut must be there after the next one (`model.rs`).
+//!
+//! # What may be refused
+//! Where flash failed with dirty pages, base went on after the lease and flash is back after a
+//! power cut, the start is refused; so it is where such a file was removed. That is counted, and only
+//! then accepted; dirty pages are then given up, and what is served must be base's own bytes, with
+//! no more old sectors than there were dirty pages (`run.rs`).
+//!
+//! # What is not tried
+//! Threads (`engine_model` in `crates/engine/tests` does that); devices that answer late; damage of
+//! bytes at rest (tests of the store). After a sync of base has failed, a clean restart is a power
+//! cut: nobody can tell what base holds before its machine starts anew.
+//!
+//! # One seed again
+//! Everything comes from the seed; a failure prints the command that repeats it, with `--trace`
+//! step by step: `cargo run --release -p thermocline-crash -- --seed N --mode back --trace`.
 
 mod draw;
 mod image;

@@ -4,7 +4,8 @@
 //! # What is promised
 //! 1. What a commit acknowledged is found after a crash, bytes and all.
 //! 2. Of each page, object and intent that later batches change, any of the later states may be
-//!    found instead: pages whose data did not survive keep what they had.
+//!    found instead: pages whose data did not survive keep what they had, or lose it when that was
+//!    clean.
 //! 3. What was found once is found again after another crash.
 
 use crate::draw::Draw;
@@ -460,7 +461,10 @@ impl StoreRun {
             .chain(book.pages.keys());
         for page in names.copied().collect::<BTreeSet<_>>() {
             let states = books.iter().map(|book| book.pages.get(&page));
-            one_of(&page, book.pages.get(&page), states)?;
+            let found = book.pages.get(&page);
+            if found.is_some() || !may_be_dropped(states.clone().flatten()) {
+                one_of(&page, found, states)?;
+            }
         }
         let names = books
             .iter()
@@ -488,6 +492,18 @@ impl StoreRun {
         }
         Ok(())
     }
+}
+
+/// Whether no copy of a page may be found: where the oldest was clean and a newer one, which may
+/// have failed, was to take its place.
+fn may_be_dropped<'a>(states: impl Iterator<Item = &'a (BlockId, MapEntry)> + Clone) -> bool {
+    let version = |(_, entry): &&(BlockId, MapEntry)| entry.version;
+    let Some(oldest) = states.clone().map(|state| version(&state)).min() else {
+        return false;
+    };
+    let superseded = states.clone().any(|state| version(&state) > oldest);
+    let mut first = states.filter(|state| version(state) == oldest);
+    superseded && first.all(|(_, entry)| !entry.dirty)
 }
 
 /// Whether `found` is one of `states`.

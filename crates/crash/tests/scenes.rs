@@ -1,0 +1,307 @@
+//! Scenes of faults on the tester's disks. Each was met by a run of the tester, or is a row of
+//! `docs/faults.md`; a scene is shorter than a run and says what it is about.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use thermocline::config::DirtySettings;
+use thermocline::{
+    BaseIdentity, Engine, EngineConfig, Error, Identity, Request, Store, StoreOptions, clock,
+};
+use thermocline_core::{HintSet, ObjectId, hint_type};
+use thermocline_crash::{Failing, Fault, FileId, Mode, Setup, World, pattern, spec_of};
+
+const PAGE: usize = 512;
+const FLASH: FileId = FileId(0);
+
+/// A world with flash and two base files of eight pages, and what an engine on it is like.
+struct Scene {
+    world: World,
+    setup: Setup,
+    files: [FileId; 2],
+}
+
+fn identity(at: usize) -> Identity {
+    Identity {
+        device: 1,
+        inode: 10 + at as u64,
+        generation: 1,
+    }
+}
+
+fn name(at: usize) -> String {
+    format!("file{at}")
+}
+
+impl Scene {
+    /// By a clock that is set, of this thread: nothing waits.
+    fn new(mode: Mode, frames: u64) -> Self {
+        clock::set(1_000_000_000_000_000);
+        Self::by_the_clock(mode, frames)
+    }
+
+    fn by_the_clock(mode: Mode, frames: u64) -> Self {
+        let world = World::new(1);
+        assert_eq!(world.create("flash", Identity::default()), FLASH);
+        let files = [0, 1].map(|at| {
+            let file = world.create(&name(at), identity(at));
+            world.put(file, &pattern(at as u64, 0, 8 * PAGE));
+            file
+        });
+        let setup = Setup {
+            page_size: PAGE as u32,
+            policy: "lru",
+            slots: 32,
+            frames,
+            pool: "lru",
+            dirty: DirtySettings::default(),
+            buffer: 4,
+            faults: false,
+            ..Setup::of(1, mode)
+        };
+        Self {
+            world,
+            setup,
+            files,
+        }
+    }
+
+    fn start(&self) -> Arc<Engine> {
+        self.setup.start(&self.world, false).expect("starts")
+    }
+
+    fn open(&self, engine: &Engine, at: usize) -> ObjectId {
+        let spec = spec_of(&self.world, self.files[at], &name(at), identity(at));
+        engine.open_object(spec).expect("opens")
+    }
+
+    /// What an engine finds in file `at` of a world that lost power.
+    fn found(&self, world: &World, at: usize) -> Vec<u8> {
+        let now = clock::wall_ns();
+        let engine = self.setup.start(world, false).expect("recovers");
+        let spec = spec_of(world, self.files[at], &name(at), identity(at));
+        let id = engine.open_object(spec).expect("opens");
+        let found = read(&engine, id, 64 * PAGE);
+        world.power_off();
+        clock::set(now);
+        found
+    }
+}
+
+fn request(object: ObjectId, offset: usize) -> Request {
+    Request {
+        object,
+        offset: offset as u64,
+        hints: HintSet::UNKNOWN.with(hint_type::REQUEST, 1),
+        client: 1,
+    }
+}
+
+fn read(engine: &Engine, id: ObjectId, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let read = engine.read(&request(id, 0), &mut bytes).expect("reads");
+    bytes.truncate(read);
+    bytes
+}
+
+fn write(engine: &Engine, id: ObjectId, page: usize, number: u64) {
+    let data = pattern(number, (page * PAGE) as u64, PAGE);
+    engine
+        .write(&request(id, page * PAGE), &data)
+        .expect("writes");
+}
+
+fn work(engine: &Engine, units: u32) {
+    for _ in 0..units {
+        engine.step();
+    }
+}
+
+fn fails(what: Failing, times: u32) -> Fault {
+    let skip = 0;
+    Fault::Fail { what, skip, times }
+}
+
+#[test]
+fn a_cut_whose_sync_failed_is_not_made_again_over_what_came_later() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, id, 5, 10);
+    engine.sync(id, true).expect("syncs");
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    assert!(
+        engine.truncate(id, PAGE as u64).is_err(),
+        "base is not durable"
+    );
+    write(&engine, id, 1, 11);
+    write(&engine, id, 2, 12);
+    assert!(engine.sync(id, true).is_err(), "a sync of base has failed");
+    write(&engine, id, 0, 13);
+    write(&engine, id, 1, 14);
+    write(&engine, id, 2, 15);
+    engine.sync(id, true).expect("syncs");
+    let newest = read(&engine, id, 64 * PAGE);
+    assert_eq!(newest.len(), 3 * PAGE);
+    for seed in 0..40 {
+        let crashed = scene.world.crash(seed);
+        assert!(scene.found(&crashed, 0) == newest, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_failed_sync_in_the_background_is_told_once_and_leaves_no_copies() {
+    let scene = Scene::new(Mode::Through, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, id, 3, 10);
+    read(&engine, id, 8 * PAGE);
+    work(&engine, 20);
+    let resident = || engine.stats().tier.map_or(0, |tier| tier.resident);
+    assert!(resident() > 0, "pages were copied to flash");
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    engine.close_object(id);
+    // Lingering objects are synced now and then.
+    work(&engine, 64);
+    let id = scene.open(&engine, 0);
+    assert_eq!(
+        resident(),
+        0,
+        "base may have given up what they are copies of"
+    );
+    read(&engine, id, 8 * PAGE);
+    work(&engine, 20);
+    assert_eq!(resident(), 0);
+    assert!(engine.sync(id, true).is_err(), "whoever syncs next is told");
+    engine.sync(id, true).expect("and is told once");
+}
+
+/// The last batch says that a newer copy is there, that the older is not, and that base is no
+/// longer being written: when the newer copy did not get there the older one is no substitute.
+#[test]
+fn an_older_clean_copy_does_not_stand_in_for_a_newer_one() {
+    let scene = Scene::new(Mode::Through, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    read(&engine, id, 8 * PAGE);
+    work(&engine, 40);
+    clock::pass(Duration::from_secs(3));
+    work(&engine, 4);
+    (0..8).for_each(|page| write(&engine, id, page, 20 + page as u64));
+    engine.sync(id, true).expect("syncs");
+    let newest = read(&engine, id, 8 * PAGE);
+    let images = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&images);
+    let mut seed = 0;
+    scene.world.observe(Some(Box::new(move |state, io| {
+        for _ in 0..if io.done { 0 } else { 20 } {
+            seed += 1;
+            seen.lock().expect("unpoisoned").push(state.crash(seed));
+        }
+    })));
+    engine.close_object(id);
+    engine.stop().expect("stops");
+    scene.world.observe(None);
+    let images = std::mem::take(&mut *images.lock().expect("unpoisoned"));
+    assert!(images.len() > 40);
+    for image in images {
+        assert!(scene.found(&image, 0) == newest, "an older copy came back");
+    }
+}
+
+#[test]
+fn a_file_changed_while_not_mounted_and_not_opened_before_the_next_crash_is_not_believed() {
+    let scene = Scene::new(Mode::Through, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    read(&engine, id, 8 * PAGE);
+    work(&engine, 40);
+    engine.close_object(id);
+    engine.stop().expect("stops");
+    clock::pass(Duration::from_secs(60));
+    let behind = scene.world.device(scene.files[0]);
+    let newest = pattern(30, 0, 8 * PAGE);
+    thermocline::device::Device::write_at(&*behind, &newest, 0).expect("writes");
+    thermocline::device::Device::sync(&*behind, false).expect("syncs");
+    clock::pass(Duration::from_secs(60));
+    let engine = scene.start();
+    // Another file makes the mount commit: the time by which changes are noticed moves on.
+    let other = scene.open(&engine, 1);
+    write(&engine, other, 2, 31);
+    engine.sync(other, false).expect("syncs");
+    work(&engine, 40);
+    for seed in 0..20 {
+        let crashed = scene.world.crash(seed);
+        assert!(scene.found(&crashed, 0) == newest, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_page_that_waits_on_a_failed_device_can_be_written_again() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, id, 3, 10);
+    engine.sync(id, true).expect("syncs");
+    write(&engine, id, 4, 11);
+    scene.world.inject(FLASH, fails(Failing::Syncs, 1));
+    assert!(
+        engine.sync(id, true).is_err(),
+        "with the commit the tier fails"
+    );
+    write(&engine, id, 3, 12);
+    write(&engine, id, 4, 13);
+    engine.sync(id, true).expect("syncs");
+    let newest = read(&engine, id, 8 * PAGE);
+    assert!(scene.world.contents(scene.files[0]) == newest);
+}
+
+/// Dirty pages in frames, in the write buffer and on flash, and nothing that takes them.
+fn stop_over_dead_devices(scene: &Scene, engine: &Engine) {
+    let id = scene.open(engine, 0);
+    (0..4).for_each(|page| write(engine, id, page, 10 + page as u64));
+    engine.sync(id, true).expect("syncs");
+    (2..8).for_each(|page| write(engine, id, page, 20 + page as u64));
+    scene.world.inject(FLASH, Fault::Die);
+    scene.world.inject(scene.files[0], Fault::Die);
+    engine.close_object(id);
+    let error = engine.stop().expect_err("nothing can be written");
+    let Error::Unsaved { pages, files, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*pages, 8, "{files}");
+    assert_eq!(files, "file0 pages 0, 1, 2, 3, 4, 5, 6, 7");
+}
+
+#[test]
+fn a_stop_over_dead_devices_ends_and_names_the_pages() {
+    for frames in [0, 4, 16] {
+        let scene = Scene::new(Mode::Back, frames);
+        stop_over_dead_devices(&scene, &scene.start());
+    }
+}
+
+#[test]
+fn a_stop_over_dead_devices_ends_with_threads_too() {
+    let scene = Scene::by_the_clock(Mode::Back, 0);
+    let options = StoreOptions {
+        page_size: PAGE as u32,
+        size: Some(64 << 10),
+        base: BaseIdentity {
+            file_system: 1,
+            inode: 2,
+            path: "/base".into(),
+        },
+        format: false,
+        deadline: None,
+    };
+    let store = Store::with_device(scene.world.device(FLASH), "flash", &options);
+    let config = EngineConfig {
+        page_size: PAGE as u32,
+        policy: "lru".into(),
+        pool_bytes: 16 * PAGE as u64,
+        write_back: true,
+        ..EngineConfig::default()
+    };
+    let engine = Engine::start(config, Some(store.expect("a store"))).expect("starts");
+    stop_over_dead_devices(&scene, &engine);
+}
