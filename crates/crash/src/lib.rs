@@ -12,7 +12,7 @@
 //! |---|---|
 //! | a write, cut or hole | it is read back at once, and waits for a sync of its file |
 //! | power cut | of what waits any subset is kept, by sectors of 512 bytes: torn, out of order |
-//! | the file's time of change, its name | kept or not, each by itself; a name until base is synced |
+//! | the file's time of change, its name | kept or not, each by itself |
 //! | a planned fault: a write fails | any of its sectors are there or not |
 //! | a planned fault: a sync fails | each change becomes durable or is *forgotten*: read back |
 //! | | until the next power cut, and no later sync writes it |
