@@ -32,7 +32,7 @@
 //! # What may be refused
 //! Where flash failed with dirty pages, base went on after the lease and flash is back after a
 //! power cut, the start is refused; so it is where such a file was removed. That is counted, and
-//! only then accepted; dirty pages are then given up, and what is served must be base's own bytes, with
+//! only then accepted; dirty pages are given up, and what is served must be base's own bytes, with
 //! no more old sectors than there were dirty pages (`run.rs`).
 //!
 //! # What is not tried
