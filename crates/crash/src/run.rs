@@ -433,7 +433,8 @@ impl Run {
     }
 
     /// Starts an engine to go on with, and says whether it is whole: when it refuses, and may,
-    /// dirty pages are given up, and what is left is not what was promised ([`Run::verify_refused`]).
+    /// dirty pages are given up, and what is left is not what was promised
+    /// ([`Run::verify_refused`]).
     fn start_again(&mut self) -> Result<(Arc<Engine>, bool), String> {
         let mut whole = true;
         let engine = match self.setup.start(&self.world, false) {
