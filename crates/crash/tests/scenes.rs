@@ -305,3 +305,23 @@ fn a_stop_over_dead_devices_ends_with_threads_too() {
     let engine = Engine::start(config, Some(store.expect("a store"))).expect("starts");
     stop_over_dead_devices(&scene, &engine);
 }
+
+#[test]
+fn a_file_that_passes_by_is_synced_each_time() {
+    for mode in [Mode::Through, Mode::Back] {
+        let scene = Scene::new(mode, 0);
+        let engine = scene.start();
+        let mut spec = spec_of(&scene.world, scene.files[0], &name(0), identity(0));
+        spec.cached = false;
+        let log = engine.open_object(spec).expect("opens");
+        for number in 40..43 {
+            write(&engine, log, 2, number);
+            engine.sync(log, true).expect("syncs");
+            let expected = pattern(number, 2 * PAGE as u64, PAGE);
+            for seed in 0..8 {
+                let base = scene.world.crash(seed).contents(scene.files[0]);
+                assert!(base[2 * PAGE..3 * PAGE] == expected, "write {number}");
+            }
+        }
+    }
+}
