@@ -613,7 +613,7 @@ impl Run {
         else {
             return wrong();
         };
-        let lease = thermocline::commit::LEASE.as_nanos() as i64;
+        let lease = thermocline::LEASE.as_nanos() as i64;
         for named in files.split(", ") {
             let changed = self.files.iter().any(|tracked| {
                 let stamp = image.stamp(tracked.file);

@@ -15,10 +15,10 @@ use super::superblock::{SUPERBLOCK_BYTES, Superblock};
 use super::{Phase, State, Store};
 use crate::device::AlignedBuf;
 use crate::error::Error;
+use crate::lock::MutexGuard;
 use crate::mutant::{self, Mutant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{MutexGuard, PoisonError};
 use thermocline_core::ledger::MapEntry;
 use twox_hash::XxHash3_64;
 
@@ -84,8 +84,8 @@ impl State {
 
 impl Store {
     pub(super) fn one_checkpoint(&self) -> MutexGuard<'_, ()> {
-        let lock = self.checkpointing.lock();
-        lock.unwrap_or_else(PoisonError::into_inner)
+        
+        self.checkpointing.lock()
     }
 
     /// Makes an empty cache of a poisoned one, in place: for a device that works again. What it

@@ -228,7 +228,7 @@ fn take<'a>(bytes: &'a [u8], at: &mut usize, length: usize) -> Option<&'a [u8]> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::{Identity, Stamp};
+    use crate::files::object::{Identity, Stamp};
     use crate::store::Fate;
     use proptest::prelude::*;
     use thermocline_core::PageId;

@@ -50,14 +50,15 @@ mod superblock;
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::lock::{Mutex, MutexGuard};
 use crate::mutant::{self, Mutant};
 use layout::UNIT;
 use recover::Reading;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use superblock::Superblock;
 use thermocline_core::ledger::MapEntry;
@@ -237,7 +238,7 @@ impl Store {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The same store with its device behind a wrapper (a meter, scripted faults).

@@ -7,7 +7,7 @@
 //! length it is cut to u64, name length u16, name.
 
 use super::superblock::{u32_at, u64_at};
-use crate::object::{Identity, Stamp};
+use crate::files::object::{Identity, Stamp};
 use std::collections::{BTreeMap, BTreeSet};
 use thermocline_core::ObjectId;
 use thermocline_core::ledger::Intent;

@@ -5,7 +5,7 @@ mod resizing;
 
 use super::*;
 use crate::device::MemoryDevice;
-use crate::object::{Identity, Stamp};
+use crate::files::object::{Identity, Stamp};
 use disk::{Disk, Random};
 use thermocline_core::ObjectId;
 use thermocline_core::ledger::{Intent, MapChange};

@@ -6,10 +6,12 @@
 //! work. The other threads look when they are woken, and once in a while for what becomes due by
 //! age alone.
 
-use crate::engine::{Engine, Inner};
+use crate::engine::Engine;
+use crate::lock::Condvar;
+use crate::state::Inner;
 use crate::store::{Store, checksum};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use thermocline_core::WriteJob;
 
@@ -62,7 +64,7 @@ impl Engine {
     }
 
     /// Empties a half full journal, so that no sync has to wait for that.
-    fn spare_a_checkpoint(&self) {
+    pub(crate) fn spare_a_checkpoint(&self) {
         if let Some(store) = self.store().filter(|store| store.wants_checkpoint()) {
             // An error poisons the store: the next commit tells.
             let _ = store.checkpoint();
@@ -70,13 +72,13 @@ impl Engine {
     }
 
     /// Ends what has been quiet for a while: write intents, and objects nobody has open.
-    fn tidy_up(&self) {
+    pub(crate) fn tidy_up(&self) {
         self.close_lingering();
         self.inner().hierarchy.ledger_mut().expire_intents();
     }
 
     /// Writes one staged page to flash.
-    fn write_one(&self) -> bool {
+    pub(crate) fn write_one(&self) -> bool {
         let job = take_job(&mut self.inner());
         let (Some((job, bytes)), Some(flash)) = (job, self.store()) else {
             return false;
@@ -85,7 +87,7 @@ impl Engine {
         true
     }
 
-    fn commit_if_due(&self) -> bool {
+    pub(crate) fn commit_if_due(&self) -> bool {
         let due = {
             let inner = self.inner();
             self.commit_due(&inner)
@@ -95,17 +97,17 @@ impl Engine {
 
     /// Sleeps until there may be work, at most a tick; false when the engine stops. Not at all when
     /// somebody has `asked` meanwhile.
-    fn rest(&self, signal: &Condvar, asked: impl FnOnce(&mut Inner) -> bool) -> bool {
+    pub(crate) fn rest(&self, signal: &Condvar, asked: impl FnOnce(&mut Inner) -> bool) -> bool {
         let mut inner = self.inner();
         if inner.stopping || asked(&mut inner) {
             return !inner.stopping;
         }
         let waited = signal.wait_timeout(inner, TICK);
-        !waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+        !waited.stopping
     }
 
     /// Does `unit` until there is none to do.
-    fn until_stopping(&self, unit: fn(&Self) -> bool) {
+    pub(crate) fn until_stopping(&self, unit: fn(&Self) -> bool) {
         while unit(self) && !self.inner().stopping {}
     }
 }
@@ -186,11 +188,7 @@ fn next_job(engine: &Engine, number: u32) -> Option<(WriteJob, Staged)> {
             inner = engine.inner();
             continue;
         }
-        inner = engine
-            .signals
-            .writers
-            .wait(inner)
-            .unwrap_or_else(PoisonError::into_inner);
+        inner = engine.signals.writers.wait(inner);
     }
 }
 
@@ -228,16 +226,12 @@ fn write(engine: &Engine, flash: &Store, job: WriteJob, bytes: &Staged) {
     );
     debug_assert!(inner.writers_at_work > 0, "an end follows a start");
     inner.writers_at_work -= 1;
-    let Inner {
-        hierarchy,
-        actions,
-        pace,
-        ..
-    } = &mut *inner;
-    hierarchy.end_write(job, result, actions);
+    engine.decide(&mut inner, &[], |hierarchy, out| {
+        hierarchy.end_write(job, result, out)
+    });
     let now_ns = engine.started.elapsed().as_nanos() as u64;
-    pace.finished(now_ns, took.as_nanos() as u64, hierarchy.staged());
-    engine.carry_out(&mut inner, &[]);
+    let staged = inner.hierarchy.staged();
+    inner.pace.finished(now_ns, took.as_nanos() as u64, staged);
     engine.page_free.notify_all();
     match (inner.stopping, inner.hierarchy.staged()) {
         (true, _) => engine.signals.wake_all(),

@@ -1,11 +1,11 @@
 //! A snapshot of everything that is counted, for people, Prometheus and JSON.
 
 use crate::engine::Engine;
-use crate::histogram::Latency;
-use crate::learned::LearnedTable;
+use crate::observe::histogram::Latency;
+use crate::observe::learned::LearnedTable;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+
 use std::sync::atomic::Ordering;
 use thermocline_core::counters::Cleaning;
 use thermocline_core::policy::{Refusal, Removal};
@@ -213,11 +213,11 @@ impl Engine {
         }
     }
 
-    fn lost_pages(&self, pages: &[PageId]) -> Vec<LostPage> {
+    pub(crate) fn lost_pages(&self, pages: &[PageId]) -> Vec<LostPage> {
         let named = |page: &PageId| {
             let object = self.object(page.object);
             let name = object.map(|object| {
-                let name = object.name.read().unwrap_or_else(PoisonError::into_inner);
+                let name = object.name.read();
                 name.clone()
             });
             LostPage {
@@ -228,7 +228,7 @@ impl Engine {
         pages.iter().map(named).collect()
     }
 
-    fn tier_stats(&self) -> Option<TierStats> {
+    pub(crate) fn tier_stats(&self) -> Option<TierStats> {
         let flash = self.store()?;
         let learned = self.learned();
         let inner = self.inner();
@@ -267,17 +267,13 @@ impl Engine {
         })
     }
 
-    fn object_stats(&self) -> Vec<ObjectStats> {
+    pub(crate) fn object_stats(&self) -> Vec<ObjectStats> {
         let closed = self.registry().closed();
         let inner = self.inner();
         let resident = |id: ObjectId| inner.hierarchy.resident_of(id);
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = self.objects.read();
         let open = objects.iter().flatten().map(|object| ObjectStats {
-            name: object
-                .name
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
+            name: object.name.read().clone(),
             kind: object.kind.name().into(),
             pages: object.length().div_ceil(u64::from(self.config.page_size)),
             resident: resident(object.id),

@@ -20,14 +20,18 @@
 //! 2. From the moment base is written under the map of the new cache, no map of the old one is
 //!    believed.
 
-use crate::destage::{BATCH, FlushProgress};
-use crate::engine::{Engine, Inner, hierarchy_options};
+use crate::engine::Engine;
 use crate::error::Error;
+use crate::lifecycle::start::hierarchy_options;
+use crate::lock::MutexGuard;
+use crate::state::Inner;
 use crate::store::Store;
+use crate::writeback::destage::BATCH;
+use crate::writeback::flush::FlushProgress;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use thermocline_core::hierarchy::HierarchyOptions;
 use thermocline_core::writers::WriterPace;
 use thermocline_core::{Calm, PageId};
@@ -40,9 +44,7 @@ type Progress<'a> = dyn FnMut(FlushProgress) -> bool + 'a;
 
 impl Engine {
     pub(crate) fn reshaping(&self) -> MutexGuard<'_, ()> {
-        self.reshaping
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.reshaping.lock()
     }
 
     /// Makes the cache `length` bytes long while requests go on; the number of blocks after that.
@@ -75,12 +77,12 @@ impl Engine {
         Ok(blocks)
     }
 
-    fn must_be_on(&self) -> Result<(), Error> {
+    pub(crate) fn must_be_on(&self) -> Result<(), Error> {
         self.tier_state()
             .map_err(|reason| Error::TierOff { reason })
     }
 
-    fn shrink(
+    pub(crate) fn shrink(
         &self,
         store: &Store,
         length: u64,
@@ -105,7 +107,7 @@ impl Engine {
     }
 
     /// Makes durable that the blocks past the new end hold nothing.
-    fn empty_retired(&self, store: &Store) -> Result<(), Error> {
+    pub(crate) fn empty_retired(&self, store: &Store) -> Result<(), Error> {
         let failed = |source| Error::CacheIo {
             path: store.name().into(),
             source,
@@ -120,20 +122,23 @@ impl Engine {
     }
 
     /// Gives the hierarchy `blocks` blocks; with `empty`, after every dirty page left flash.
-    fn reshape(&self, blocks: u32, empty: bool, progress: &mut Progress<'_>) -> Result<(), Error> {
+    pub(crate) fn reshape(
+        &self,
+        blocks: u32,
+        empty: bool,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Error> {
         let options = hierarchy_options(&self.config, blocks);
         let calmed = self.calm_down(empty, false, progress);
         let reshaped = calmed.and_then(|mut inner| {
-            let Inner {
-                hierarchy, actions, ..
-            } = &mut *inner;
-            if hierarchy.ledger().has_taken(blocks) {
+            if inner.hierarchy.ledger().has_taken(blocks) {
                 // No write is under way, so these have failed.
                 let path = self.cache_name();
                 return Err(Error::LateWrite { path });
             }
-            let reshaped = hierarchy.reshape(&options, actions);
-            self.carry_out(&mut inner, &[]);
+            let reshaped = self.decide(&mut inner, &[], |hierarchy, out| {
+                hierarchy.reshape(&options, out)
+            });
             reshaped.map_err(Error::from)
         });
         self.set_calm(Calm::Open);
@@ -179,7 +184,7 @@ impl Engine {
             self.outlast();
         }
         let mut inner = self.inner();
-        let mut flash = self.flash.write().unwrap_or_else(PoisonError::into_inner);
+        let mut flash = self.flash.write();
         *flash = Some(Arc::new(store));
         drop(flash);
         inner.commits.moved();
@@ -191,7 +196,7 @@ impl Engine {
         Ok(())
     }
 
-    fn check_new(&self, store: &Store) -> Result<(), Error> {
+    pub(crate) fn check_new(&self, store: &Store) -> Result<(), Error> {
         if store.page_size() != self.config.page_size {
             return Err(Error::PageSize {
                 path: store.name().into(),
@@ -208,13 +213,15 @@ impl Engine {
     }
 
     /// Empties the hierarchy for a new device, and keeps commits from being made.
-    fn seize(&self, options: &HierarchyOptions, progress: &mut Progress<'_>) -> Result<(), Error> {
+    pub(crate) fn seize(
+        &self,
+        options: &HierarchyOptions,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Error> {
         let mut inner = self.calm_down(true, true, progress)?;
-        let Inner {
-            hierarchy, actions, ..
-        } = &mut *inner;
-        let started = hierarchy.start_over(options, actions)?;
-        self.carry_out(&mut inner, &[]);
+        let started = self.decide(&mut inner, &[], |hierarchy, out| {
+            hierarchy.start_over(options, out)
+        })?;
         if !started {
             let path = self.cache_name();
             return Err(Error::StillInUse { path });
@@ -225,7 +232,7 @@ impl Engine {
 
     /// Brings the hierarchy to *still*, with `empty` without dirty pages on flash and no commit
     /// under way. `off`: also when the tier is off.
-    fn calm_down(
+    pub(crate) fn calm_down(
         &self,
         empty: bool,
         off: bool,
@@ -254,7 +261,7 @@ impl Engine {
 
     /// Destages until no more than `few` pages on flash are dirty, or twice as many were destaged
     /// as there were: a page that is written again and again is dirty again and again.
-    fn empty_flash(&self, few: u32, progress: &mut Progress<'_>) -> Result<(), Error> {
+    pub(crate) fn empty_flash(&self, few: u32, progress: &mut Progress<'_>) -> Result<(), Error> {
         let total = u64::from(self.inner().hierarchy.slots().dirty());
         let (mut done, mut refused) = (0, 0);
         loop {
@@ -290,7 +297,7 @@ impl Engine {
     }
 
     /// The failures in a row so far, when they are few enough to try once more.
-    fn bear(&self, refused: u32, source: io::Error) -> Result<u32, Error> {
+    pub(crate) fn bear(&self, refused: u32, source: io::Error) -> Result<u32, Error> {
         let pages = self.dirty_pages();
         match refused < PATIENCE {
             true => Ok(refused),
@@ -298,13 +305,11 @@ impl Engine {
         }
     }
 
-    fn set_calm(&self, calm: Calm) {
+    pub(crate) fn set_calm(&self, calm: Calm) {
         let mut inner = self.inner();
-        let Inner {
-            hierarchy, actions, ..
-        } = &mut *inner;
-        hierarchy.set_calm(calm, actions);
-        self.carry_out(&mut inner, &[]);
+        self.decide(&mut inner, &[], |hierarchy, out| {
+            hierarchy.set_calm(calm, out)
+        });
         drop(inner);
         // Readers and writers that were told to wait, and whoever has work again.
         self.page_free.notify_all();

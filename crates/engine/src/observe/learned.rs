@@ -5,7 +5,7 @@
 use crate::engine::Engine;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+
 use thermocline_core::policy::Learned;
 use thermocline_core::{FileKind, HintSchema, HintSet, PageType, RequestType, Role, hint_type};
 
@@ -62,7 +62,7 @@ impl Engine {
     /// What the policy has learned; `None` where it learns nothing.
     pub(crate) fn learned(&self) -> Option<LearnedTable> {
         let learned = self.inner().hierarchy.policy().learned()?;
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = self.objects.read();
         let groups = objects.iter().flatten();
         let groups = groups
             .map(|object| (object.hint, object.group.clone()))

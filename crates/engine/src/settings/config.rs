@@ -1,7 +1,7 @@
 //! Settings of the engine, with their defaults. `thermocline.example.toml` documents each.
 
 use crate::error::Error;
-pub use crate::policy_table::PrioritySettings;
+pub use crate::settings::policy_table::PrioritySettings;
 use serde::{Deserialize, Serialize};
 use thermocline_core::policy::{CacConfig, ClicConfig, PolicyOptions, TacConfig, TacLabels};
 use thermocline_core::{Costs, Watermarks};

@@ -1,22 +1,20 @@
-//! What a restart finds, and what a stop leaves.
+//! What a restart finds.
 //!
 //! At the start the map is believed but for clean pages of regions that base was being written in.
 //! The pages of a file are believed only when it was not changed meanwhile: after a clean stop its
 //! length, times, inode and generation must be what they were; after a crash it must not have been
-//! changed later than [`crate::commit::LEASE`] after the newest batch. A changed file loses its
+//! changed later than [`LEASE`] after the newest batch. A changed file loses its
 //! clean pages; with dirty pages waiting for it [`Engine::adopt`] refuses and says so.
 
-use crate::commit::LEASE;
+use crate::durable::lease::LEASE;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::object::{Identity, Object, ObjectSpec};
-use crate::store::{Fate, Recovered, SavedObject, Store};
+use crate::files::object::{Identity, ObjectSpec};
+use crate::store::{Fate, Recovered, SavedObject};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
-use thermocline_core::{Intent, ObjectId, PageId};
+use thermocline_core::{Intent, ObjectId};
 
 /// Finds the file an identity stands for under this name, or, when the flag is set, under any;
 /// `None` when there is none.
@@ -94,14 +92,18 @@ impl Engine {
         })
     }
 
-    fn cache_error(&self, source: io::Error) -> Error {
+    pub(crate) fn cache_error(&self, source: io::Error) -> Error {
         let path = self.cache_name();
         Error::CacheIo { path, source }
     }
 
     /// Forgets the pages of a file that is gone, or that was changed since it was believed. Now:
     /// after this run's own commits a later restart could no longer tell.
-    fn check_clean(&self, saved: &SavedObject, opener: &Opener<'_>) -> Result<(), Error> {
+    pub(crate) fn check_clean(
+        &self,
+        saved: &SavedObject,
+        opener: &Opener<'_>,
+    ) -> Result<(), Error> {
         let spec = opener(&saved.identity, &saved.name, false);
         let spec = spec.map_err(|source| Error::BaseIo {
             path: saved.name.clone(),
@@ -116,7 +118,7 @@ impl Engine {
         Ok(())
     }
 
-    fn adopt_one(
+    pub(crate) fn adopt_one(
         &self,
         saved: &SavedObject,
         fate: Fate,
@@ -162,137 +164,4 @@ impl Engine {
         self.close_object(id);
         Ok(Ok(()))
     }
-
-    /// Whether DRAM or flash hold bytes of the object that base has not.
-    #[must_use]
-    pub fn has_dirty(&self, id: ObjectId) -> bool {
-        let inner = self.inner();
-        let slots = inner.hierarchy.slots().dirty_in(id, 0, u64::MAX);
-        !slots.is_empty() || !inner.hierarchy.pool().dirty_of(id).is_empty()
-    }
-
-    /// Ends the engine: writes what is in DRAM to flash and saves the map, so that the next start
-    /// is warm. Dirty pages stay on flash: call [`Engine::flush`] before if base is to be whole.
-    /// Requests must have ended and objects be closed, or their pages are left out.
-    ///
-    /// # Errors
-    /// [`Error::Save`]; the next start is then as after a crash. [`Error::Unsaved`] when dirty
-    /// pages could be written nowhere.
-    pub fn stop(&self) -> Result<(), Error> {
-        // What base refuses stays dirty, and is counted below.
-        let _ = self.clean_everything();
-        self.inner().stopping = true;
-        self.signals.wake_all();
-        let writers =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in writers {
-            let _ = thread.join();
-        }
-        while self.config.inline && self.step() {}
-        let Some(flash) = self.store() else {
-            return Ok(());
-        };
-        #[cfg(debug_assertions)]
-        self.assert_invariants();
-        if self.is_off() {
-            return self.stop_without_flash(&flash);
-        }
-        self.close_lingering();
-        self.close_all_idle();
-        self.inner().hierarchy.ledger_mut().forget_quiet();
-        self.wait_for_older_stamps();
-        if let Err(source) = self.commit() {
-            self.stop_without_flash(&flash)?;
-            return Err(self.save_error(source));
-        }
-        let named = self.inner().commits.named.clone();
-        let mut objects = self.registry().to_save();
-        objects.retain(|object| named.contains(&object.id));
-        flash.close(objects)
-    }
-
-    /// What the device says is not to be believed; it stays as after a crash, and base gets what
-    /// it takes.
-    fn stop_without_flash(&self, flash: &Store) -> Result<(), Error> {
-        debug_assert!(self.is_off(), "else flash keeps dirty pages");
-        if self.dirty_pages() > 0 {
-            // What cannot be written is named.
-            let _ = self.flush(|_| true);
-        }
-        let pages = self.all_dirty();
-        match pages.is_empty() {
-            true => Ok(()),
-            false => Err(Error::Unsaved {
-                path: flash.name().into(),
-                pages: pages.len() as u64,
-                files: self.in_words(&pages),
-            }),
-        }
-    }
-
-    /// Pages that are dirty in DRAM or on flash.
-    fn all_dirty(&self) -> BTreeSet<PageId> {
-        let objects = self.all_objects();
-        let inner = self.inner();
-        let (pool, slots) = (inner.hierarchy.pool(), inner.hierarchy.slots());
-        let of_object = |(id, _): &(ObjectId, Arc<Object>)| {
-            let frames = pool.dirty_of(*id).into_iter();
-            let frames = frames.filter_map(|frame| pool.page(frame));
-            let slots = slots.dirty_in(*id, 0, u64::MAX).into_iter();
-            frames
-                .chain(slots.map(|(page, _)| page))
-                .collect::<Vec<_>>()
-        };
-        objects.iter().flat_map(of_object).collect()
-    }
-
-    /// "a pages 1, 2; b page 0; and 3 more".
-    pub(crate) fn in_words(&self, pages: &BTreeSet<PageId>) -> String {
-        let named: Vec<PageId> = pages.iter().copied().take(NAMED_MAX).collect();
-        let of_file = |pages: &[PageId]| {
-            let numbers: Vec<String> = pages.iter().map(|page| page.index.to_string()).collect();
-            let word = if pages.len() == 1 { "page" } else { "pages" };
-            let object = self.object(pages[0].object);
-            let name = object.map_or_else(|_| String::new(), |object| object.name());
-            format!("{name} {word} {}", numbers.join(", "))
-        };
-        let files = named.chunk_by(|a, b| a.object == b.object);
-        let mut parts: Vec<String> = files.map(of_file).collect();
-        if pages.len() > named.len() {
-            parts.push(format!("and {} more", pages.len() - named.len()));
-        }
-        parts.join("; ")
-    }
-
-    pub(crate) fn all_objects(&self) -> Vec<(ObjectId, Arc<Object>)> {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
-        let all = objects.iter().flatten();
-        all.map(|object| (object.id, Arc::clone(object))).collect()
-    }
-
-    /// Closes what lingers with dirty pages: their bytes are safe on flash.
-    fn close_all_idle(&self) {
-        for (_, object) in self.all_objects() {
-            self.really_close(&object);
-        }
-    }
-
-    fn save_error(&self, source: io::Error) -> Error {
-        let path = self.cache_name();
-        Error::Save { path, source }
-    }
-
-    /// A file changed within the file system's clock tick could change again without a trace;
-    /// waits until every stamp is older than that.
-    fn wait_for_older_stamps(&self) {
-        const TICK: Duration = Duration::from_millis(20);
-        let newest = self.registry().newest_stamp_ns();
-        let age = crate::clock::wall_ns().saturating_sub(newest);
-        if age >= 0 && age < TICK.as_nanos() as i64 {
-            crate::clock::pass(TICK);
-        }
-    }
 }
-
-/// Pages named by the error of [`Engine::stop`] at most.
-const NAMED_MAX: usize = 20;

@@ -1,33 +1,18 @@
-//! Group commit: one sync of the flash device serves everybody who waits for it, and the lease
-//! under which base may be written.
+//! Group commit: one sync of the flash device serves everybody who waits for it.
 //!
 //! A commit makes durable what the map says now and the bytes it names. Whoever finds no commit
 //! under way makes one; whoever comes meanwhile waits for the next, which carries their changes.
-//!
-//! # The lease
-//! After a crash a file that was changed later than [`LEASE`] after the newest batch is taken to
-//! have been changed behind the tier's back. So base is written only within that time of a commit
-//! (less two seconds for slow I/O), and whoever is late commits first. When the device has failed,
-//! base is written only after the lease has run out: should the device come back after a restart,
-//! its copies are then seen to be older.
 
 use crate::clock::{self, Moment};
-use crate::engine::{Engine, Inner};
+use crate::durable::lease::{LEASE, MARGIN};
+use crate::engine::Engine;
+use crate::lock::MutexGuard;
 use crate::mutant::{self, Mutant};
+use crate::state::Inner;
 use crate::store::{Batch, Fate, ObjectChange, SavedObject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{MutexGuard, PoisonError};
-use std::time::Duration;
-use thermocline_core::{Fault, MapChange, ObjectId, PageId};
-
-/// See the module text.
-pub const LEASE: Duration = Duration::from_secs(6);
-/// How long before its end a lease is no longer used.
-const MARGIN: Duration = Duration::from_secs(2);
-/// How much longer than the lease is waited for its end: file systems give times by a clock that
-/// is some hundredths of a second behind.
-const TICKS: Duration = Duration::from_millis(100);
+use thermocline_core::{Fault, MapChange, ObjectId};
 
 /// State of commits, under the engine's lock.
 #[derive(Debug, Default)]
@@ -36,7 +21,7 @@ pub(crate) struct Commits {
     ended: u64,
     under_way: bool,
     /// When the newest batch was made.
-    newest: Option<Moment>,
+    pub(crate) newest: Option<Moment>,
     /// Files found at the start are not compared yet: a commit would move the time by which a
     /// change of theirs is noticed, so none is made that nobody waits for.
     pub(crate) held: bool,
@@ -45,7 +30,7 @@ pub(crate) struct Commits {
     /// Objects the table on flash has.
     pub(crate) named: BTreeSet<ObjectId>,
     /// Changes of the table for the next batch.
-    objects: BTreeMap<ObjectId, ObjectChange>,
+    pub(crate) objects: BTreeMap<ObjectId, ObjectChange>,
     /// Commits and syncs of the device so far.
     pub(crate) count: u64,
 }
@@ -84,7 +69,7 @@ impl Commits {
         (self.under_way, self.newest) = (false, None);
     }
 
-    fn has_lease(&self) -> bool {
+    pub(crate) fn has_lease(&self) -> bool {
         self.newest.is_some_and(|at| at.elapsed() < LEASE - MARGIN)
     }
 }
@@ -110,7 +95,7 @@ impl Engine {
         Ok(())
     }
 
-    fn commit_once<'a>(
+    pub(crate) fn commit_once<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
     ) -> io::Result<MutexGuard<'a, Inner>> {
@@ -127,34 +112,33 @@ impl Engine {
         let mut inner = self.inner();
         inner.commits.under_way = false;
         inner.commits.count += 1;
-        let Inner {
-            hierarchy, actions, ..
-        } = &mut *inner;
-        match &done {
-            Ok(()) => hierarchy.end_commit(actions),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                hierarchy.fail(Fault::TimedOut, actions);
-            }
-            Err(_) => hierarchy.fail(Fault::WriteError, actions),
-        }
         // A batch that failed may have reached the device: its lease is to be outlasted too.
         inner.commits.newest = Some(made);
         if done.is_ok() {
             inner.commits.ended = inner.commits.begun;
             inner.commits.base_written = false;
         }
-        self.carry_out(&mut inner, &[]);
+        self.decide(&mut inner, &[], |hierarchy, out| match &done {
+            Ok(()) => hierarchy.end_commit(out),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                hierarchy.fail(Fault::TimedOut, out);
+            }
+            Err(_) => hierarchy.fail(Fault::WriteError, out),
+        });
         self.signals.committed.notify_all();
         done.map(|()| inner)
     }
 
-    fn wait_for_commit<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+    pub(crate) fn wait_for_commit<'a>(
+        &self,
+        inner: MutexGuard<'a, Inner>,
+    ) -> MutexGuard<'a, Inner> {
         debug_assert!(!self.config.inline, "one thread waits for nobody");
-        let waited = self.signals.committed.wait(inner);
-        waited.unwrap_or_else(PoisonError::into_inner)
+        
+        self.signals.committed.wait(inner)
     }
 
-    fn next_batch(&self, inner: &mut Inner) -> Option<Batch> {
+    pub(crate) fn next_batch(&self, inner: &mut Inner) -> Option<Batch> {
         let mut changes = inner.hierarchy.begin_commit()?;
         if mutant::is(Mutant::SilentTrim) {
             changes.retain(|change| !matches!(change, MapChange::Set { entry: None, .. }));
@@ -184,7 +168,7 @@ impl Engine {
     /// What the table on flash says of an open object.
     pub(crate) fn saved(&self, id: ObjectId, fate: Fate) -> Option<SavedObject> {
         let object = self.object(id).ok()?;
-        let name = object.name.read().unwrap_or_else(PoisonError::into_inner);
+        let name = object.name.read();
         Some(SavedObject {
             id,
             identity: object.identity,
@@ -192,35 +176,6 @@ impl Engine {
             name: name.clone(),
             fate,
         })
-    }
-
-    /// Waits until base may be written at `pages` (rules R1 and R2, and the lease); matched by
-    /// [`Engine::base_written`]. While the tier is off, waits for the lease to end, once.
-    pub(crate) fn before_base_write(&self, pages: &[PageId]) {
-        if !self.has_flash {
-            return;
-        }
-        let mut inner = self.inner();
-        for page in pages {
-            inner.hierarchy.ledger_mut().intend(*page);
-        }
-        inner.commits.base_written = true;
-        loop {
-            let off = inner.hierarchy.is_off();
-            let lease = inner.commits.has_lease();
-            let ledger = inner.hierarchy.ledger();
-            if off {
-                drop(inner);
-                return self.outlast();
-            }
-            if lease && pages.iter().all(|page| ledger.may_write_base(*page)) {
-                return;
-            }
-            drop(inner);
-            // A failed commit switches the tier off.
-            let _ = self.commit();
-            inner = self.inner();
-        }
     }
 
     /// The tier was switched off with a working device: says so durably, so that nobody has to
@@ -234,33 +189,6 @@ impl Engine {
         if self.has_flash && self.commit_once(inner).is_ok() {
             self.inner().commits.newest = None;
             self.page_free.notify_all();
-        }
-    }
-
-    /// Sleeps until the last lease has certainly run out.
-    pub(crate) fn outlast(&self) {
-        let mut inner = self.inner();
-        while let Some(newest) = inner.commits.newest {
-            let left = (LEASE + TICKS).saturating_sub(newest.elapsed());
-            if left.is_zero() {
-                return;
-            }
-            if self.config.inline {
-                return clock::pass(left);
-            }
-            let waited = self.page_free.wait_timeout(inner, left);
-            inner = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// The base writes of `pages` ended, well or not.
-    pub(crate) fn base_written(&self, pages: &[PageId]) {
-        if !self.has_flash {
-            return;
-        }
-        let mut inner = self.inner();
-        for page in pages {
-            inner.hierarchy.ledger_mut().base_written(*page);
         }
     }
 

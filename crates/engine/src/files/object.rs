@@ -2,8 +2,9 @@
 
 use crate::classify::Dialect;
 use crate::device::Device;
+use crate::lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use thermocline_core::{FileKind, ObjectId};
 
 /// Which file this is, whatever it is called.
@@ -168,18 +169,18 @@ impl Object {
 
     /// What it is called now.
     pub(crate) fn name(&self) -> String {
-        let name = self.name.read().unwrap_or_else(PoisonError::into_inner);
+        let name = self.name.read();
         name.clone()
     }
 
     /// Held while base is written in the background.
     pub(crate) fn layout(&self) -> RwLockReadGuard<'_, ()> {
-        self.layout.read().unwrap_or_else(PoisonError::into_inner)
+        self.layout.read()
     }
 
     /// Held while base is cut or punched.
     pub(crate) fn layout_alone(&self) -> RwLockWriteGuard<'_, ()> {
-        self.layout.write().unwrap_or_else(PoisonError::into_inner)
+        self.layout.write()
     }
 
     pub(crate) fn length(&self) -> u64 {

@@ -9,7 +9,7 @@
 //! 1. An id belongs to at most one identity.
 //! 2. A closed or restored identity was cached; ids of others may be given out again.
 
-use crate::object::{Counts, Identity, Object, Stamp};
+use crate::files::object::{Counts, Identity, Object, Stamp};
 use crate::store::{Fate, SavedObject};
 use std::collections::HashMap;
 use std::sync::Arc;
