@@ -420,6 +420,14 @@ impl Ledger {
         on.is_some_and(|intended| intended.step == Step::Durable) && !self.is_owed(page)
     }
 
+    /// Whether the durable map may call a page of `object` dirty although it is not.
+    #[must_use]
+    pub fn owes(&self, object: ObjectId) -> bool {
+        let pages = PageId::new(object, 0)..=PageId::new(object, u64::MAX);
+        let some = |owed: &BTreeSet<PageId>| owed.range(pages.clone()).next().is_some();
+        some(&self.pending.owed) || self.committing.as_ref().is_some_and(|w| some(&w.owed))
+    }
+
     fn is_owed(&self, page: PageId) -> bool {
         let committing = self.committing.as_ref();
         self.pending.owed.contains(&page) || committing.is_some_and(|w| w.owed.contains(&page))

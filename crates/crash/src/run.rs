@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thermocline::clock;
 use thermocline::mutant::{Mutant, plant};
-use thermocline::{Engine, Error, Identity, Request};
-use thermocline_core::{HintSet, ObjectId, hint_type};
+use thermocline::{Engine, Error, Grave, Identity, Object, Request};
+use thermocline_core::{HintSet, hint_type};
 
 /// Crashes within crashes at most: the third is while recovering from the second.
 const DEPTH_MAX: u32 = 3;
@@ -109,11 +109,17 @@ struct Tracked {
     identity: Identity,
     /// Its names so far: the engine may know it by an older one.
     names: Vec<String>,
-    id: ObjectId,
+    /// Once an engine has it open.
+    object: Option<Arc<Object>>,
     model: FileModel,
 }
 
 impl Tracked {
+    fn open(&self) -> Result<Arc<Object>, String> {
+        let object = self.object.clone();
+        object.ok_or_else(|| format!("{} is not open", self.name()))
+    }
+
     fn name(&self) -> &str {
         self.names.last().map_or("", String::as_str)
     }
@@ -206,7 +212,7 @@ impl Run {
 
     fn open_all(&mut self) -> Result<(), String> {
         for tracked in &mut self.files {
-            tracked.id = open(&self.engine, &self.world, tracked)?;
+            tracked.object = Some(open(&self.engine, &self.world, tracked)?);
         }
         Ok(())
     }
@@ -251,12 +257,12 @@ impl Run {
             Step::Sync(at) => self.sync(at),
             Step::Truncate(at, length) => {
                 self.files[at].model.begin_truncate(length);
-                let done = self.engine.truncate(self.files[at].id, length);
+                let done = self.engine.truncate(&*self.files[at].open()?, length);
                 self.end_change(at, done)
             }
             Step::Punch(at, offset, length) => {
                 self.files[at].model.begin_punch(offset, length);
-                let done = self.engine.punch(self.files[at].id, offset, length);
+                let done = self.engine.punch(&*self.files[at].open()?, offset, length);
                 self.end_change(at, done)
             }
             Step::Recreate(at) => self.recreate(at),
@@ -264,13 +270,13 @@ impl Run {
                 self.renames += 1;
                 let name = format!("file{at}.{}", self.renames);
                 self.world.rename(self.files[at].file, &name);
-                self.engine.rename(self.files[at].id, &name);
+                self.engine.rename(&*self.files[at].open()?, &name);
                 self.files[at].names.push(name);
                 Ok(())
             }
             Step::Reopen(at) => {
-                self.engine.close_object(self.files[at].id);
-                self.files[at].id = open(&self.engine, &self.world, &self.files[at])?;
+                self.engine.close_object(&self.files[at].open()?);
+                self.files[at].object = Some(open(&self.engine, &self.world, &self.files[at])?);
                 Ok(())
             }
             Step::Restart => self.restart(),
@@ -330,7 +336,7 @@ impl Run {
         let mut buf = vec![0xEE; length];
         let read = self
             .engine
-            .read(&request(self.files[at].id, offset, hint), &mut buf);
+            .read(&request(&*self.files[at].open()?, offset, hint), &mut buf);
         match read {
             Ok(read) => {
                 let checked = self.files[at]
@@ -348,7 +354,7 @@ impl Run {
         self.files[at].model.begin_write(offset, &data);
         let done = self
             .engine
-            .write(&request(self.files[at].id, offset, hint), &data);
+            .write(&request(&*self.files[at].open()?, offset, hint), &data);
         self.end_change(at, done)
     }
 
@@ -366,7 +372,9 @@ impl Run {
     }
 
     fn sync(&mut self, at: usize) -> Result<(), String> {
-        let done = self.engine.sync(self.files[at].id, self.draw.chance(1, 2));
+        let done = self
+            .engine
+            .sync(&*self.files[at].open()?, self.draw.chance(1, 2));
         self.verify_captured()?;
         self.files[at].model.end_sync(done.is_ok());
         self.excuse(done)
@@ -375,14 +383,10 @@ impl Run {
     /// The object is unlinked, closed and trimmed as a mount does; another takes its inode number.
     fn recreate(&mut self, at: usize) -> Result<(), String> {
         let old = &self.files[at];
-        let (id, unlinked, identity_before) = (old.id, old.file, old.identity);
-        let told = self.engine.before_unlink(&identity_before);
+        let (object, unlinked, identity_before) = (old.open()?, old.file, old.identity);
+        self.engine.before_unlink(&identity_before);
         // Nothing has happened to the file yet.
         self.verify_captured()?;
-        if told.is_err() {
-            self.engine.not_unlinked(&identity_before);
-            return self.excuse(told);
-        }
         // From here on a crash may leave anything in it, or bring it back.
         let identity = Identity {
             generation: identity_before.generation + 1,
@@ -395,7 +399,7 @@ impl Run {
             file,
             identity,
             names: vec![name],
-            id,
+            object: None,
             model: self.setup.model(&[]),
         };
         let old = std::mem::replace(&mut self.files[at], new);
@@ -403,9 +407,13 @@ impl Run {
         self.removed
             .extend(old.names.into_iter().map(|name| (name, old.file, now)));
         self.world.unlink(unlinked);
-        self.engine.trim(id);
-        self.engine.close_object(id);
-        self.files[at].id = open(&self.engine, &self.world, &self.files[at])?;
+        let grave = Grave {
+            directory: (BASE_DEVICE, 1),
+            sync: Arc::new(|| Ok(())),
+        };
+        self.engine.unlinked(&identity_before, grave);
+        self.engine.close_object(&object);
+        self.files[at].object = Some(open(&self.engine, &self.world, &self.files[at])?);
         Ok(())
     }
 
@@ -417,7 +425,7 @@ impl Run {
         }
         self.heal();
         for tracked in &self.files {
-            self.engine.close_object(tracked.id);
+            self.engine.close_object(&tracked.open()?);
         }
         let failed = self.world.failed_at(FLASH).is_some();
         match self.engine.stop() {
@@ -508,8 +516,9 @@ impl Run {
         self.engine = engine;
         self.verify_captured()?;
         for tracked in &mut self.files {
-            tracked.id = open(&self.engine, &self.world, tracked)?;
-            let found = contents(&self.engine, &self.world, tracked.file, tracked.id)?;
+            let object = open(&self.engine, &self.world, tracked)?;
+            let found = contents(&self.engine, &self.world, tracked.file, &object)?;
+            tracked.object = Some(object);
             let checked = match clean {
                 true => tracked.model.check_read(0, found.len(), &found),
                 false if whole => tracked.model.check_crash(&found),
@@ -666,7 +675,7 @@ impl Run {
                 continue;
             }
             let id = open(&engine, world, tracked)?;
-            let found = contents(&engine, world, tracked.file, id)?;
+            let found = contents(&engine, world, tracked.file, &id)?;
             self.tally.bytes += found.len() as u64;
             all.push(found);
         }
@@ -701,12 +710,12 @@ fn new_file(world: &World, draw: &mut Draw, at: u64, setup: &Setup) -> Tracked {
         file,
         identity,
         names: vec![name],
-        id: ObjectId(0),
+        object: None,
         model: setup.model(&bytes),
     }
 }
 
-fn open(engine: &Engine, world: &World, tracked: &Tracked) -> Result<ObjectId, String> {
+fn open(engine: &Engine, world: &World, tracked: &Tracked) -> Result<Arc<Object>, String> {
     let spec = spec_of(world, tracked.file, tracked.name(), tracked.identity);
     engine
         .open_object(spec)
@@ -714,7 +723,12 @@ fn open(engine: &Engine, world: &World, tracked: &Tracked) -> Result<ObjectId, S
 }
 
 /// Every byte of an object, read page by page in a fixed order.
-fn contents(engine: &Engine, world: &World, file: FileId, id: ObjectId) -> Result<Vec<u8>, String> {
+fn contents(
+    engine: &Engine,
+    world: &World,
+    file: FileId,
+    id: &Arc<Object>,
+) -> Result<Vec<u8>, String> {
     let length = world.stamp(file).map_or(0, |stamp| stamp.length) as usize;
     let mut bytes = vec![0xEE; length];
     for (at, part) in (0u64..).zip(bytes.chunks_mut(1024)) {
@@ -728,7 +742,7 @@ fn contents(engine: &Engine, world: &World, file: FileId, id: ObjectId) -> Resul
     Ok(bytes)
 }
 
-fn request(object: ObjectId, offset: u64, hint: u32) -> Request {
+fn request(object: &Object, offset: u64, hint: u32) -> Request<'_> {
     Request {
         object,
         offset,

@@ -181,5 +181,6 @@ pub fn spec_of(world: &World, file: FileId, name: &str, identity: Identity) -> O
         dialect: Dialect::None,
         cached: true,
         stamp: Arc::new(move || stamped.stamp(file)),
+        touch: thermocline::untouched(),
     }
 }

@@ -536,6 +536,7 @@ fn object(id: ObjectId, length: u64) -> SavedObject {
         },
         name: "long ".repeat(length as usize % 120),
         fate: Fate::Stays,
+        promised: length.is_multiple_of(2),
     }
 }
 

@@ -108,6 +108,7 @@ fn fill(path: &Path, size: u64) -> Result<(), Box<dyn Error>> {
         stamp: Stamp::default(),
         name: "table".into(),
         fate: Fate::Stays,
+        promised: true,
     };
     store.commit(&Batch {
         objects: vec![ObjectChange::Put(object)],

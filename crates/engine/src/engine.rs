@@ -34,14 +34,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use thermocline_core::{HintSet, ObjectId};
+use thermocline_core::HintSet;
 use thermocline_trace::{Recorder, Served};
 
 /// A request of a frontend.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct Request<'a> {
     /// The object, from [`Engine::open_object`].
-    pub object: ObjectId,
+    pub object: &'a Object,
     /// First byte.
     pub offset: u64,
     /// What the request says about itself; object, file kind and page type are filled in by the
@@ -142,7 +142,7 @@ impl Engine {
         let _one = self.reshaping();
         let flash = self.store().ok_or(Error::NoTier)?;
         // A map that starts anew knows nothing of writes that base may still lose.
-        for (_, object) in self.all_objects() {
+        for object in self.all_objects() {
             self.sync_base(&object).map_err(|source| Error::BaseIo {
                 path: object.name(),
                 source,
@@ -193,15 +193,14 @@ impl Engine {
                 "staged for a slot of this tier"
             );
         }
-        let objects = self.objects.read();
-        for (at, object) in objects.iter().enumerate() {
-            let Some(object) = object else { continue };
-            assert_eq!(object.id.0 as usize, at, "objects are found by their id");
+        for object in self.objects.read().iter().flatten() {
             let resident = inner.hierarchy.resident_of(object.id);
             assert!(
                 object.cached || resident == 0,
                 "only cached objects have pages on flash"
             );
         }
+        drop(inner);
+        self.assert_table();
     }
 }

@@ -19,15 +19,16 @@ pub use real::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 /// The guard of a lock, or the end of the process when its last holder panicked.
 fn sound<G>(taken: LockResult<G>) -> G {
-    taken.unwrap_or_else(|_| die())
+    taken.unwrap_or_else(|_| die(POISONED))
 }
 
-/// Ends the process: a thread panicked while it held a lock, and said why on standard error.
+const POISONED: &str = "a thread panicked while it changed shared state";
+
+/// Ends the process as a crash does: nothing is saved, nothing is marked clean.
 #[cold]
-fn die() -> ! {
+pub fn die(why: &str) -> ! {
     eprintln!(
-        "thermocline: a thread panicked while it changed shared state (see above); ending here, \
-         the next start recovers what was acknowledged"
+        "thermocline: {why} (see above); ending here, the next start recovers what was acknowledged"
     );
     std::process::abort()
 }
@@ -59,7 +60,7 @@ impl<T: ?Sized> Mutex<T> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
             Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(_)) => die(),
+            Err(TryLockError::Poisoned(_)) => die(POISONED),
         }
     }
 }

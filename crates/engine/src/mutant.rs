@@ -25,6 +25,12 @@ pub enum Mutant {
     SilentTrim,
     /// A destaged page is called clean before base was synced.
     CleanBeforeSync,
+    /// Metadata is changed however old the last commit is.
+    UnleasedMetadata,
+    /// The map does not say that a file is about to lose its name.
+    SilentUnlink,
+    /// Pages of a file without a name go before that is durable on base.
+    EarlyGrave,
 }
 
 impl Mutant {

@@ -39,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) commits: Commits,
     /// What a crash interrupted, until [`Engine::adopt`].
     pub(crate) fates: BTreeMap<ObjectId, Fate>,
+    /// Files without a name whose pages wait for that to be durable.
+    pub(crate) graves: Vec<Arc<Object>>,
     /// Somebody waits for a flush.
     pub(crate) flushing: bool,
     /// Why the tier is off, when it is.
@@ -75,6 +77,17 @@ impl Engine {
         let objects = self.objects.read();
         let found = objects.get(id.0 as usize).and_then(Clone::clone);
         found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "object is not open"))
+    }
+
+    /// `object`, unless its last use has ended.
+    pub(crate) fn still_open<'a>(&self, object: &'a Object) -> io::Result<&'a Object> {
+        match object.opens.load(Ordering::Acquire) {
+            0 => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "object is not open",
+            )),
+            _ => Ok(object),
+        }
     }
 
     /// Whether pages of `object` go through pool and tier.
@@ -179,9 +192,8 @@ impl Engine {
             return self.inner();
         }
         // Most of what makes room says so; the rest is found by asking again.
-        
-        self
-            .page_free
+
+        self.page_free
             .wait_timeout(inner, Duration::from_millis(20))
     }
 
@@ -210,6 +222,7 @@ impl Inner {
             stopping: false,
             commits: Commits::default(),
             fates: BTreeMap::new(),
+            graves: Vec::new(),
             flushing: false,
             off_reason: String::new(),
             forgiven: [0; Fault::ALL.len()],

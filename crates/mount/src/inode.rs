@@ -159,30 +159,27 @@ impl Nodes {
             .cloned()
     }
 
-    /// Takes back `count` lookups. The node dies with the last.
-    pub(crate) fn forget(&self, id: u64, count: u64) {
+    /// Takes back `count` lookups. The node dies with the last: it is the answer then.
+    pub(crate) fn forget(&self, id: u64, count: u64) -> Option<Arc<Node>> {
         if id == ROOT {
-            return;
+            return None;
         }
         let mut maps = self.maps();
-        let Some(node) = maps.by_id.get(&id) else {
-            return;
-        };
+        let node = maps.by_id.get(&id)?;
         let before = node.lookups.fetch_sub(count, Ordering::Relaxed);
         debug_assert!(
             before >= count,
             "node {id}: {count} of {before} lookups forgotten"
         );
         if before > count {
-            return;
+            return None;
         }
         let node = maps.by_id.remove(&id);
         if let Some(node) = &node {
             maps.by_key.remove(&node.key);
         }
         debug_assert_eq!(maps.by_id.len(), maps.by_key.len());
-        drop(maps);
-        drop(node); // closes the descriptor, outside the lock
+        node
     }
 
     /// How many nodes are live.

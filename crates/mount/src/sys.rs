@@ -318,6 +318,19 @@ pub(crate) fn lseek(fd: RawFd, offset: i64, whence: i32) -> io::Result<i64> {
     }
 }
 
+/// Makes durable what names the directory behind an `O_PATH` descriptor has; where directories
+/// cannot be synced, its whole file system.
+pub(crate) fn sync_directory(fd: RawFd) -> io::Result<()> {
+    let open = reopen(fd, libc::O_RDONLY | libc::O_DIRECTORY)?;
+    match sync(open.as_raw_fd(), false) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+            // SAFETY: the descriptor is open through the call.
+            check(unsafe { libc::syncfs(open.as_raw_fd()) })
+        }
+        other => other,
+    }
+}
+
 /// `fsync`, or `fdatasync` when `data_only`.
 pub(crate) fn sync(fd: RawFd, data_only: bool) -> io::Result<()> {
     // SAFETY: no memory is passed.

@@ -6,12 +6,14 @@
 use crate::clock::{self, Moment};
 use crate::durable::lease::{LEASE, MARGIN};
 use crate::engine::Engine;
+use crate::files::object::Object;
 use crate::lock::MutexGuard;
 use crate::mutant::{self, Mutant};
 use crate::state::Inner;
 use crate::store::{Batch, Fate, ObjectChange, SavedObject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::atomic::Ordering;
 use thermocline_core::{Fault, MapChange, ObjectId};
 
 /// State of commits, under the engine's lock.
@@ -134,7 +136,7 @@ impl Engine {
         inner: MutexGuard<'a, Inner>,
     ) -> MutexGuard<'a, Inner> {
         debug_assert!(!self.config.inline, "one thread waits for nobody");
-        
+
         self.signals.committed.wait(inner)
     }
 
@@ -152,9 +154,9 @@ impl Engine {
             };
             let id = entry.page.object;
             if !inner.commits.named.contains(&id)
-                && let Some(object) = self.saved(id, Fate::Stays)
+                && let Ok(object) = self.object(id)
             {
-                inner.commits.put(object);
+                inner.commits.put(Self::saved_of(&object, Fate::Stays));
             }
         }
         let objects = std::mem::take(&mut inner.commits.objects);
@@ -165,17 +167,18 @@ impl Engine {
         })
     }
 
-    /// What the table on flash says of an open object.
-    pub(crate) fn saved(&self, id: ObjectId, fate: Fate) -> Option<SavedObject> {
-        let object = self.object(id).ok()?;
-        let name = object.name.read();
-        Some(SavedObject {
-            id,
+    /// What the table on flash is to say of an object.
+    pub(crate) fn saved_of(object: &Object, fate: Fate) -> SavedObject {
+        let unlinked = object.unlinked.load(Ordering::Acquire);
+        SavedObject {
+            id: object.id,
             identity: object.identity,
             stamp: (object.stamp)().unwrap_or_default(),
-            name: name.clone(),
-            fate,
-        })
+            name: object.name(),
+            // Whatever else is under way with it, it may be gone after a crash.
+            fate: if unlinked { Fate::Unlinked } else { fate },
+            promised: object.promised.load(Ordering::Acquire),
+        }
     }
 
     /// The tier was switched off with a working device: says so durably, so that nobody has to

@@ -3,6 +3,7 @@
 
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
+use crate::store::Fate;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -16,10 +17,10 @@ impl Engine {
     ///
     /// # Errors
     /// Those of the devices.
-    pub fn sync(&self, id: ObjectId, data_only: bool) -> io::Result<()> {
-        let object = self.object(id)?;
+    pub fn sync(&self, object: &Object, data_only: bool) -> io::Result<()> {
+        let object = self.still_open(object)?;
         let started = Instant::now();
-        let synced = self.sync_object(&object, data_only);
+        let synced = self.sync_object(object, data_only);
         // A background sync of base that failed may have lost writes of before: said once.
         let failed = object.sync_failed.swap(false, Ordering::AcqRel);
         synced?;
@@ -28,27 +29,55 @@ impl Engine {
         }
         if self.recording.load(Ordering::Relaxed) {
             let request = Request {
-                object: id,
+                object,
                 offset: 0,
                 hints: HintSet::UNKNOWN,
                 client: 0,
             };
-            self.record(&request, &object, Op::Sync, 0, Served::Unknown, started);
+            self.record(&request, object, Op::Sync, 0, Served::Unknown, started);
         }
         Ok(())
     }
 
     pub(crate) fn sync_object(&self, object: &Object, data_only: bool) -> io::Result<()> {
+        self.touch(object);
+        // A sync that is for more than data may concern attributes that only base knows of.
+        let mut base_due = object.unsynced.is_due() || !data_only;
+        if !object.promised.load(Ordering::Acquire) {
+            // Flash promises nothing of a file that a power failure may still take from base.
+            if base_due {
+                self.sync_base_now(object, data_only)?;
+                base_due = false;
+            }
+            self.promise(object);
+        }
         if object.uncommitted.is_due() {
             let covered = object.uncommitted.begin();
             self.sync_flash(object.id)?;
             object.uncommitted.end(covered);
         }
-        // A sync that is for more than data may concern attributes that only base knows of.
-        if object.unsynced.is_due() || !data_only {
+        if base_due || object.unsynced.is_due() {
             self.sync_base_now(object, data_only)?;
         }
         Ok(())
+    }
+
+    /// From now on the map says that the file must be there after a crash.
+    fn promise(&self, object: &Object) {
+        object.promised.store(true, Ordering::Release);
+        if self.is_named(object.id) {
+            let saved = Self::saved_of(object, Fate::Stays);
+            self.inner().commits.put(saved);
+        }
+    }
+
+    /// Lets base's time of change show writes that only DRAM or flash have (`docs/semantics.md`).
+    pub fn touch(&self, object: &Object) {
+        if object.touch_due.swap(false, Ordering::AcqRel) {
+            self.before_base_write(&[]);
+            // A base that refuses it shows an older time, which is what it shows without a touch.
+            let _ = (object.touch)(None);
+        }
     }
 
     /// Frames to flash or base, staged pages to flash, and a commit.
@@ -100,6 +129,9 @@ impl Engine {
     /// so, whoever's sync failed, and flash keeps no copies of what it shows.
     pub(crate) fn sync_failed(&self, object: &Object) {
         object.sync_failed.store(true, Ordering::Release);
+        if !self.is_paged(object) {
+            return; // flash has nothing of it, and its number may mean another file later
+        }
         let mut inner = self.inner();
         self.decide(&mut inner, &[], |hierarchy, out| {
             hierarchy.doubt(object.id, out)

@@ -2,7 +2,8 @@
 
 use crate::classify::Dialect;
 use crate::device::Device;
-use crate::lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use thermocline_core::{FileKind, ObjectId};
@@ -32,6 +33,31 @@ pub struct Stamp {
 /// Gives the stamp of a file now; `None` when it cannot be told.
 pub type StampFn = Arc<dyn Fn() -> Option<Stamp> + Send + Sync>;
 
+/// Sets when a file's contents were last changed: nanoseconds since 1970, or now.
+pub type TouchFn = Arc<dyn Fn(Option<i64>) -> io::Result<()> + Send + Sync>;
+
+/// A [`TouchFn`] for files whose times nobody looks at.
+#[must_use]
+pub fn untouched() -> TouchFn {
+    Arc::new(|_| Ok(()))
+}
+
+/// Makes durable that a file has lost its name; see [`crate::Engine::unlinked`].
+#[derive(Clone)]
+pub struct Grave {
+    /// The directory that had the name: device and inode. Graves of one directory are closed by
+    /// one sync.
+    pub directory: (u64, u64),
+    /// Syncs that directory.
+    pub sync: Arc<dyn Fn() -> io::Result<()> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Grave {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Grave").field(&self.directory).finish()
+    }
+}
+
 /// A base file handed to the engine.
 #[derive(Clone)]
 pub struct ObjectSpec {
@@ -52,10 +78,13 @@ pub struct ObjectSpec {
     pub cached: bool,
     /// Reads the file's stamp.
     pub stamp: StampFn,
+    /// Sets its time of change.
+    pub touch: TouchFn,
 }
 
-/// An object the engine knows: open, or closed with pages still on flash.
-pub(crate) struct Object {
+/// An open base file, from [`crate::Engine::open_object`]. Whoever means a file holds this, not its
+/// number: the number is given to another file only when nobody holds this any more.
+pub struct Object {
     pub(crate) id: ObjectId,
     pub(crate) identity: Identity,
     pub(crate) kind: FileKind,
@@ -67,9 +96,20 @@ pub(crate) struct Object {
     pub(crate) hint: u32,
     pub(crate) base: Arc<dyn Device>,
     pub(crate) stamp: StampFn,
+    pub(crate) touch: TouchFn,
+    /// Something was written that base's time of change does not show yet.
+    pub(crate) touch_due: AtomicBool,
+    /// Writes of base by requests, begun and ended: who sets its time back looks for them.
+    pub(crate) base_writes: AtomicU64,
+    /// A sync was acknowledged, in this run or one before: after a crash the file must be there.
+    pub(crate) promised: AtomicBool,
+    /// Its last name is gone; its pages go when nobody has it open and that is durable.
+    pub(crate) unlinked: AtomicBool,
+    pub(crate) grave: Mutex<Option<Grave>>,
     /// Length of the file as the engine's own requests made it.
     pub(crate) length: AtomicU64,
     layout: RwLock<()>,
+    quiet: Mutex<()>,
     /// Changes of base, and those that a sync of it covered.
     pub(crate) unsynced: Owed,
     /// Base's data is durable, the times of its file perhaps are not.
@@ -140,6 +180,15 @@ fn group_hint(group: &str) -> u32 {
     group.bytes().fold(0x811c_9dc5, step).max(1)
 }
 
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Object")
+            .field("id", &self.id)
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Object {
     pub(crate) fn new(id: ObjectId, spec: ObjectSpec, length: u64, counts: Arc<Counts>) -> Self {
         debug_assert!(!spec.name.is_empty(), "an object has a name to show");
@@ -154,8 +203,15 @@ impl Object {
             group: spec.group,
             base: spec.base,
             stamp: spec.stamp,
+            touch: spec.touch,
+            touch_due: AtomicBool::new(false),
+            base_writes: AtomicU64::new(0),
+            promised: AtomicBool::new(false),
+            unlinked: AtomicBool::new(false),
+            grave: Mutex::default(),
             length: AtomicU64::new(length),
             layout: RwLock::new(()),
+            quiet: Mutex::default(),
             // What was written before it was opened may wait for a sync too.
             unsynced: Owed::new(1),
             unstamped: AtomicBool::new(false),
@@ -167,8 +223,15 @@ impl Object {
         }
     }
 
+    /// The number that hints, traces and the map on flash know it by.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
+
     /// What it is called now.
-    pub(crate) fn name(&self) -> String {
+    #[must_use]
+    pub fn name(&self) -> String {
         let name = self.name.read();
         name.clone()
     }
@@ -181,6 +244,31 @@ impl Object {
     /// Held while base is cut or punched.
     pub(crate) fn layout_alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.layout.write()
+    }
+
+    /// Writes base for the tier's own reasons: the file keeps its time of change, which tells when a
+    /// request wrote to it.
+    pub(crate) fn write_quietly(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let _one = self.quiet.lock();
+        let (before, writes) = ((self.stamp)(), self.base_writes.load(Ordering::Acquire));
+        let written = self.base.write_at(bytes, offset);
+        if let Some(before) = before {
+            // A base that refuses it shows a newer time: a backup then copies once too often.
+            let _ = (self.touch)(Some(before.mtime_ns));
+        }
+        if self.base_writes.load(Ordering::Acquire) != writes {
+            self.touch_due.store(true, Ordering::Release);
+        }
+        written
+    }
+
+    /// Writes base for a request.
+    pub(crate) fn write_base(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.base_writes.fetch_add(1, Ordering::AcqRel);
+        let written = self.base.write_at(bytes, offset);
+        self.base_writes.fetch_add(1, Ordering::AcqRel);
+        self.unsynced.add();
+        written
     }
 
     pub(crate) fn length(&self) -> u64 {

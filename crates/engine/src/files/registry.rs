@@ -7,12 +7,15 @@
 //!
 //! # Invariants
 //! 1. An id belongs to at most one identity.
-//! 2. A closed or restored identity was cached; ids of others may be given out again.
+//! 2. A closed or restored identity was cached; ids of others may be given out again, once nobody
+//!    holds the object that had one.
+//! 3. Only what is open is closed.
 
 use crate::files::object::{Counts, Identity, Object, Stamp};
 use crate::store::{Fate, SavedObject};
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use thermocline_core::{FileKind, ObjectId};
 
 #[derive(Clone, Debug)]
@@ -41,7 +44,8 @@ impl Trust {
     fn holds(self, now: Stamp) -> bool {
         match self {
             Self::Exact(stamp) => stamp == now,
-            Self::Until(last, _) => now.mtime_ns <= last && now.ctime_ns <= last,
+            // The time of contents may be set to anything by anybody; this one only moves on.
+            Self::Until(last, _) => now.ctime_ns <= last,
         }
     }
 }
@@ -54,13 +58,25 @@ pub(crate) struct Closed {
     pub(crate) kind: FileKind,
     pub(crate) length: u64,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) promised: bool,
+}
+
+/// What [`Registry::open`] found.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) id: ObjectId,
+    /// It has pages that are no longer to be believed.
+    pub(crate) changed: bool,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) promised: bool,
 }
 
 /// See the module text.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     known: HashMap<Identity, (ObjectId, State)>,
-    free: Vec<ObjectId>,
+    /// Ids that may be given out again once nobody holds what they meant.
+    free: VecDeque<(ObjectId, Weak<Object>)>,
     next: u32,
 }
 
@@ -77,6 +93,7 @@ impl Registry {
                 kind: FileKind::Unknown,
                 length: object.stamp.length,
                 counts: Arc::default(),
+                promised: object.promised,
             };
             let trust = match until {
                 Some(last) => Trust::Until(last, object.stamp),
@@ -95,6 +112,49 @@ impl Registry {
         }
     }
 
+    /// How many files are open.
+    pub(crate) fn open_count(&self) -> usize {
+        let open = |state: &&(ObjectId, State)| matches!(state.1, State::Open);
+        self.known.values().filter(open).count()
+    }
+
+    /// The id of a file, open or not.
+    pub(crate) fn id_of(&self, identity: &Identity) -> Option<ObjectId> {
+        self.known.get(identity).map(|(id, _)| *id)
+    }
+
+    /// What the table on flash is to say of a file that is not open.
+    pub(crate) fn saved(&self, identity: &Identity, fate: Fate) -> Option<SavedObject> {
+        let (id, state) = self.known.get(identity)?;
+        saved(*id, identity, state, fate)
+    }
+
+    /// The mount itself changed a closed file's metadata: one that was known by `before` is known by
+    /// `after` now.
+    pub(crate) fn note_change(
+        &mut self,
+        identity: &Identity,
+        before: Option<Stamp>,
+        after: Option<Stamp>,
+    ) {
+        if let Some((_, State::Closed { stamp, .. })) = self.known.get_mut(identity)
+            && stamp.is_some()
+            && *stamp == before
+        {
+            *stamp = after;
+        }
+    }
+
+    /// A restored file was compared and is what it was: from now on it is like one that was closed.
+    pub(crate) fn compared(&mut self, identity: &Identity, now: Option<Stamp>) {
+        if let Some((_, state)) = self.known.get_mut(identity)
+            && let State::Restored { last, .. } = state
+        {
+            let last = last.clone();
+            *state = State::Closed { stamp: now, last };
+        }
+    }
+
     /// The id of a file that is not open.
     pub(crate) fn closed_id(&self, identity: &Identity) -> Option<ObjectId> {
         match self.known.get(identity) {
@@ -109,55 +169,73 @@ impl Registry {
         has_changed(state, now).then_some(*id)
     }
 
-    /// Opens a file that is not open: its id, whether it has pages that are no longer to be
-    /// believed, and its counts so far.
-    pub(crate) fn open(
-        &mut self,
-        identity: &Identity,
-        now: Option<Stamp>,
-        cached: bool,
-    ) -> (ObjectId, bool, Arc<Counts>) {
+    /// Opens a file that is not open.
+    pub(crate) fn open(&mut self, identity: &Identity, now: Option<Stamp>, cached: bool) -> Opened {
         if let Some((id, state)) = self.known.get_mut(identity) {
             let changed = has_changed(state, now) || !cached;
-            let counts = match std::mem::replace(state, State::Open) {
-                State::Closed { last, .. } | State::Restored { last, .. } => last.counts,
-                State::Open => Arc::default(),
+            let (counts, promised) = match std::mem::replace(state, State::Open) {
+                State::Closed { last, .. } | State::Restored { last, .. } => {
+                    (last.counts, last.promised)
+                }
+                State::Open => (Arc::default(), false),
             };
-            return (*id, changed, counts);
+            return Opened {
+                id: *id,
+                changed,
+                counts,
+                promised,
+            };
         }
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.next += 1;
-            ObjectId(self.next - 1)
-        });
+        let id = self.new_id();
         debug_assert!(id.0 < self.next, "ids count up from 0");
         debug_assert!(
             self.known.values().all(|(other, _)| *other != id),
             "invariant 1"
         );
         self.known.insert(*identity, (id, State::Open));
-        (id, false, Arc::default())
+        Opened {
+            id,
+            changed: false,
+            counts: Arc::default(),
+            promised: false,
+        }
+    }
+
+    /// An id that means nothing to anybody: the one free for longest, or a new one.
+    fn new_id(&mut self) -> ObjectId {
+        let unused = |(_, held): &(ObjectId, Weak<Object>)| held.strong_count() == 0;
+        if self.free.front().is_some_and(unused)
+            && let Some((id, _)) = self.free.pop_front()
+        {
+            return id;
+        }
+        self.next += 1;
+        ObjectId(self.next - 1)
     }
 
     /// The last use of `object` ended. A trace tells objects apart by their ids, so ids are not
     /// given out again while one is recorded.
     pub(crate) fn close(
         &mut self,
-        object: &Object,
+        object: &Arc<Object>,
         stamp: Option<Stamp>,
-        name: String,
         has_pages: bool,
         reuse_id: bool,
     ) {
         let known = self.known.get(&object.identity);
-        debug_assert!(matches!(known, Some((id, State::Open)) if *id == object.id));
-        debug_assert!(object.cached || !has_pages, "invariant 2");
+        assert!(
+            matches!(known, Some((id, State::Open)) if *id == object.id),
+            "invariant 3: what is closed was open"
+        );
+        assert!(object.cached || !has_pages, "invariant 2");
         if object.cached && has_pages {
             let last = Closed {
                 id: object.id,
-                name,
+                name: object.name(),
                 kind: object.kind,
                 length: object.length(),
                 counts: Arc::clone(&object.counts),
+                promised: object.promised.load(Ordering::Acquire),
             };
             let state = State::Closed { stamp, last };
             self.known.insert(object.identity, (object.id, state));
@@ -165,7 +243,12 @@ impl Registry {
         }
         self.known.remove(&object.identity);
         if !object.cached && reuse_id {
-            self.free.push(object.id);
+            let free = (object.id, Arc::downgrade(object));
+            debug_assert!(
+                self.free.iter().all(|(id, _)| *id != object.id),
+                "freed once"
+            );
+            self.free.push_back(free);
         }
     }
 
@@ -204,28 +287,35 @@ impl Registry {
 
     /// What a warm restart needs to know of closed files.
     pub(crate) fn to_save(&self) -> Vec<SavedObject> {
-        let closed = self.known.iter().filter_map(|(identity, (id, state))| {
-            let (stamp, name) = match state {
-                State::Open => return None,
-                State::Closed { stamp, last } => ((*stamp)?, &last.name),
-                State::Restored { trust, last } => (trust.stamp(), &last.name),
-            };
-            Some(SavedObject {
-                fate: Fate::Stays,
-                id: *id,
-                identity: *identity,
-                stamp,
-                name: name.clone(),
-            })
-        });
+        let closed = self
+            .known
+            .iter()
+            .filter_map(|(identity, (id, state))| saved(*id, identity, state, Fate::Stays));
         let mut objects: Vec<SavedObject> = closed.collect();
         objects.sort_by_key(|o| o.id);
         objects
     }
 }
 
-/// Whether a file is no longer what it was. While mounted only contents count: attributes change
-/// through the mount itself. Across an unmount everything counts.
+/// What the table on flash is to say of a file that is not open and can be asked for its stamp.
+fn saved(id: ObjectId, identity: &Identity, state: &State, fate: Fate) -> Option<SavedObject> {
+    let (stamp, last) = match state {
+        State::Open => return None,
+        State::Closed { stamp, last } => ((*stamp)?, last),
+        State::Restored { trust, last } => (trust.stamp(), last),
+    };
+    Some(SavedObject {
+        fate,
+        id,
+        identity: *identity,
+        stamp,
+        name: last.name.clone(),
+        promised: last.promised,
+    })
+}
+
+/// Whether a file is no longer what it was. Its time of any change tells, because what the mount
+/// itself does to a closed file is noted ([`Registry::note_change`]).
 fn has_changed(state: &State, now: Option<Stamp>) -> bool {
     match (state, now) {
         (State::Open, _) => false,
@@ -234,7 +324,7 @@ fn has_changed(state: &State, now: Option<Stamp>) -> bool {
                 stamp: Some(then), ..
             },
             Some(now),
-        ) => (then.length, then.mtime_ns) != (now.length, now.mtime_ns),
+        ) => *then != now,
         (State::Restored { trust, .. }, Some(now)) => !trust.holds(now),
         _ => true,
     }
@@ -267,14 +357,15 @@ mod tests {
             stamp: STAMP,
             name: "t".into(),
             fate: Fate::Stays,
+            promised: true,
         };
         registry.restore(&[object], until);
         registry
     }
 
     fn open(mut registry: Registry, identity: &Identity, stamp: Option<Stamp>) -> (u32, bool) {
-        let (id, changed, _) = registry.open(identity, stamp, true);
-        (id.0, changed)
+        let opened = registry.open(identity, stamp, true);
+        (opened.id.0, opened.changed)
     }
 
     #[test]
@@ -327,7 +418,7 @@ mod tests {
     #[test]
     fn open_twice_is_one_id() {
         let mut registry = Registry::default();
-        let (id, _, _) = registry.open(&FILE, Some(STAMP), true);
+        let id = registry.open(&FILE, Some(STAMP), true).id;
         assert_eq!(registry.open_again(&FILE), Some(id));
         assert_eq!(
             registry.forget(&FILE),

@@ -175,7 +175,7 @@ impl Engine {
             return Err(error);
         }
         // The new map knows nothing of writes that base may still lose; what fails is doubted.
-        for (_, object) in self.all_objects() {
+        for object in self.all_objects() {
             let _ = self.sync_base(&object);
         }
         // Nothing uses the old cache now, and base is written only with leave given before: the

@@ -110,11 +110,14 @@ impl Engine {
             source,
         })?;
         let stamp = spec.and_then(|spec| (spec.stamp)());
-        let changed = self.registry().changed_id(&saved.identity, stamp);
-        if changed.is_some() {
-            self.stale_objects.fetch_add(1, Ordering::Relaxed);
-            self.forget(&saved.identity);
+        let mut registry = self.registry();
+        if registry.changed_id(&saved.identity, stamp).is_none() {
+            registry.compared(&saved.identity, stamp);
+            return Ok(());
         }
+        drop(registry);
+        self.stale_objects.fetch_add(1, Ordering::Relaxed);
+        self.forget(&saved.identity);
         Ok(())
     }
 
@@ -131,7 +134,8 @@ impl Engine {
         };
         let spec = opener(&saved.identity, &saved.name, true).map_err(failed)?;
         let Some(spec) = spec else {
-            if fate != Fate::Unlinked && !discard {
+            // A file that may have lost its name, or that was never promised, is owed nothing.
+            if fate != Fate::Unlinked && saved.promised && !discard {
                 return Ok(Err("it is gone"));
             }
             self.forget(&saved.identity);
@@ -141,27 +145,32 @@ impl Engine {
         if changed.is_some_and(|id| self.has_dirty(id)) && !discard {
             return Ok(Err("it was changed"));
         }
-        let id = self.open_or_discard(spec, discard).map_err(failed)?;
+        let object = self.open_or_discard(spec, discard).map_err(failed)?;
         if let (Fate::Cut(length), None) = (fate, changed) {
             // What the crash interrupted is done to its end.
-            let object = self.object(id).map_err(failed)?;
             if object.length() > length {
                 object.base.set_len(length).map_err(failed)?;
                 object.base.sync(false).map_err(failed)?;
                 object.length.store(length, Ordering::Release);
             }
-            self.trim_pages(
-                id,
-                length.div_ceil(u64::from(self.config.page_size)),
-                u64::MAX,
-            );
+            let first = length.div_ceil(u64::from(self.config.page_size));
+            self.trim_pages(object.id, first, u64::MAX);
         }
-        if fate != Fate::Stays
-            && let Some(object) = self.saved(id, Fate::Stays)
-        {
-            self.inner().commits.put(object);
+        if fate != Fate::Stays {
+            // Base may have brought back a name that was taken: then it is there, with its pages.
+            let saved = Self::saved_of(&object, Fate::Stays);
+            self.inner().commits.put(saved);
         }
-        self.close_object(id);
+        self.close_object(&object);
         Ok(Ok(()))
+    }
+
+    /// Forgets the pages of a file that is not open.
+    fn forget(&self, identity: &Identity) {
+        let id = self.registry().forget(identity);
+        if let Some(id) = id {
+            self.trim_pages(id, 0, u64::MAX);
+            self.gone(id);
+        }
     }
 }

@@ -3,12 +3,13 @@
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::files::object::Object;
+use crate::lock;
 use crate::store::Store;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use thermocline_core::{ObjectId, PageId};
+use thermocline_core::PageId;
 
 impl Engine {
     /// Ends the engine: writes what is in DRAM to flash and saves the map, so that the next start
@@ -25,13 +26,16 @@ impl Engine {
         self.signals.wake_all();
         let writers = std::mem::take(&mut *self.threads.lock());
         for thread in writers {
-            let _ = thread.join();
+            if thread.join().is_err() {
+                lock::die("a thread of the engine panicked");
+            }
         }
+        self.bury();
         while self.config.inline && self.step() {}
         let Some(flash) = self.store() else {
             return Ok(());
         };
-        #[cfg(debug_assertions)]
+        // What is about to be called clean is looked at once more, whole.
         self.assert_invariants();
         if self.is_off() {
             return self.stop_without_flash(&flash);
@@ -74,10 +78,11 @@ impl Engine {
         let objects = self.all_objects();
         let inner = self.inner();
         let (pool, slots) = (inner.hierarchy.pool(), inner.hierarchy.slots());
-        let of_object = |(id, _): &(ObjectId, Arc<Object>)| {
-            let frames = pool.dirty_of(*id).into_iter();
+        let of_object = |object: &Arc<Object>| {
+            let id = object.id;
+            let frames = pool.dirty_of(id).into_iter();
             let frames = frames.filter_map(|frame| pool.page(frame));
-            let slots = slots.dirty_in(*id, 0, u64::MAX).into_iter();
+            let slots = slots.dirty_in(id, 0, u64::MAX).into_iter();
             frames
                 .chain(slots.map(|(page, _)| page))
                 .collect::<Vec<_>>()

@@ -4,7 +4,7 @@ use crate::engine::{Engine, Request};
 use crate::files::object::Object;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use thermocline_core::{HintSet, ObjectId, hint_type};
+use thermocline_core::{HintSet, hint_type};
 use thermocline_trace::{Op, Recorder, Served, TraceRecord};
 
 impl Engine {
@@ -33,7 +33,12 @@ impl Engine {
     }
 
     /// The request as it is recorded: with the type of its first whole page (`data` is its bytes).
-    pub(crate) fn typed(&self, request: &Request, object: &Object, data: &[u8]) -> Request {
+    pub(crate) fn typed<'a>(
+        &self,
+        request: &Request<'a>,
+        object: &Object,
+        data: &[u8],
+    ) -> Request<'a> {
         let size = self.page_size();
         let skip = (request.offset.next_multiple_of(size as u64) - request.offset) as usize;
         let page = data.get(skip..skip.saturating_add(size));
@@ -45,7 +50,7 @@ impl Engine {
 
     pub(crate) fn record(
         &self,
-        request: &Request,
+        request: &Request<'_>,
         object: &Object,
         op: Op,
         length: u64,
@@ -68,26 +73,18 @@ impl Engine {
         });
     }
 
-    pub(crate) fn record_quiet(&self, op: Op, id: ObjectId, offset: u64, length: u64) {
+    pub(crate) fn record_quiet(&self, op: Op, object: &Object, offset: u64, length: u64) {
         if !self.is_recording() {
             return;
         }
-        if let Ok(object) = self.object(id) {
-            let request = Request {
-                object: id,
-                offset,
-                hints: HintSet::UNKNOWN,
-                client: 0,
-            };
-            self.record(
-                &request,
-                &object,
-                op,
-                length,
-                Served::Unknown,
-                Instant::now(),
-            );
-        }
+        let request = Request {
+            object,
+            offset,
+            hints: HintSet::UNKNOWN,
+            client: 0,
+        };
+        let now = Instant::now();
+        self.record(&request, object, op, length, Served::Unknown, now);
     }
 }
 

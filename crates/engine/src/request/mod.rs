@@ -41,7 +41,13 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn of(object: &Object, request: &Request, length: usize, page_size: usize, index: u64) -> Self {
+    fn of(
+        object: &Object,
+        request: &Request<'_>,
+        length: usize,
+        page_size: usize,
+        index: u64,
+    ) -> Self {
         let (start, size) = (request.offset, page_size as u64);
         let from = start.max(index * size);
         let to = (start + length as u64).min((index + 1) * size);

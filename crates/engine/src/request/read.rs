@@ -17,7 +17,7 @@ use thermocline_trace::{Op, Served};
 struct Reading<'a> {
     engine: &'a Engine,
     object: &'a Object,
-    request: &'a Request,
+    request: &'a Request<'a>,
     length: usize,
     served: Served,
 }
@@ -28,12 +28,12 @@ impl Engine {
     ///
     /// # Errors
     /// Those of base. Flash never fails a read: a bad copy is dropped and fetched again.
-    pub fn read(&self, request: &Request, buf: &mut [u8]) -> io::Result<usize> {
-        let object = self.object(request.object)?;
+    pub fn read(&self, request: &Request<'_>, buf: &mut [u8]) -> io::Result<usize> {
+        let object = self.still_open(request.object)?;
         let started = Instant::now();
-        let paged = self.is_paged(&object);
+        let paged = self.is_paged(object);
         let (length, served) = match paged {
-            true => self.read_paged(&object, request, buf)?,
+            true => self.read_paged(object, request, buf)?,
             false => (object.base.read_at(buf, request.offset)?, Served::Bypass),
         };
         if !paged {
@@ -46,8 +46,8 @@ impl Engine {
             object.counts.hits.fetch_add(1, Ordering::Relaxed);
         }
         if self.is_recording() {
-            let typed = self.typed(request, &object, &buf[..length]);
-            self.record(&typed, &object, Op::Read, length as u64, served, started);
+            let typed = self.typed(request, object, &buf[..length]);
+            self.record(&typed, object, Op::Read, length as u64, served, started);
         }
         Ok(length)
     }
@@ -67,7 +67,7 @@ impl Engine {
     pub(crate) fn read_paged(
         &self,
         object: &Object,
-        request: &Request,
+        request: &Request<'_>,
         buf: &mut [u8],
     ) -> io::Result<(usize, Served)> {
         let left = object.length().saturating_sub(request.offset);

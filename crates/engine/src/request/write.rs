@@ -18,19 +18,18 @@ impl Engine {
     ///
     /// # Errors
     /// Those of base; copies of the pages are then dropped.
-    pub fn write(&self, request: &Request, data: &[u8]) -> io::Result<()> {
-        let object = self.object(request.object)?;
+    pub fn write(&self, request: &Request<'_>, data: &[u8]) -> io::Result<()> {
+        let object = self.still_open(request.object)?;
         let started = Instant::now();
         if data.is_empty() {
             return Ok(());
         }
-        let paged = self.is_paged(&object);
-        self.end_cut(&object)?;
+        let paged = self.is_paged(object);
+        self.end_cut(object)?;
         if paged {
-            self.write_paged(&object, request, data)?;
+            self.write_paged(object, request, data)?;
         } else {
-            object.base.write_at(data, request.offset)?;
-            object.unsynced.add();
+            object.write_base(data, request.offset)?;
             object.grow(request.offset + data.len() as u64);
             self.bypassed[1].fetch_add(1, Ordering::Relaxed);
         }
@@ -40,10 +39,10 @@ impl Engine {
         object.counts.writes.fetch_add(1, Ordering::Relaxed);
         if self.is_recording() {
             let served = if paged { Served::Base } else { Served::Bypass };
-            let typed = self.typed(request, &object, data);
+            let typed = self.typed(request, object, data);
             self.record(
                 &typed,
-                &object,
+                object,
                 Op::Write,
                 data.len() as u64,
                 served,
@@ -56,7 +55,7 @@ impl Engine {
     pub(crate) fn write_paged(
         &self,
         object: &Object,
-        request: &Request,
+        request: &Request<'_>,
         data: &[u8],
     ) -> io::Result<()> {
         let size = self.page_size() as u64;
@@ -143,7 +142,7 @@ impl Engine {
 struct Writing<'a> {
     engine: &'a Engine,
     object: &'a Object,
-    request: &'a Request,
+    request: &'a Request<'a>,
     data: &'a [u8],
     /// Why a page that has ended was not written.
     failed: Option<io::Error>,
@@ -242,6 +241,7 @@ impl Writing<'_> {
             match absorbed {
                 Absorbed::Done => {
                     self.object.uncommitted.add();
+                    self.object.touch_due.store(true, Ordering::Release);
                     return Ok(Some(true));
                 }
                 Absorbed::Base => return Ok(Some(false)),
@@ -272,8 +272,7 @@ impl Writing<'_> {
     ) -> io::Result<()> {
         let (engine, object) = (self.engine, self.object);
         engine.before_base_write(pages);
-        let written = object.base.write_at(bytes, offset);
-        object.unsynced.add();
+        let written = object.write_base(bytes, offset);
         match written {
             Ok(()) => object.grow(offset + bytes.len() as u64),
             // A part may have been written, and have made the file longer.

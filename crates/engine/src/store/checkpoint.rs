@@ -84,7 +84,6 @@ impl State {
 
 impl Store {
     pub(super) fn one_checkpoint(&self) -> MutexGuard<'_, ()> {
-        
         self.checkpointing.lock()
     }
 

@@ -254,6 +254,7 @@ mod tests {
             stamp: Stamp::default(),
             name: "orders".into(),
             fate: Fate::Cut(5),
+            promised: true,
         };
         let intent = Intent {
             object: ObjectId(3),

@@ -3,7 +3,8 @@
 //! Two areas, written in turn; the superblock says which counts, how long it is and its checksum.
 //! Layout (little-endian): format id u64, number of objects u32, of intents u32; then the
 //! objects; then per intent object u32, region u64. An object: id u32, device u64, inode u64,
-//! generation u64, length u64, mtime ns i64, ctime ns i64, fate u8 (0 stays, 1 unlinked, 2 cut),
+//! generation u64, length u64, mtime ns i64, ctime ns i64, fate u8 (0 stays, 1 unlinked, 2 cut; 128
+//! more when no sync of it was ever acknowledged),
 //! length it is cut to u64, name length u16, name.
 
 use super::superblock::{u32_at, u64_at};
@@ -18,6 +19,8 @@ pub(crate) const HEADER_BYTES: usize = 16;
 pub(crate) const OBJECT_BYTES: usize = 63;
 /// Bytes of one intent.
 pub(crate) const INTENT_BYTES: usize = 12;
+/// Set in the fate of a file that no sync was acknowledged of.
+const UNPROMISED: u8 = 0x80;
 /// Names are cut to this many bytes.
 const NAME_MAX: usize = 4096;
 
@@ -46,6 +49,8 @@ pub struct SavedObject {
     pub name: String,
     /// What was under way with it.
     pub fate: Fate,
+    /// Whether a sync of it was ever acknowledged: when not, and the file is gone, nothing is owed.
+    pub promised: bool,
 }
 
 impl SavedObject {
@@ -73,7 +78,11 @@ impl SavedObject {
         ] {
             out.extend(word.to_le_bytes());
         }
-        out.push(fate);
+        out.push(if self.promised {
+            fate
+        } else {
+            fate | UNPROMISED
+        });
         out.extend(cut.to_le_bytes());
         out.extend((name.len() as u16).to_le_bytes());
         out.extend(name);
@@ -85,7 +94,7 @@ impl SavedObject {
         let name_length = usize::from(u16::from_le_bytes([fixed[61], fixed[62]]));
         let name_at = *at + OBJECT_BYTES;
         let name = bytes.get(name_at..name_at + name_length)?;
-        let fate = match fixed[52] {
+        let fate = match fixed[52] & !UNPROMISED {
             0 => Fate::Stays,
             1 => Fate::Unlinked,
             2 => Fate::Cut(u64_at(fixed, 53)),
@@ -107,6 +116,7 @@ impl SavedObject {
             },
             name: String::from_utf8_lossy(name).into_owned(),
             fate,
+            promised: fixed[52] & UNPROMISED == 0,
         })
     }
 }
@@ -212,6 +222,7 @@ mod tests {
                 },
                 name: "base/5/16384".into(),
                 fate,
+                promised: id != 3,
             });
         }
         objects.intents.extend([1, u64::MAX].map(|region| Intent {

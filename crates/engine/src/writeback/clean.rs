@@ -108,7 +108,7 @@ impl Engine {
             return Ok(());
         }
         let offset = job.page.index * self.page_size() as u64;
-        let written = object.base.write_at(&bytes, offset);
+        let written = object.write_quietly(&bytes, offset);
         object.unsynced.add();
         written
     }

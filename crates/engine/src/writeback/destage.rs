@@ -21,9 +21,10 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 impl Engine {
     /// Destages one batch if that is due; false when nothing was done.
     pub(crate) fn destage_some(&self) -> bool {
+        let buried = self.bury();
         let mut inner = self.inner();
         if inner.commits.held || !inner.hierarchy.destage_due() {
-            return false;
+            return buried;
         }
         let jobs = inner.hierarchy.next_destage(BATCH, None);
         drop(inner);
@@ -31,7 +32,7 @@ impl Engine {
         let count = jobs.len();
         let done = self.destage(jobs);
         self.slow_down(count, started.elapsed());
-        count > 0 && done.is_ok()
+        buried || (count > 0 && done.is_ok())
     }
 
     /// Keeps to the rate that was asked for, while there is time.
@@ -86,7 +87,7 @@ impl Engine {
                 Ok(()) => self.destaged(&jobs),
                 Err(error) => result = Err(error),
             }
-            self.close_if_idle(id);
+            self.close_if_idle(&object);
         }
         result
     }
@@ -184,15 +185,13 @@ impl Engine {
         let size = self.page_size();
         let stands = |job: &DestageJob| self.inner().hierarchy.destage_stands(job);
         if run.iter().all(stands) {
-            object
-                .base
-                .write_at(bytes, run[0].page.index * size as u64)?;
+            object.write_quietly(bytes, run[0].page.index * size as u64)?;
             done.extend(run);
             return Ok(());
         }
         for (job, page) in run.iter().zip(bytes.chunks_exact(size)) {
             if stands(job) {
-                object.base.write_at(page, job.page.index * size as u64)?;
+                object.write_quietly(page, job.page.index * size as u64)?;
                 done.push(*job);
             }
         }

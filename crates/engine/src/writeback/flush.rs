@@ -2,6 +2,7 @@
 
 use crate::durable::sync::lost_error;
 use crate::engine::Engine;
+use crate::files::object::Identity;
 use crate::writeback::destage::BATCH;
 use std::io;
 use thermocline_core::ObjectId;
@@ -88,6 +89,7 @@ impl Engine {
         progress: &mut impl FnMut(FlushProgress) -> bool,
     ) -> io::Result<()> {
         loop {
+            self.bury();
             let left = self.dirty_pages();
             if !progress(FlushProgress {
                 total: total.max(left),
@@ -117,6 +119,13 @@ impl Engine {
         }
         let off = !self.has_flash || self.is_off();
         if off { Ok(()) } else { self.commit() }
+    }
+
+    /// As [`Engine::has_dirty`], of a file that may not be open.
+    #[must_use]
+    pub fn is_newer(&self, identity: &Identity) -> bool {
+        let id = self.registry().id_of(identity);
+        id.is_some_and(|id| self.has_dirty(id))
     }
 
     /// Whether DRAM or flash hold bytes of the object that base has not.

@@ -44,7 +44,9 @@ impl Fs {
         if Control::owns(id) {
             return self.control()?.stat(id);
         }
-        let mut stat = self.nodes.get(id)?.stat()?;
+        let node = self.nodes.get(id)?;
+        self.objects.touch(&node);
+        let mut stat = node.stat()?;
         if id != ROOT {
             stat.st_ino = id;
         }
@@ -74,19 +76,24 @@ impl Fs {
         let node = self.nodes.get(id)?;
         if let Some(size) = set.size {
             let object = self.objects.acquire(&node)?;
-            let result = self.objects.engine().truncate(object.id, size);
+            let result = self.objects.engine().truncate(&object.object, size);
             self.objects.release(&node);
             result?;
         }
-        if set.uid.is_some() || set.gid.is_some() {
-            sys::chown(node.fd(), set.uid, set.gid)?;
-        }
-        if let Some(mode) = set.mode {
-            sys::chmod(node.fd(), mode)?;
-        }
-        if set.atime.is_some() || set.mtime.is_some() {
-            sys::set_times(node.fd(), [timespec(set.atime), timespec(set.mtime)])?;
-        }
+        // What was written before shows now, not later than what is set here.
+        self.objects.touch(&node);
+        self.objects.change(node.fd(), || {
+            if set.uid.is_some() || set.gid.is_some() {
+                sys::chown(node.fd(), set.uid, set.gid)?;
+            }
+            if let Some(mode) = set.mode {
+                sys::chmod(node.fd(), mode)?;
+            }
+            if set.atime.is_some() || set.mtime.is_some() {
+                sys::set_times(node.fd(), [timespec(set.atime), timespec(set.mtime)])?;
+            }
+            Ok(())
+        })?;
         self.getattr(id)
     }
 
@@ -103,7 +110,9 @@ impl Fs {
     /// # Errors
     /// Whatever the base reports.
     pub fn setxattr(&self, id: u64, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
-        sys::setxattr(self.attributed(id)?.fd(), name, value, flags)
+        let node = self.attributed(id)?;
+        self.objects
+            .change(node.fd(), || sys::setxattr(node.fd(), name, value, flags))
     }
 
     /// An extended attribute; with `size` 0 its length alone.
@@ -135,7 +144,9 @@ impl Fs {
     /// # Errors
     /// `ENODATA` when there is none.
     pub fn removexattr(&self, id: u64, name: &OsStr) -> io::Result<()> {
-        sys::removexattr(self.attributed(id)?.fd(), name)
+        let node = self.attributed(id)?;
+        self.objects
+            .change(node.fd(), || sys::removexattr(node.fd(), name))
     }
 
     /// Attributes by handle, for files without a name.

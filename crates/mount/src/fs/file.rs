@@ -80,7 +80,7 @@ impl Fs {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let result = match object.write_error {
             Some(code) if writes || flags & libc::O_TRUNC != 0 => Err(sys::errno(code)),
-            _ if flags & libc::O_TRUNC != 0 => self.objects.engine().truncate(object.id, 0),
+            _ if flags & libc::O_TRUNC != 0 => self.objects.engine().truncate(&object.object, 0),
             _ => Ok(()),
         };
         if let Err(error) = result {
@@ -119,7 +119,7 @@ impl Fs {
                 let role = self.roles.of(caller.tid);
                 let hints = object.read_hints(role, offset, buf.len() as u64);
                 let request = Request {
-                    object: object.id,
+                    object: &object.object,
                     offset,
                     hints,
                     client: caller.tid,
@@ -147,7 +147,7 @@ impl Fs {
             Handle::File(FileHandle { object, .. }) => {
                 let hints = object.write_hints(self.roles.of(caller.tid));
                 let request = Request {
-                    object: object.id,
+                    object: &object.object,
                     offset,
                     hints,
                     client: caller.tid,
@@ -165,7 +165,7 @@ impl Fs {
     /// Whatever the base reports.
     pub fn fsync(&self, handle: u64, data_only: bool) -> io::Result<()> {
         match &*self.handle(handle)? {
-            Handle::File(file) => self.objects.engine().sync(file.object.id, data_only),
+            Handle::File(file) => self.objects.engine().sync(&file.object.object, data_only),
             Handle::Control(_) => Ok(()),
             Handle::Dir(_) | Handle::ControlDir => Err(sys::errno(libc::EINVAL)),
         }
@@ -187,16 +187,19 @@ impl Fs {
             return Err(sys::errno(libc::EBADF));
         };
         if mode & PUNCH != 0 {
-            return self.objects.engine().punch(object.id, offset, len);
+            return self.objects.engine().punch(&object.object, offset, len);
         }
         if mode & ZERO != 0 {
             // The tier forgets the range first; allocating zeroes changes no content then.
-            self.objects.engine().punch(object.id, offset, len)?;
+            self.objects.engine().punch(&object.object, offset, len)?;
         }
         let end = offset.saturating_add(len);
-        sys::fallocate(&object.file, mode, signed(offset)?, signed(len)?)?;
+        let (from, length) = (signed(offset)?, signed(len)?);
+        self.objects.change(object.file.as_raw_fd(), || {
+            sys::fallocate(&object.file, mode, from, length)
+        })?;
         if mode & KEEP == 0 {
-            self.objects.engine().set_length(object.id, end);
+            self.objects.engine().set_length(&object.object, end);
         }
         Ok(())
     }

@@ -37,8 +37,12 @@ impl Fs {
 
     /// Takes back `count` lookups of a node.
     pub fn forget(&self, id: u64, count: u64) {
-        if !Control::owns(id) {
-            self.nodes.forget(id, count);
+        if Control::owns(id) {
+            return;
+        }
+        // The descriptor is closed here, without a lock.
+        if let Some(node) = self.nodes.forget(id, count) {
+            self.objects.forgotten(&node);
         }
     }
 
@@ -93,7 +97,8 @@ impl Fs {
     pub fn link(&self, id: u64, parent: u64, name: &OsStr) -> io::Result<Entry> {
         let node = self.dir(id)?;
         let parent = self.parent_for_new(parent, name)?;
-        sys::link(node.fd(), parent.fd(), name)?;
+        self.objects
+            .change(node.fd(), || sys::link(node.fd(), parent.fd(), name))?;
         self.find(&parent, name)
     }
 
@@ -104,27 +109,25 @@ impl Fs {
     pub fn unlink(&self, parent: u64, name: &OsStr) -> io::Result<()> {
         let parent = self.dir(parent)?;
         let victim = sys::open_node(parent.fd(), name);
-        self.losing_name(victim.ok().as_ref(), || {
+        self.losing_name(victim.ok().as_ref(), &parent, || {
             sys::unlink(parent.fd(), name, false)
         })
     }
 
-    /// Does what takes a name from `victim`, telling the tier before and after.
+    /// Does what takes a name in `parent` from `victim`, telling the tier before and after.
     fn losing_name(
         &self,
         victim: Option<&OwnedFd>,
+        parent: &Arc<Node>,
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let Some(victim) = victim else {
             return change();
         };
-        self.objects.losing_name(victim)?;
-        let changed = change();
-        match &changed {
-            Ok(()) => self.objects.lost_name(victim),
-            Err(_) => self.objects.kept_name(victim),
-        }
-        changed
+        let node = sys::stat(victim.as_raw_fd()).ok();
+        let node = node.and_then(|stat| self.nodes.peek(&stat));
+        self.objects
+            .losing_name(victim, node.as_deref(), parent, change)
     }
 
     /// Removes an empty directory.
@@ -143,10 +146,13 @@ impl Fs {
     pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), flags: u32) -> io::Result<()> {
         let (old_parent, new_parent) = (self.dir(from.0)?, self.parent_for_new(to.0, to.1)?);
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
-        let victim = sys::open_node(new_parent.fd(), to.1);
-        let victim = victim.ok().filter(|_| !exchange);
-        self.losing_name(victim.as_ref(), || {
-            sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags)
+        let moved = sys::open_node(old_parent.fd(), from.1)?;
+        let victim = sys::open_node(new_parent.fd(), to.1).ok();
+        let rename = || sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags);
+        // The moved inode's time of change changes too, and that of one it changes places with.
+        self.objects.change(moved.as_raw_fd(), || match &victim {
+            Some(other) if exchange => self.objects.change(other.as_raw_fd(), rename),
+            _ => self.losing_name(victim.as_ref(), &new_parent, rename),
         })?;
         self.note_name(new_parent.fd(), to.1);
         if exchange {

@@ -46,6 +46,7 @@ fn object(id: u32) -> SavedObject {
         stamp: Stamp::default(),
         name: format!("file {id}"),
         fate: Fate::Stays,
+        promised: true,
     }
 }
 
