@@ -235,7 +235,7 @@ fn settle(engine: &Engine) {
 fn live(name: &str) -> Vec<Event> {
     let (engine, log) = engine(name);
     let opened: Vec<_> = (0..OBJECTS)
-        .map(|i| open(&engine, u64::from(i) + 1).id())
+        .map(|i| open(&engine, u64::from(i) + 1))
         .collect();
     let objects: Vec<ObjectId> = opened.iter().map(|object| object.id()).collect();
     let of = |id: ObjectId| &opened[id.0 as usize];
@@ -299,7 +299,7 @@ fn simulated(name: &str, objects: &[ObjectId]) -> Vec<Event> {
 fn every_policy_acts_the_same_live_and_simulated() {
     let (probe, _) = engine("lru");
     let objects: Vec<ObjectId> = (0..OBJECTS)
-        .map(|i| open(&probe, u64::from(i) + 1))
+        .map(|i| open(&probe, u64::from(i) + 1).id())
         .collect();
     for name in policy::NAMES {
         let (live, simulated) = (live(name), simulated(name, &objects));

@@ -185,7 +185,7 @@ fn apply(engine: &Engine, file: &BaseFile, id: &mut Arc<Object>, model: &mut Vec
         Step::Read(offset, length, hint) => {
             let mut buf = vec![0xAA; length];
             let read = engine
-                .read(&request(&id, offset, hint), &mut buf)
+                .read(&request(id, offset, hint), &mut buf)
                 .expect("reads");
             let from = (offset as usize).min(model.len());
             let expected = &model[from..(from + length).min(model.len())];
@@ -194,29 +194,29 @@ fn apply(engine: &Engine, file: &BaseFile, id: &mut Arc<Object>, model: &mut Vec
         Step::Write(offset, length, byte, hint) => {
             let data: Vec<u8> = (0..length).map(|i| byte.wrapping_add(i as u8)).collect();
             engine
-                .write(&request(&id, offset, hint), &data)
+                .write(&request(id, offset, hint), &data)
                 .expect("writes");
             let end = offset as usize + length;
             model.resize(model.len().max(end), 0);
             model[offset as usize..end].copy_from_slice(&data);
         }
         Step::Truncate(length) => {
-            engine.truncate(&id, length).expect("truncates");
+            engine.truncate(id, length).expect("truncates");
             model.resize(length as usize, 0);
         }
         Step::Punch(offset, length) => {
-            engine.punch(&id, offset, length).expect("punches");
+            engine.punch(id, offset, length).expect("punches");
             let from = (offset as usize).min(model.len());
             let to = ((offset + length) as usize).min(model.len());
             model[from..to].fill(0);
         }
         Step::Reopen => {
-            engine.close_object(&id);
+            engine.close_object(id);
             *id = file.open(engine, 1);
         }
         Step::Policy(at) => engine.set_policy(POLICIES[at]).expect("known"),
         Step::Back(back) => engine.set_write_back(back),
-        Step::Sync => engine.sync(&id, false).expect("syncs"),
+        Step::Sync => engine.sync(id, false).expect("syncs"),
         Step::Flush => {
             engine.flush(|_| true).expect("flushes");
             assert_eq!(engine.dirty_pages(), 0);
@@ -262,11 +262,11 @@ proptest! {
 
 fn fill_and_read(engine: &Engine, id: &Arc<Object>, pages: u64) {
     let data: Vec<u8> = (0..pages * 512).map(|i| (i / 512) as u8).collect();
-    engine.write(&request(&id, 0, 0), &data).expect("writes");
+    engine.write(&request(id, 0, 0), &data).expect("writes");
     let mut buf = [0; 512];
     for page in 0..pages {
         engine
-            .read(&request(&id, page * 512, 1), &mut buf)
+            .read(&request(id, page * 512, 1), &mut buf)
             .expect("reads");
         assert_eq!(buf, [page as u8; 512]);
     }
@@ -535,7 +535,7 @@ fn read_versions(engine: &Engine, id: &Arc<Object>, pages: u64, seed: u64, stop:
         let mut buf = [0; 512];
         let hint = RequestType::Read.value();
         engine
-            .read(&request(&id, page * 512, hint), &mut buf)
+            .read(&request(id, page * 512, hint), &mut buf)
             .expect("reads");
         assert!(buf.iter().all(|b| *b == buf[0]), "a torn page");
         assert!(
