@@ -36,6 +36,7 @@ impl Caches {
             base: self.base.clone(),
             format,
             deadline: Some(FLASH_DEADLINE),
+            ..StoreOptions::default()
         };
         Ok(Store::open(path, &options)?)
     }

@@ -125,6 +125,7 @@ impl Ground {
             },
             format: false,
             deadline: None,
+            ..StoreOptions::default()
         };
         Store::open(&self.cache(), &options).expect("cache")
     }

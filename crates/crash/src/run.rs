@@ -15,15 +15,13 @@ use crate::world::{BARE_DEVICE, Fault, FileId, World};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use thermocline::clock;
-use thermocline::mutant::{Mutant, plant};
+use thermocline::clock::Clock;
+use thermocline::mutant::Mutant;
 use thermocline::{Engine, Error, Grave, Identity, Object, Request};
 use thermocline_core::{HintSet, hint_type};
 
 /// Crashes within crashes at most: the third is while recovering from the second.
 const DEPTH_MAX: u32 = 3;
-/// What the clock shows at the start of a run.
-const START_NS: i64 = 1_000_000_000_000_000;
 /// Device number of base files.
 const BASE_DEVICE: u64 = BARE_DEVICE + 1;
 
@@ -153,8 +151,6 @@ struct Run {
 /// The first broken promise.
 pub fn run(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), Failure> {
     let at = |step, during: String| move |what| Failure { step, during, what };
-    plant(options.mutant);
-    clock::set(START_NS);
     let mut run = Run::new(seed, options).map_err(at(0, "start".into()))?;
     let mut result = Ok(());
     for number in 0..options.steps {
@@ -175,7 +171,10 @@ pub fn run(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), Failur
 
 impl Run {
     fn new(seed: u64, options: &Options) -> Result<Self, String> {
-        let setup = Setup::of(seed, options.mode);
+        let setup = Setup {
+            planted: options.mutant,
+            ..Setup::of(seed, options.mode)
+        };
         if options.trace {
             println!("seed {seed}: {setup:?}");
         }
@@ -290,7 +289,8 @@ impl Run {
                 Ok(())
             }
             Step::Wait(ms) => {
-                clock::pass(Duration::from_millis(u64::from(ms)));
+                let time = Duration::from_millis(u64::from(ms));
+                self.world.clock().pass(time);
                 Ok(())
             }
             Step::WriteBack(back) => {
@@ -403,7 +403,7 @@ impl Run {
             model: self.setup.model(&[]),
         };
         let old = std::mem::replace(&mut self.files[at], new);
-        let now = clock::wall_ns();
+        let now = self.world.clock().wall_ns();
         self.removed
             .extend(old.names.into_iter().map(|name| (name, old.file, now)));
         self.world.unlink(unlinked);
@@ -657,13 +657,11 @@ impl Run {
     /// What a fresh engine on `world` reads of every tracked object, or why it does not start.
     fn recover(&mut self, world: &World, discard: bool) -> Result<Recovered, String> {
         self.tally.recoveries += 1;
-        let now = clock::wall_ns();
         let engine = match self.setup.start(world, discard) {
             Ok(engine) => engine,
             Err(NoStart::Failed(what)) => return Err(what),
             Err(refused) => {
                 world.power_off();
-                clock::set(now);
                 return Ok(Err(refused));
             }
         };
@@ -680,8 +678,6 @@ impl Run {
             all.push(found);
         }
         world.power_off();
-        // What happens in a world that might be takes no time in the one that is.
-        clock::set(now);
         Ok(Ok(all))
     }
 

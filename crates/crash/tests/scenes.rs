@@ -3,13 +3,13 @@
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use thermocline::clock::Clock;
 use thermocline::config::DirtySettings;
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Error, Identity, Object, Request, Store, StoreOptions,
-    clock,
 };
 use thermocline_core::{HintSet, hint_type};
-use thermocline_crash::{Failing, Fault, FileId, Mode, Setup, World, pattern, spec_of};
+use thermocline_crash::{Failing, Fault, FileId, Mode, Setup, World, WorldClock, pattern, spec_of};
 
 const PAGE: usize = 512;
 const FLASH: FileId = FileId(0);
@@ -34,14 +34,13 @@ fn name(at: usize) -> String {
 }
 
 impl Scene {
-    /// By a clock that is set, of this thread: nothing waits.
+    /// By a clock that stands still: nothing waits.
     fn new(mode: Mode, frames: u64) -> Self {
-        clock::set(1_000_000_000_000_000);
-        Self::by_the_clock(mode, frames)
+        Self::by_the_clock(mode, frames, WorldClock::default())
     }
 
-    fn by_the_clock(mode: Mode, frames: u64) -> Self {
-        let world = World::new(1);
+    fn by_the_clock(mode: Mode, frames: u64, clock: WorldClock) -> Self {
+        let world = World::by_the_clock(1, clock);
         assert_eq!(world.create("flash", Identity::default()), FLASH);
         let files = [0, 1].map(|at| {
             let file = world.create(&name(at), identity(at));
@@ -77,13 +76,11 @@ impl Scene {
 
     /// What an engine finds in file `at` of a world that lost power.
     fn found(&self, world: &World, at: usize) -> Vec<u8> {
-        let now = clock::wall_ns();
         let engine = self.setup.start(world, false).expect("recovers");
         let spec = spec_of(world, self.files[at], &name(at), identity(at));
         let id = engine.open_object(spec).expect("opens");
         let found = read(&engine, &id, 64 * PAGE);
         world.power_off();
-        clock::set(now);
         found
     }
 }
@@ -188,7 +185,7 @@ fn an_older_clean_copy_does_not_stand_in_for_a_newer_one() {
     let id = scene.open(&engine, 0);
     read(&engine, &id, 8 * PAGE);
     work(&engine, 40);
-    clock::pass(Duration::from_secs(3));
+    scene.world.clock().pass(Duration::from_secs(3));
     work(&engine, 4);
     (0..8).for_each(|page| write(&engine, &id, page, 20 + page as u64));
     engine.sync(&id, true).expect("syncs");
@@ -221,12 +218,12 @@ fn a_file_changed_while_not_mounted_and_not_opened_before_the_next_crash_is_not_
     work(&engine, 40);
     engine.close_object(&id);
     engine.stop().expect("stops");
-    clock::pass(Duration::from_secs(60));
+    scene.world.clock().pass(Duration::from_secs(60));
     let behind = scene.world.device(scene.files[0]);
     let newest = pattern(30, 0, 8 * PAGE);
     thermocline::device::Device::write_at(&*behind, &newest, 0).expect("writes");
     thermocline::device::Device::sync(&*behind, false).expect("syncs");
-    clock::pass(Duration::from_secs(60));
+    scene.world.clock().pass(Duration::from_secs(60));
     let engine = scene.start();
     // Another file makes the mount commit: the time by which changes are noticed moves on.
     let other = scene.open(&engine, 1);
@@ -286,7 +283,7 @@ fn a_stop_over_dead_devices_ends_and_names_the_pages() {
 
 #[test]
 fn a_stop_over_dead_devices_ends_with_threads_too() {
-    let scene = Scene::by_the_clock(Mode::Back, 0);
+    let scene = Scene::by_the_clock(Mode::Back, 0, WorldClock::machine());
     let options = StoreOptions {
         page_size: PAGE as u32,
         size: Some(64 << 10),
@@ -297,6 +294,7 @@ fn a_stop_over_dead_devices_ends_with_threads_too() {
         },
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     };
     let store = Store::with_device(scene.world.device(FLASH), "flash", &options);
     let config = EngineConfig {

@@ -114,6 +114,7 @@ fn rig(
         base,
         format: true,
         deadline,
+        ..StoreOptions::default()
     };
     let store = Store::open(&cache, &options).expect("a cache file");
     let pages = u64::from(EngineConfig::default().shares(store.blocks()).slots);

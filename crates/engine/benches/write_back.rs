@@ -90,6 +90,7 @@ impl Rig {
             },
             format: true,
             deadline: Some(Duration::from_secs(2)),
+            ..StoreOptions::default()
         };
         let store = Store::open(&cache, &options).expect("a cache");
         let store = store.wrapped(|device| Arc::new(Metered::sharing(device, meters)));

@@ -33,7 +33,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::Duration;
 use thermocline_core::HintSet;
 use thermocline_trace::{Recorder, Served};
 
@@ -69,7 +69,8 @@ pub struct Engine {
     pub(crate) registry: Mutex<Registry>,
     pub(crate) recorder: RwLock<Option<Recorder>>,
     pub(crate) recording: AtomicBool,
-    pub(crate) started: Instant,
+    /// When it was made, by its clock.
+    pub(crate) started: Duration,
     pub(crate) latency: [Histogram; Served::ALL.len()],
     pub(crate) write_latency: Histogram,
     pub(crate) read_bytes: AtomicU64,

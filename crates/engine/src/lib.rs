@@ -15,6 +15,7 @@ mod files;
 mod frames;
 mod lifecycle;
 pub mod lock;
+#[doc(hidden)]
 pub mod mutant;
 mod observe;
 mod request;

@@ -160,12 +160,17 @@ impl Engine {
         inner.hierarchy.pool_hits(&batch);
     }
 
+    /// Time since the start.
+    pub(crate) fn age(&self) -> Duration {
+        self.config.clock.now().saturating_sub(self.started)
+    }
+
     /// Time in the unit of recovery ages: milliseconds.
     pub(crate) fn now_ms(&self) -> u64 {
         match self.config.inline {
             // Deterministic: one unit a background step.
             true => self.steps.load(Ordering::Relaxed),
-            false => self.started.elapsed().as_millis() as u64,
+            false => self.age().as_millis() as u64,
         }
     }
 

@@ -200,6 +200,7 @@ fn store_options(length: u64) -> StoreOptions {
         },
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     }
 }
 

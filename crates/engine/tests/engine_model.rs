@@ -28,6 +28,7 @@ fn options(size: u64) -> StoreOptions {
         base,
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     }
 }
 

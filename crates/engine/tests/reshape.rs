@@ -27,6 +27,7 @@ fn options(blocks: u32) -> StoreOptions {
         base,
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     }
 }
 

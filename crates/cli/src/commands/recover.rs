@@ -102,6 +102,7 @@ fn start(args: &RecoverArgs, base: &Path, found: &Report) -> Result<Arc<Engine>,
         base: base_identity(base)?,
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     };
     let store = Store::open(&args.cache, &options)?;
     let config = EngineConfig {

@@ -209,6 +209,7 @@ fn store(replay: &Replay<'_>, path: &Path) -> Result<Store, Failure> {
         },
         format: true,
         deadline: Some(FLASH_DEADLINE),
+        ..StoreOptions::default()
     };
     Ok(Store::open(path, &options)?)
 }

@@ -3,17 +3,17 @@
 //! A commit makes durable what the map says now and the bytes it names. Whoever finds no commit
 //! under way makes one; whoever comes meanwhile waits for the next, which carries their changes.
 
-use crate::clock::{self, Moment};
 use crate::durable::lease::{LEASE, MARGIN};
 use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::lock::MutexGuard;
-use crate::mutant::{self, Mutant};
+use crate::mutant::Mutant;
 use crate::state::Inner;
 use crate::store::{Batch, Fate, ObjectChange, SavedObject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use thermocline_core::{Fault, MapChange, ObjectId};
 
 /// State of commits, under the engine's lock.
@@ -22,8 +22,8 @@ pub(crate) struct Commits {
     begun: u64,
     ended: u64,
     under_way: bool,
-    /// When the newest batch was made.
-    pub(crate) newest: Option<Moment>,
+    /// When the newest batch was made, by [`Clock::now`](crate::clock::Clock::now).
+    pub(crate) newest: Option<Duration>,
     /// Files found at the start are not compared yet: a commit would move the time by which a
     /// change of theirs is noticed, so none is made that nobody waits for.
     pub(crate) held: bool,
@@ -71,8 +71,10 @@ impl Commits {
         (self.under_way, self.newest) = (false, None);
     }
 
-    pub(crate) fn has_lease(&self) -> bool {
-        self.newest.is_some_and(|at| at.elapsed() < LEASE - MARGIN)
+    /// Whether base may be written at this moment, `now`.
+    pub(crate) fn has_lease(&self, now: Duration) -> bool {
+        self.newest
+            .is_some_and(|at| now.saturating_sub(at) < LEASE - MARGIN)
     }
 }
 
@@ -108,7 +110,7 @@ impl Engine {
         let Some(batch) = batch else { return Ok(inner) };
         inner.commits.under_way = true;
         inner.commits.begun += 1;
-        let made = Moment::now();
+        let made = self.config.clock.now();
         drop(inner);
         let done = store.commit(&batch);
         let mut inner = self.inner();
@@ -142,7 +144,7 @@ impl Engine {
 
     pub(crate) fn next_batch(&self, inner: &mut Inner) -> Option<Batch> {
         let mut changes = inner.hierarchy.begin_commit()?;
-        if mutant::is(Mutant::SilentTrim) {
+        if self.config.planted == Mutant::SilentTrim {
             changes.retain(|change| !matches!(change, MapChange::Set { entry: None, .. }));
         }
         for change in &changes {
@@ -163,7 +165,7 @@ impl Engine {
         Some(Batch {
             changes,
             objects: objects.into_values().collect(),
-            time_ns: clock::wall_ns(),
+            time_ns: self.config.clock.wall_ns(),
         })
     }
 
@@ -202,7 +204,8 @@ impl Engine {
         if !self.has_flash || inner.hierarchy.is_off() || waits {
             return false;
         }
-        let old = commits.newest.is_none_or(|at| at.elapsed() > LEASE / 4);
+        let now = self.config.clock.now();
+        let old = (commits.newest).is_none_or(|at| now.saturating_sub(at) > LEASE / 4);
         let ledger = inner.hierarchy.ledger();
         let changed = ledger.changed();
         let many = changed > (ledger.blocks() as usize / 64).max(64);

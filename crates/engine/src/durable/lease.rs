@@ -6,7 +6,6 @@
 //! base is written only after the lease has run out: should the device come back after a restart,
 //! its copies are then seen to be older.
 
-use crate::clock::{self};
 use crate::engine::Engine;
 use std::time::Duration;
 use thermocline_core::PageId;
@@ -35,7 +34,7 @@ impl Engine {
         inner.commits.base_written = true;
         loop {
             let off = inner.hierarchy.is_off();
-            let lease = inner.commits.has_lease();
+            let lease = inner.commits.has_lease(self.config.clock.now());
             let ledger = inner.hierarchy.ledger();
             if off {
                 drop(inner);
@@ -55,12 +54,12 @@ impl Engine {
     pub(crate) fn outlast(&self) {
         let mut inner = self.inner();
         while let Some(newest) = inner.commits.newest {
-            let left = (LEASE + TICKS).saturating_sub(newest.elapsed());
+            let left = (LEASE + TICKS).saturating_sub(self.config.clock.now() - newest);
             if left.is_zero() {
                 return;
             }
             if self.config.inline {
-                return clock::pass(left);
+                return self.config.clock.pass(left);
             }
             let waited = self.page_free.wait_timeout(inner, left);
             inner = waited;

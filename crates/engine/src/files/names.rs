@@ -18,7 +18,7 @@
 
 use crate::engine::Engine;
 use crate::files::object::{Grave, Identity, Object, Stamp};
-use crate::mutant::{self, Mutant};
+use crate::mutant::Mutant;
 use crate::store::{Fate, SavedObject};
 use std::collections::BTreeMap;
 use std::io;
@@ -59,7 +59,7 @@ impl Engine {
         let Some(id) = self.registry().id_of(identity) else {
             return change();
         };
-        if self.is_named(id) && !mutant::is(Mutant::UnleasedMetadata) {
+        if self.is_named(id) && self.config.planted != Mutant::UnleasedMetadata {
             self.before_base_write(&[]);
         }
         let before = stamp();
@@ -75,7 +75,10 @@ impl Engine {
         let Some(saved) = self.saved_identity(identity, Fate::Unlinked) else {
             return;
         };
-        if self.may_be_dirty(saved.id) && !mutant::is(Mutant::SilentUnlink) && !self.is_off() {
+        if self.may_be_dirty(saved.id)
+            && self.config.planted != Mutant::SilentUnlink
+            && !self.is_off()
+        {
             self.inner().commits.put(saved);
             // A failed commit switches the tier off.
             let _ = self.commit();
@@ -120,7 +123,7 @@ impl Engine {
 
     /// Forgets an unlinked object at once when nothing of it is newer than base.
     pub(crate) fn bury_if_clean(&self, object: &Arc<Object>) {
-        if !self.has_dirty(object.id) || mutant::is(Mutant::EarlyGrave) {
+        if !self.has_dirty(object.id) || self.config.planted == Mutant::EarlyGrave {
             self.inner().graves.retain(|o| !Arc::ptr_eq(o, object));
             self.forget_unlinked(object);
         }

@@ -12,7 +12,7 @@ use crate::state::Inner;
 use crate::store::{Store, checksum};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thermocline_core::WriteJob;
 
 /// What the engine's threads wait for, each kind for its own: a signal that wakes those who have
@@ -114,12 +114,12 @@ impl Engine {
 
 /// The life of the thread that commits what is due.
 pub(crate) fn run_committer(engine: &Weak<Engine>) {
-    let mut last = Instant::now();
+    let mut last = Duration::ZERO;
     let mut ticks = 0u64;
     while let Some(engine) = engine.upgrade() {
         engine.commit_if_due();
-        if last.elapsed() >= TICK {
-            last = Instant::now();
+        if engine.age() >= last + TICK {
+            last = engine.age();
             ticks += 1;
             engine.spare_a_checkpoint();
             if ticks.is_multiple_of(EXPIRE_TICKS) {
@@ -215,10 +215,10 @@ fn take_job(inner: &mut Inner) -> Option<(WriteJob, Staged)> {
 
 fn write(engine: &Engine, flash: &Store, job: WriteJob, bytes: &Staged) {
     debug_assert_eq!(bytes.len(), engine.page_size(), "whole pages are written");
-    let started = Instant::now();
+    let started = engine.age();
     let sum = checksum(job.page, bytes);
     let result = flash.write_block(job.block, bytes).map(|()| sum);
-    let took = started.elapsed();
+    let ended = engine.age();
     let mut inner = engine.inner();
     debug_assert!(
         inner.hierarchy.slots().is_writing(job.slot),
@@ -229,9 +229,10 @@ fn write(engine: &Engine, flash: &Store, job: WriteJob, bytes: &Staged) {
     engine.decide(&mut inner, &[], |hierarchy, out| {
         hierarchy.end_write(job, result, out)
     });
-    let now_ns = engine.started.elapsed().as_nanos() as u64;
+    let took = ended.saturating_sub(started);
     let staged = inner.hierarchy.staged();
-    inner.pace.finished(now_ns, took.as_nanos() as u64, staged);
+    let (ended, took) = (ended.as_nanos() as u64, took.as_nanos() as u64);
+    inner.pace.finished(ended, took, staged);
     engine.page_free.notify_all();
     match (inner.stopping, inner.hierarchy.staged()) {
         (true, _) => engine.signals.wake_all(),

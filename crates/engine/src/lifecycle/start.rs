@@ -12,7 +12,6 @@ use crate::state::Inner;
 use crate::store::Store;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 use thermocline_core::hierarchy::{Hierarchy, HierarchyOptions};
 use thermocline_core::policy::{PolicyOptions, TierPolicy};
 
@@ -82,6 +81,7 @@ impl Engine {
         Self {
             frames: Frames::new(config.page_size as usize, config.frames()),
             frame_count: config.frames(),
+            started: config.clock.now(),
             config,
             has_flash: flash.is_some(),
             flash: RwLock::new(flash.map(Arc::new)),
@@ -93,7 +93,6 @@ impl Engine {
             registry: Mutex::default(),
             recorder: RwLock::default(),
             recording: AtomicBool::new(false),
-            started: Instant::now(),
             latency: std::array::from_fn(|_| Histogram::default()),
             write_latency: Histogram::default(),
             read_bytes: AtomicU64::new(0),

@@ -195,7 +195,7 @@ impl Engine {
             (latency.count > 0).then(|| (served.name().to_string(), latency))
         };
         Stats {
-            uptime_s: self.started.elapsed().as_secs_f64(),
+            uptime_s: self.age().as_secs_f64(),
             page_size: self.config.page_size,
             page_reads: by_name(&Source::ALL, Source::name, &reads),
             page_writes: counters.writes,

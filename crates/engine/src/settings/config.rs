@@ -1,6 +1,8 @@
 //! Settings of the engine, with their defaults. `thermocline.example.toml` documents each.
 
+use crate::clock::SharedClock;
 use crate::error::Error;
+use crate::mutant::Mutant;
 pub use crate::settings::policy_table::PrioritySettings;
 use serde::{Deserialize, Serialize};
 use thermocline_core::policy::{CacConfig, ClicConfig, PolicyOptions, TacConfig, TacLabels};
@@ -47,6 +49,13 @@ pub struct EngineConfig {
     /// that wait for it. For deterministic tests.
     #[serde(skip)]
     pub inline: bool,
+    /// What time it is.
+    #[serde(skip)]
+    pub clock: SharedClock,
+    /// A bug on purpose, for the testers' own tests.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub planted: Mutant,
 }
 
 impl Default for EngineConfig {
@@ -68,6 +77,8 @@ impl Default for EngineConfig {
             priority: PrioritySettings::default(),
             costs: CostSettings::default(),
             inline: false,
+            clock: SharedClock::default(),
+            planted: Mutant::None,
         }
     }
 }

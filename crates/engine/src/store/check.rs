@@ -8,6 +8,7 @@ use super::recover::{self, Lost, Reading};
 use super::superblock::{SUPERBLOCK_BYTES, Superblock};
 use crate::device::{AlignedBuf, Device, FileDevice, FileOptions};
 use crate::error::Error;
+use crate::mutant::Mutant;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -189,7 +190,7 @@ pub fn check(
             total,
         });
     };
-    let reading = recover::read(device, &superblock, &mut on_map).map_err(failed)?;
+    let reading = recover::read(device, &superblock, Mutant::None, &mut on_map).map_err(failed)?;
     fill(&mut report, &layout, &reading);
     if data {
         check_data(device, &layout, &reading, &mut report, progress);

@@ -16,7 +16,7 @@ use super::{Phase, State, Store};
 use crate::device::AlignedBuf;
 use crate::error::Error;
 use crate::lock::MutexGuard;
-use crate::mutant::{self, Mutant};
+use crate::mutant::Mutant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use thermocline_core::ledger::MapEntry;
@@ -98,14 +98,18 @@ impl Store {
         let layout = state.superblock.layout;
         let superblock = Superblock {
             generation: state.superblock.generation + 1,
-            ..Superblock::empty(layout, &state.superblock.base)
+            ..Superblock::empty(layout, &state.superblock.base, &*self.clock)
         };
         // The superblock comes last: until then the cache is the one it was, with fewer pages.
         super::open::clear(&*self.device, layout.map_offset, layout.map_bytes())
             .and_then(|()| self.device.sync(true))
             .and_then(|()| self.write_superblock(&superblock))
             .map_err(|source| self.io_error(source))?;
-        *state = State::of(superblock, &mut super::Reading::default());
+        let mut nothing = super::Reading {
+            planted: self.planted,
+            ..super::Reading::default()
+        };
+        *state = State::of(superblock, &mut nothing);
         state.phase = Phase::Open;
         Ok(())
     }
@@ -212,7 +216,7 @@ impl Store {
             let area = superblock.layout.objects_offset(superblock.objects_area);
             self.write_at(&bytes, area)?;
         }
-        if !mutant::is(Mutant::EarlyTruncation) {
+        if self.planted != Mutant::EarlyTruncation {
             self.device.sync(true)?;
         }
         self.write_superblock(superblock)

@@ -6,7 +6,7 @@ use super::objects::{INTENT_BYTES, Objects, SavedObject};
 use super::{Phase, State, Store};
 use crate::device::AlignedBuf;
 use crate::error::Error;
-use crate::mutant::{self, Mutant};
+use crate::mutant::Mutant;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -180,7 +180,7 @@ impl Store {
         let full = {
             let mut state = self.state();
             state.usable()?;
-            if !mutant::is(Mutant::EarlyAcknowledge) {
+            if self.planted != Mutant::EarlyAcknowledge {
                 self.sync(&mut state)?;
             }
             state.past(3)

@@ -48,10 +48,11 @@ mod recover;
 mod resize;
 mod superblock;
 
+use crate::clock::SharedClock;
 use crate::device::Device;
 use crate::error::Error;
 use crate::lock::{Mutex, MutexGuard};
-use crate::mutant::{self, Mutant};
+use crate::mutant::Mutant;
 use layout::UNIT;
 use recover::Reading;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,6 +92,25 @@ pub struct StoreOptions {
     pub format: bool,
     /// The longest a flash I/O may take.
     pub deadline: Option<Duration>,
+    /// What time it is.
+    pub clock: SharedClock,
+    /// A bug on purpose, for the testers' own tests.
+    #[doc(hidden)]
+    pub planted: Mutant,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            page_size: 8192,
+            size: None,
+            base: BaseIdentity::default(),
+            format: false,
+            deadline: None,
+            clock: SharedClock::default(),
+            planted: Mutant::None,
+        }
+    }
 }
 
 /// An open cache. See the module text.
@@ -109,6 +129,8 @@ pub struct Store {
     state: Mutex<State>,
     /// What was found, until it is taken.
     recovered: Option<Recovered>,
+    clock: SharedClock,
+    planted: Mutant,
     /// Holds the lock on the file.
     _lock: Option<File>,
 }
@@ -145,7 +167,7 @@ enum Phase {
 
 impl State {
     fn of(superblock: Superblock, reading: &mut Reading) -> Self {
-        if mutant::is(Mutant::DoubleRecovery) {
+        if reading.planted == Mutant::DoubleRecovery {
             reading.pending.clear();
         }
         let state = Self {
@@ -215,6 +237,7 @@ impl Store {
         name: &str,
         superblock: Superblock,
         reading: Option<Reading>,
+        options: &StoreOptions,
     ) -> Self {
         let layout = superblock.layout;
         debug_assert_eq!(layout.check(), Ok(()));
@@ -233,6 +256,8 @@ impl Store {
             checkpointing: Mutex::new(()),
             state: Mutex::new(state),
             recovered: found.then_some(reading.recovered),
+            clock: options.clock.clone(),
+            planted: options.planted,
             _lock: None,
         }
     }

@@ -4,6 +4,7 @@ use super::layout::Layout;
 use super::recover;
 use super::superblock::{BaseIdentity, FORMAT_VERSION, Invalid, SUPERBLOCK_BYTES, Superblock};
 use super::{Store, StoreOptions};
+use crate::clock::Clock;
 use crate::device::{AlignedBuf, Device, FileDevice, FileOptions};
 use crate::error::Error;
 use std::fs::File;
@@ -11,7 +12,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use thermocline_core::hash;
 
 /// Zeros written at once where a device cannot deallocate.
@@ -78,8 +78,9 @@ impl Store {
         check_fit(&superblock, name, options, found)?;
         debug_assert!(superblock.layout.length <= found);
         debug_assert_eq!(superblock.layout.page_size, options.page_size);
-        let reading = recover::read(&*device, &superblock, &mut |_| {}).map_err(failed)?;
-        Ok(Self::of(device, name, superblock, Some(reading)))
+        let planted = options.planted;
+        let reading = recover::read(&*device, &superblock, planted, &mut |_| {}).map_err(failed)?;
+        Ok(Self::of(device, name, superblock, Some(reading), options))
     }
 
     fn format(
@@ -96,7 +97,7 @@ impl Store {
                 least,
             }
         })?;
-        let superblock = Superblock::empty(layout, &options.base);
+        let superblock = Superblock::empty(layout, &options.base, &*options.clock);
         let written = write_new(&*device, &superblock, found);
         written.map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull => Error::NoRoom {
@@ -108,19 +109,19 @@ impl Store {
                 source,
             },
         })?;
-        Ok(Self::of(device, name, superblock, None))
+        Ok(Self::of(device, name, superblock, None, options))
     }
 }
 
 impl Superblock {
     /// That of a cache nothing was written to.
-    pub(super) fn empty(layout: Layout, base: &BaseIdentity) -> Self {
+    pub(super) fn empty(layout: Layout, base: &BaseIdentity, clock: &dyn Clock) -> Self {
         Self {
             layout,
             clean: false,
             generation: 1,
             base: base.clone(),
-            format_id: new_format_id(),
+            format_id: new_format_id(clock),
             epoch: 1,
             journal_first: 0,
             objects_area: 0,
@@ -133,10 +134,8 @@ impl Superblock {
 }
 
 /// A number no earlier cache on the device had.
-fn new_format_id() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let nanoseconds = now.map_or(0, |d| d.as_nanos() as u64);
-    hash::mix(nanoseconds, u64::from(std::process::id()))
+fn new_format_id(clock: &dyn Clock) -> u64 {
+    hash::mix(clock.wall_ns() as u64, u64::from(std::process::id()))
 }
 
 /// Writes an empty cache. What was there is not believed from the first write on.

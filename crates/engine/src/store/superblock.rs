@@ -41,7 +41,7 @@ const PATH_AT: usize = 130;
 const PATH_MAX: usize = 3_900;
 
 /// Which base directory a cache belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BaseIdentity {
     /// File system id (`statfs`).
     pub file_system: u64,

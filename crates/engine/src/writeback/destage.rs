@@ -6,9 +6,9 @@
 use crate::device::AlignedBuf;
 use crate::engine::Engine;
 use crate::files::object::Object;
-use crate::mutant::{self, Mutant};
+use crate::mutant::Mutant;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thermocline_core::hierarchy::DestageJob;
 use thermocline_core::{Fault, ObjectId};
 
@@ -28,10 +28,10 @@ impl Engine {
         }
         let jobs = inner.hierarchy.next_destage(BATCH, None);
         drop(inner);
-        let started = Instant::now();
+        let started = self.config.clock.now();
         let count = jobs.len();
         let done = self.destage(jobs);
-        self.slow_down(count, started.elapsed());
+        self.slow_down(count, self.config.clock.now().saturating_sub(started));
         buried || (count > 0 && done.is_ok())
     }
 
@@ -45,7 +45,7 @@ impl Engine {
         };
         if rate > 0 && !urgent && !self.config.inline {
             let due = Duration::from_secs_f64(pages as f64 / f64::from(rate));
-            std::thread::sleep(due.saturating_sub(took));
+            self.config.clock.pass(due.saturating_sub(took));
         }
     }
 
@@ -79,7 +79,7 @@ impl Engine {
                 .copied()
                 .filter(|j| j.page.object == id)
                 .collect();
-            let synced = match mutant::is(Mutant::CleanBeforeSync) {
+            let synced = match self.config.planted == Mutant::CleanBeforeSync {
                 true => Ok(()),
                 false => self.sync_base(&object),
             };

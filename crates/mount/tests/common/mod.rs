@@ -24,6 +24,7 @@ pub(crate) fn engine(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
         },
         format: true,
         deadline: None,
+        ..StoreOptions::default()
     };
     let device = Arc::new(MemoryDevice::new());
     let flash = Store::with_device(device, "memory", &options).expect("flash store");

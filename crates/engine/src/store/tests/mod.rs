@@ -23,6 +23,7 @@ fn options(size: Option<u64>) -> StoreOptions {
         },
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     }
 }
 
