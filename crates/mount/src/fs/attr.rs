@@ -2,11 +2,13 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::sync::atomic::Ordering;
 
 use super::{Fs, Stat};
 use crate::control::Control;
 use crate::handle::Handle;
 use crate::inode::{Node, ROOT};
+use crate::lock::lock;
 use crate::sys;
 
 /// A time to set.
@@ -78,11 +80,16 @@ impl Fs {
             self.objects.release(&node);
             result?;
         }
-        if set.uid.is_some() || set.gid.is_some() {
-            sys::chown(node.fd(), set.uid, set.gid)?;
-        }
-        if let Some(mode) = set.mode {
-            sys::chmod(node.fd(), mode)?;
+        let chown = set.uid.is_some() || set.gid.is_some();
+        if chown || set.mode.is_some() {
+            let _mode = lock(&node.mode);
+            node.harmless.store(false, Ordering::Release);
+            if chown {
+                sys::chown(node.fd(), set.uid, set.gid)?;
+            }
+            if let Some(mode) = set.mode {
+                sys::chmod(node.fd(), mode)?;
+            }
         }
         if set.atime.is_some() || set.mtime.is_some() {
             sys::set_times(node.fd(), [timespec(set.atime), timespec(set.mtime)])?;
@@ -103,7 +110,10 @@ impl Fs {
     /// # Errors
     /// Whatever the base reports.
     pub fn setxattr(&self, id: u64, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
-        sys::setxattr(self.attributed(id)?.fd(), name, value, flags)
+        let node = self.attributed(id)?;
+        let _mode = lock(&node.mode);
+        node.harmless.store(false, Ordering::Release); // it may be a file capability
+        sys::setxattr(node.fd(), name, value, flags)
     }
 
     /// An extended attribute; with `size` 0 its length alone.
@@ -149,6 +159,33 @@ impl Fs {
         }
     }
 
+    /// Takes set-id bits and file capabilities from a file that somebody without the right to keep
+    /// them is about to change, as file systems of the kernel do. That a file has none is
+    /// remembered while it is known to the kernel: bits that are set on base meanwhile, behind
+    /// the mount's back, stay.
+    ///
+    /// # Errors
+    /// Whatever the base reports.
+    pub(super) fn strip_privileges(&self, node: &Node) -> io::Result<()> {
+        if node.harmless.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _mode = lock(&node.mode);
+        let mode = node.stat()?.st_mode & 0o7777;
+        let stripped = without_set_id(mode);
+        if stripped != mode {
+            sys::chmod(node.fd(), stripped)?;
+        }
+        match sys::removexattr(node.fd(), OsStr::new("security.capability")) {
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::ENODATA | libc::ENOTSUP)) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        node.harmless.store(true, Ordering::Release);
+        Ok(())
+    }
+
     fn attributed(&self, id: u64) -> io::Result<std::sync::Arc<Node>> {
         if Control::owns(id) {
             Err(sys::errno(libc::EOPNOTSUPP))
@@ -156,6 +193,17 @@ impl Fs {
             self.nodes.get(id)
         }
     }
+}
+
+/// A mode after a write: set-group-id without the group's right to execute means something else.
+fn without_set_id(mode: u32) -> u32 {
+    let group = libc::S_ISGID | libc::S_IXGRP;
+    let stripped = match mode & group == group {
+        true => mode & !(libc::S_ISUID | libc::S_ISGID),
+        false => mode & !libc::S_ISUID,
+    };
+    assert_eq!((mode ^ stripped) & 0o1777, 0, "other bits stay");
+    stripped
 }
 
 fn timespec(time: Option<Time>) -> libc::timespec {
