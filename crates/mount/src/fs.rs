@@ -6,7 +6,8 @@
 //! (contents of files), [`seek`] (where they have any), [`dir`] (listings).
 //!
 //! Every operation may be called from many threads. Locks are held for look-ups only, never
-//! across I/O, except a node's own object slot while that one inode is opened or closed.
+//! across I/O, except a node's own: its object slot while that one inode is opened or closed, and
+//! the one of its mode.
 
 mod attr;
 mod dir;

@@ -261,8 +261,11 @@ impl Objects {
         let Some((found, name)) = found else {
             return Ok(None);
         };
-        let file = Arc::new(search::open(&found, !anywhere)?);
-        let (spec, _) = self.spec(file, name, *wanted)?;
+        let file = match search::open(&found, !anywhere) {
+            Err(_) if !anywhere => return Ok(None), // its clean pages are not worth a refusal
+            opened => opened?,
+        };
+        let (spec, _) = self.spec(Arc::new(file), name, *wanted)?;
         Ok(Some(spec))
     }
 

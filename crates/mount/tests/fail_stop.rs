@@ -84,10 +84,8 @@ fn serve(dir: &Path) {
         rlim_max: 0,
     };
     // SAFETY: the limit is valid through the call.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) },
-        0
-    );
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+    assert_eq!(set, 0);
     let mut config = MountConfig::new(dir.join("base"), dir.join("mnt"));
     config.control = Some(Arc::new(Bomb));
     let engine = common::engine(1 << 20, 0);

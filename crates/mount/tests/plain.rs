@@ -9,8 +9,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use common::TestMount;
+use thermocline_mount::{DeviceFactory, file_devices};
 
 /// Compares what `work` finds in a plain directory with what it finds in mounts of both modes.
 fn compare<T: PartialEq + std::fmt::Debug>(work: impl Fn(&Path) -> T) {
@@ -193,4 +195,22 @@ fn names_of_any_bytes() {
                 .count()
         })
     });
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_not_left_behind() {
+    let devices: DeviceFactory = Arc::new(|file, known| match known.name.contains("bad") {
+        true => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+        false => file_devices()(file, known),
+    });
+    let Some(mount) = TestMount::start(|config| config.devices = devices) else {
+        return;
+    };
+    let failed = File::create_new(mount.mnt().join("bad")).expect_err("no device");
+    assert_eq!(failed.raw_os_error(), Some(libc::EMFILE));
+    drop(File::create_new(mount.mnt().join("good")).expect("create"));
+    let names = fs::read_dir(mount.base()).expect("list");
+    let names: Vec<_> = names.map(|e| e.expect("entry").file_name()).collect();
+    assert_eq!(names, ["good"]);
+    mount.end();
 }

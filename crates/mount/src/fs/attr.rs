@@ -76,7 +76,10 @@ impl Fs {
         let node = self.nodes.get(id)?;
         if let Some(size) = set.size {
             let object = self.objects.acquire(&node)?;
-            let result = self.objects.engine().truncate(object.id, size);
+            let result = match object.write_error {
+                Some(code) => Err(sys::errno(code)),
+                None => self.objects.engine().truncate(object.id, size),
+            };
             self.objects.release(&node);
             result?;
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thermocline::Request;
 
-use super::{Caller, Entry, Fs};
+use super::{Caller, Entry, Fs, Stat};
 use crate::control::Control;
 use crate::handle::{ControlHandle, Durable, FileHandle, Handle};
 use crate::inode::Node;
@@ -75,10 +75,17 @@ impl Fs {
             Some(libc::EEXIST) if flags & libc::O_EXCL == 0 => sys::errno(libc::ESTALE),
             _ => error,
         })?;
-        self.open_new(made, flags).inspect_err(|_| {
-            // A failed open leaves no file behind.
+        let stat = sys::stat(made.as_raw_fd())?;
+        self.open_new(made, flags)
+            .inspect_err(|_| self.remove_unopened(&parent, name, &stat))
+    }
+
+    /// A failed open leaves no file behind; unless the name is another file's by now.
+    fn remove_unopened(&self, parent: &Node, name: &OsStr, made: &Stat) {
+        let now = sys::open_node(parent.fd(), name).and_then(|fd| sys::stat(fd.as_raw_fd()));
+        if now.is_ok_and(|now| (now.st_dev, now.st_ino) == (made.st_dev, made.st_ino)) {
             let _ = self.unlink(parent.id(), name);
-        })
+        }
     }
 
     /// Opens the file that `made` made: by its descriptor, for its name may lead elsewhere by now.
