@@ -27,6 +27,7 @@ mod writeback;
 pub use durable::lease::LEASE;
 pub use engine::{Engine, Request};
 pub use error::Error;
+pub use files::extents::DirtyPages;
 pub use files::object::{Grave, Identity, Object, ObjectSpec, Stamp, StampFn, TouchFn, untouched};
 pub use lifecycle::restart::Opener;
 pub use observe::histogram::{Histogram, Latency};

@@ -15,12 +15,12 @@
 //!    goes: databases unlink temporary files first and use them afterwards, and whoever has the
 //!    inode in any way can open it again.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{DirEntryExt, FileExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use thermocline::classify::path::object_group;
 use thermocline::classify::{Access, FileClass, Rules, Streams};
@@ -29,6 +29,8 @@ use thermocline::{Engine, Grave, Identity, Object, ObjectSpec, Stamp, TouchFn};
 use thermocline_core::hint::{HintSet, RequestType, Role, hint_type};
 
 use crate::inode::Node;
+use crate::lock::lock;
+use crate::search;
 use crate::sys::{self, Stat};
 
 /// Makes the device an open base file is served by, perhaps at the pace of an emulated disk.
@@ -277,54 +279,47 @@ impl Objects {
         }
     }
 
-    /// The node's path relative to the base; absolute when the base itself was moved.
+    /// The node's path relative to the base; absolute when the base itself was moved. Names are
+    /// for rules and for people: a file that lies deeper than the longest path that the system
+    /// tells is called by its number.
     fn name(&self, node: &Node) -> io::Result<String> {
-        let path = sys::path(node.fd())?;
+        let path = match sys::path(node.fd()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => {
+                return Ok(format!("(path too long)/{}", node.id()));
+            }
+            path => path?,
+        };
         let relative = path.strip_prefix(&self.base).unwrap_or(&path);
         Ok(relative.to_string_lossy().into_owned())
     }
 
     /// Finds the file that pages belong to: under its name, or, `anywhere`, wherever it is now.
+    ///
+    /// # Errors
+    /// Those of searching; and those of opening the file for writing, when it was to be searched
+    /// for: then something waits to be written to it.
     pub(crate) fn find(
         &self,
         wanted: &Identity,
         name: &str,
         anywhere: bool,
     ) -> io::Result<Option<ObjectSpec>> {
-        let is_it = |path: &Path| -> Option<File> {
-            let file = File::options().read(true).write(true).open(path).ok()?;
-            let stat = sys::stat(file.as_raw_fd()).ok()?;
-            (identity(file.as_raw_fd(), &stat) == *wanted).then_some(file)
+        let base = sys::open_base(&self.base)?;
+        let found = match search::under_name(base.as_raw_fd(), name, wanted) {
+            Some(found) => Some((found, name.to_owned())),
+            None if anywhere => search::anywhere(base.as_raw_fd(), wanted)?
+                .map(|(found, path)| (found, search::name_of(&path))),
+            None => None,
         };
-        if let Some(file) = is_it(&self.base.join(name)) {
-            return self
-                .spec(Arc::new(file), name.to_owned(), *wanted)
-                .map(|(s, _)| Some(s));
-        }
-        if !anywhere {
+        let Some((found, name)) = found else {
             return Ok(None);
-        }
-        let inode = |entry: &fs::DirEntry| entry.ino() == wanted.inode;
-        let mut directories = vec![self.base.clone()];
-        while let Some(directory) = directories.pop() {
-            for entry in fs::read_dir(&directory)? {
-                let entry = entry?;
-                if entry.file_type()?.is_dir() {
-                    directories.push(entry.path());
-                } else if inode(&entry) {
-                    let Some(file) = is_it(&entry.path()) else {
-                        continue;
-                    };
-                    let path = entry.path();
-                    let relative = path.strip_prefix(&self.base).unwrap_or(&path);
-                    let name = relative.to_string_lossy().into_owned();
-                    return self
-                        .spec(Arc::new(file), name, *wanted)
-                        .map(|(s, _)| Some(s));
-                }
-            }
-        }
-        Ok(None)
+        };
+        let file = match search::open(&found, !anywhere) {
+            Err(_) if !anywhere => return Ok(None), // its clean pages are not worth a refusal
+            opened => opened?,
+        };
+        let (spec, _) = self.spec(Arc::new(file), name, *wanted)?;
+        Ok(Some(spec))
     }
 
     /// A base file as the engine is given it, and what the rules say of it.
@@ -359,6 +354,7 @@ impl Objects {
         let (file, write_error) = open_file(node)?;
         let name = self.name(node)?;
         let stat = sys::stat(file.as_raw_fd())?;
+        assert!(is_file(&stat), "{name}: only regular files are objects");
         let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
         let file = Arc::new(file);
         let identity = identity(node.fd(), &stat);
@@ -379,27 +375,29 @@ impl Objects {
     }
 }
 
-fn is_file(stat: &Stat) -> bool {
+pub(crate) fn is_file(stat: &Stat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFREG
 }
 
 /// The base file of a node, for writing if the base lets us.
 fn open_file(node: &Node) -> io::Result<(File, Option<i32>)> {
+    // Whoever made a file may write it, whatever its mode.
+    if let Some(file) = lock(&node.fresh).take() {
+        return Ok((file, None));
+    }
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     match sys::reopen(node.fd(), libc::O_RDWR | flags) {
         Ok(fd) => Ok((File::from(fd), None)),
-        Err(error) => match error.raw_os_error() {
-            Some(code @ (libc::EROFS | libc::ETXTBSY | libc::EPERM | libc::EACCES)) => {
-                let fd = sys::reopen(node.fd(), libc::O_RDONLY | flags)?;
-                Ok((File::from(fd), Some(code)))
-            }
-            _ => Err(error),
-        },
+        Err(error) if sys::refuses_writers(&error) => {
+            let fd = sys::reopen(node.fd(), libc::O_RDONLY | flags)?;
+            Ok((File::from(fd), error.raw_os_error()))
+        }
+        Err(error) => Err(error),
     }
 }
 
 /// Which file a descriptor (`O_PATH` will do) stands for.
-fn identity(fd: RawFd, stat: &Stat) -> Identity {
+pub(crate) fn identity(fd: RawFd, stat: &Stat) -> Identity {
     Identity {
         device: stat.st_dev,
         inode: stat.st_ino,
@@ -460,8 +458,4 @@ fn head(file: &File) -> Vec<u8> {
     let len = file.read_at(&mut head, 0).unwrap_or(0);
     head.truncate(len);
     head
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -181,6 +181,100 @@ fn birth(fd: RawFd) -> Option<u64> {
         .then(|| (time.tv_sec as u64).wrapping_mul(1_000_000_000) + u64::from(time.tv_nsec))
 }
 
+/// Whether an error of opening a file says that it may be read all the same.
+pub(crate) fn refuses_writers(error: &io::Error) -> bool {
+    let codes = [libc::EROFS, libc::ETXTBSY, libc::EPERM, libc::EACCES];
+    error
+        .raw_os_error()
+        .is_some_and(|code| codes.contains(&code))
+}
+
+/// A descriptor of the directory behind `fd` that lives for itself.
+pub(crate) fn open_directory(fd: RawFd) -> io::Result<OwnedFd> {
+    reopen(fd, libc::O_PATH | libc::O_DIRECTORY)
+}
+
+/// A short path of whatever a descriptor stands for, while it is open.
+pub(crate) fn descriptor_path(fd: RawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{fd}"))
+}
+
+/// Gives this thread a file mode creation mask of its own, an empty one: the kernel has applied
+/// the caller's. False where the system does not let it, and new modes are the stricter for it.
+pub(crate) fn own_umask() -> bool {
+    thread_local! {
+        static OWN: bool = {
+            // SAFETY: the working directory and the mask of this thread become its own; no
+            // memory is concerned.
+            let own = unsafe { libc::unshare(libc::CLONE_FS) } == 0;
+            if own {
+                // SAFETY: the call always succeeds.
+                unsafe { libc::umask(0) };
+            }
+            own
+        };
+    }
+    OWN.with(|own| *own)
+}
+
+/// Changes the user whose files this thread makes; the one before.
+pub(crate) fn set_fs_user(user: u32) -> u32 {
+    // SAFETY: no memory is passed; the kernel's call is about one thread.
+    unsafe { libc::setfsuid(user) }.cast_unsigned()
+}
+
+/// Changes the group of files this thread makes; the one before.
+pub(crate) fn set_fs_group(group: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { libc::setfsgid(group) }.cast_unsigned()
+}
+
+/// The user whose files this thread makes.
+pub(crate) fn fs_user() -> u32 {
+    set_fs_user(u32::MAX) // no user: nothing is changed
+}
+
+/// The group of files this thread makes.
+pub(crate) fn fs_group() -> u32 {
+    set_fs_group(u32::MAX)
+}
+
+/// Whether a crash of the process may leave a core dump.
+pub(crate) fn is_dumpable() -> bool {
+    // SAFETY: no memory is passed.
+    unsafe { libc::prctl(libc::PR_GET_DUMPABLE) == 1 }
+}
+
+/// Lets a crash of the process leave a core dump.
+pub(crate) fn set_dumpable() {
+    // SAFETY: no memory is passed. It cannot fail for this value.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
+}
+
+/// `struct __user_cap_data_struct`, twice: effective, permitted, inheritable.
+pub(crate) type Capabilities = [[u32; 3]; 2];
+
+/// `_LINUX_CAPABILITY_VERSION_3`, for this thread.
+const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
+
+/// What this thread may.
+pub(crate) fn capabilities() -> io::Result<Capabilities> {
+    let (mut header, mut found) = (CAPABILITY_HEADER, Capabilities::default());
+    // SAFETY: both have the layouts of this version and live through the call.
+    let result =
+        unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), found.as_mut_ptr()) };
+    check(result as libc::c_int)?;
+    Ok(found)
+}
+
+/// Takes back capabilities that this thread had before.
+pub(crate) fn set_capabilities(wanted: &Capabilities) -> io::Result<()> {
+    let mut header = CAPABILITY_HEADER;
+    // SAFETY: both have the layouts of this version and live through the call.
+    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), wanted.as_ptr()) };
+    check(result as libc::c_int)
+}
+
 /// Where the descriptor's name is now, and whether that name has been removed.
 pub(crate) fn path(fd: RawFd) -> io::Result<PathBuf> {
     let link = readlink_at(libc::AT_FDCWD, &proc_path(fd))?;

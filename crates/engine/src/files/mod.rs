@@ -3,6 +3,7 @@
 //! ([`names`]), cut and punched ([`cut`]).
 
 pub(crate) mod cut;
+pub(crate) mod extents;
 pub(crate) mod names;
 pub(crate) mod object;
 pub(crate) mod open;

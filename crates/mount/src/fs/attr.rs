@@ -2,11 +2,13 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::sync::atomic::Ordering;
 
 use super::{Fs, Stat};
 use crate::control::Control;
 use crate::handle::Handle;
 use crate::inode::{Node, ROOT};
+use crate::lock::lock;
 use crate::sys;
 
 /// A time to set.
@@ -76,14 +78,23 @@ impl Fs {
         let node = self.nodes.get(id)?;
         if let Some(size) = set.size {
             let object = self.objects.acquire(&node)?;
-            let result = self.objects.engine().truncate(&object.object, size);
+            let result = match object.write_error {
+                Some(code) => Err(sys::errno(code)),
+                None => self.objects.engine().truncate(&object.object, size),
+            };
             self.objects.release(&node);
             result?;
         }
         // What was written before shows now, not later than what is set here.
         self.objects.touch(&node);
         self.objects.change(node.fd(), || {
-            if set.uid.is_some() || set.gid.is_some() {
+            let chown = set.uid.is_some() || set.gid.is_some();
+            let _mode = (chown || set.mode.is_some()).then(|| {
+                let guard = lock(&node.mode);
+                node.harmless.store(false, Ordering::Release);
+                guard
+            });
+            if chown {
                 sys::chown(node.fd(), set.uid, set.gid)?;
             }
             if let Some(mode) = set.mode {
@@ -111,6 +122,8 @@ impl Fs {
     /// Whatever the base reports.
     pub fn setxattr(&self, id: u64, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
         let node = self.attributed(id)?;
+        let _mode = lock(&node.mode);
+        node.harmless.store(false, Ordering::Release); // it may be a file capability
         self.objects
             .change(node.fd(), || sys::setxattr(node.fd(), name, value, flags))
     }
@@ -160,6 +173,33 @@ impl Fs {
         }
     }
 
+    /// Takes set-id bits and file capabilities from a file that somebody without the right to keep
+    /// them is about to change, as file systems of the kernel do. That a file has none is
+    /// remembered while it is known to the kernel: bits that are set on base meanwhile, behind
+    /// the mount's back, stay.
+    ///
+    /// # Errors
+    /// Whatever the base reports.
+    pub(super) fn strip_privileges(&self, node: &Node) -> io::Result<()> {
+        if node.harmless.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _mode = lock(&node.mode);
+        let mode = node.stat()?.st_mode & 0o7777;
+        let stripped = without_set_id(mode);
+        if stripped != mode {
+            sys::chmod(node.fd(), stripped)?;
+        }
+        match sys::removexattr(node.fd(), OsStr::new("security.capability")) {
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::ENODATA | libc::ENOTSUP)) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        node.harmless.store(true, Ordering::Release);
+        Ok(())
+    }
+
     fn attributed(&self, id: u64) -> io::Result<std::sync::Arc<Node>> {
         if Control::owns(id) {
             Err(sys::errno(libc::EOPNOTSUPP))
@@ -167,6 +207,17 @@ impl Fs {
             self.nodes.get(id)
         }
     }
+}
+
+/// A mode after a write: set-group-id without the group's right to execute means something else.
+fn without_set_id(mode: u32) -> u32 {
+    let group = libc::S_ISGID | libc::S_IXGRP;
+    let stripped = match mode & group == group {
+        true => mode & !(libc::S_ISUID | libc::S_ISGID),
+        false => mode & !libc::S_ISUID,
+    };
+    assert_eq!((mode ^ stripped) & 0o1777, 0, "other bits stay");
+    stripped
 }
 
 fn timespec(time: Option<Time>) -> libc::timespec {

@@ -59,8 +59,8 @@ impl Fs {
         rdev: u64,
     ) -> io::Result<Entry> {
         let parent = self.parent_for_new(parent, name)?;
-        sys::mknod(parent.fd(), name, mode, rdev)?;
-        self.adopt(caller, &parent, name, Some(mode))
+        self.made_by(caller, || sys::mknod(parent.fd(), name, mode, rdev))?;
+        self.find(&parent, name)
     }
 
     /// Makes a directory.
@@ -69,9 +69,8 @@ impl Fs {
     /// `EEXIST`, and whatever the base reports.
     pub fn mkdir(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32) -> io::Result<Entry> {
         let parent = self.parent_for_new(parent, name)?;
-        sys::mkdir(parent.fd(), name, mode)?;
-        let inherited = parent.stat()?.st_mode & libc::S_ISGID;
-        self.adopt(caller, &parent, name, Some(mode | inherited))
+        self.made_by(caller, || sys::mkdir(parent.fd(), name, mode))?;
+        self.find(&parent, name)
     }
 
     /// Makes a symbolic link.
@@ -86,8 +85,8 @@ impl Fs {
         target: &OsStr,
     ) -> io::Result<Entry> {
         let parent = self.parent_for_new(parent, name)?;
-        sys::symlink(target, parent.fd(), name)?;
-        self.adopt(caller, &parent, name, None)
+        self.made_by(caller, || sys::symlink(target, parent.fd(), name))?;
+        self.find(&parent, name)
     }
 
     /// Another name for a node.
@@ -175,38 +174,6 @@ impl Fs {
             return Err(sys::errno(libc::EEXIST));
         }
         self.dir(parent)
-    }
-
-    /// Gives a new file to the caller with exactly the mode asked for, and looks it up.
-    ///
-    /// The kernel has applied the caller's umask; the process's own must not apply again. In
-    /// a set-group-id directory the group is the directory's, as on the base.
-    pub(super) fn adopt(
-        &self,
-        caller: Caller,
-        parent: &Node,
-        name: &OsStr,
-        mode: Option<u32>,
-    ) -> io::Result<Entry> {
-        let fd = sys::open_node(parent.fd(), name)?;
-        let stat = sys::stat(fd.as_raw_fd())?;
-        let inherits_group = parent.stat()?.st_mode & libc::S_ISGID != 0;
-        if self.privileged {
-            let uid = (stat.st_uid != caller.uid).then_some(caller.uid);
-            let gid = (!inherits_group && stat.st_gid != caller.gid).then_some(caller.gid);
-            if uid.is_some() || gid.is_some() {
-                sys::chown(fd.as_raw_fd(), uid, gid)?;
-            }
-        }
-        if let Some(mode) = mode.filter(|mode| (mode ^ stat.st_mode) & 0o7777 != 0) {
-            sys::chmod(fd.as_raw_fd(), mode)?;
-        }
-        let stat = sys::stat(fd.as_raw_fd())?;
-        let node = self.nodes.lookup(fd, &stat);
-        Ok(Entry {
-            id: node.id(),
-            stat,
-        })
     }
 
     /// Tells the tier what an open file is called now.

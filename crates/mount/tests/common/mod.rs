@@ -12,9 +12,8 @@ use thermocline_mount::{Error, Mount, MountConfig, MountHandle};
 /// Pages of 4 KiB, so that requests of the tests are parts of pages, whole ones and several.
 pub(crate) const PAGE: u32 = 4096;
 
-/// An engine over a flash tier in memory, with a small DRAM pool.
-pub(crate) fn engine(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
-    let options = StoreOptions {
+fn store_options(flash_bytes: u64, format: bool) -> StoreOptions {
+    StoreOptions {
         page_size: PAGE,
         size: Some(flash_bytes),
         base: BaseIdentity {
@@ -22,19 +21,82 @@ pub(crate) fn engine(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
             inode: 2,
             path: "/base".into(),
         },
-        format: true,
+        format,
         deadline: None,
         ..StoreOptions::default()
-    };
-    let device = Arc::new(MemoryDevice::new());
-    let flash = Store::with_device(device, "memory", &options).expect("flash store");
-    let config = EngineConfig {
+    }
+}
+
+fn config(pool_bytes: u64, write_back: bool) -> EngineConfig {
+    EngineConfig {
         page_size: PAGE,
         policy: "lru".into(),
         pool_bytes,
+        write_back,
         ..EngineConfig::default()
-    };
+    }
+}
+
+fn in_memory(flash_bytes: u64, config: EngineConfig) -> Arc<Engine> {
+    let device = Arc::new(MemoryDevice::new());
+    let options = store_options(flash_bytes, true);
+    let flash = Store::with_device(device, "memory", &options).expect("flash store");
     Engine::start(config, Some(flash)).expect("engine")
+}
+
+/// An engine over a flash tier in memory, with a small DRAM pool.
+pub(crate) fn engine(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
+    in_memory(flash_bytes, config(pool_bytes, false))
+}
+
+/// The same in write-back.
+pub(crate) fn engine_back(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
+    in_memory(flash_bytes, config(pool_bytes, true))
+}
+
+/// An engine in write-back over a cache file, made if it is not there.
+pub(crate) fn engine_on_file(cache: &Path, pool_bytes: u64) -> Arc<Engine> {
+    let options = store_options(4 << 20, false);
+    let flash = Store::open(cache, &options).expect("flash store");
+    Engine::start(config(pool_bytes, true), Some(flash)).expect("engine")
+}
+
+/// Runs the test `name` of this program again, in a process that finds `dir` under `key`.
+pub(crate) fn again(name: &str, key: &str, dir: &Path) -> std::process::Output {
+    std::process::Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", name, "--nocapture"])
+        .env(key, dir)
+        .output()
+        .expect("child")
+}
+
+/// Whether tests that change owners can run; says that they are skipped if not.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: the call always succeeds.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        let required = std::env::var_os("THERMOCLINE_REQUIRE_ALL").is_some();
+        assert!(!required, "required, but not root");
+        eprintln!("skipped: not root");
+    }
+    root
+}
+
+/// Runs `work` in a thread that acts as user and group `id` without further groups.
+pub(crate) fn as_user<T: Send>(id: u32, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: raw system calls change this thread alone; no memory is passed.
+            unsafe {
+                let none = std::ptr::null::<libc::gid_t>();
+                assert_eq!(libc::syscall(libc::SYS_setgroups, 0, none), 0);
+                assert_eq!(libc::syscall(libc::SYS_setresgid, id, id, id), 0);
+                assert_eq!(libc::syscall(libc::SYS_setresuid, id, id, id), 0);
+            }
+            work()
+        });
+        thread.join().expect("thread of the user")
+    })
 }
 
 /// Pseudo-random numbers from a seed (xorshift64*).
@@ -143,7 +205,8 @@ impl Drop for TestMount {
     }
 }
 
-fn detach(mountpoint: &Path) {
+/// Takes a mount away from under its users.
+pub(crate) fn detach(mountpoint: &Path) {
     let _ = std::process::Command::new("umount")
         .arg("-l")
         .arg(mountpoint)
@@ -152,11 +215,16 @@ fn detach(mountpoint: &Path) {
 
 /// One rule that caches every file as a relation.
 pub(crate) fn cache_everything() -> thermocline::classify::Rules {
+    cache_all(true)
+}
+
+/// One rule that caches every file, or none.
+pub(crate) fn cache_all(cached: bool) -> thermocline::classify::Rules {
     use thermocline::classify::{Rule, Rules};
     let rule = Rule {
         path: "**".into(),
         kind: Some("relation".into()),
-        cache: Some(true),
+        cache: Some(cached),
         dialect: None,
     };
     Rules::new(vec![rule]).expect("rule")
