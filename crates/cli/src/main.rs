@@ -1,6 +1,7 @@
 //! The `thermocline` command: mounts, shows, measures; see `thermocline --help`.
 
 mod args;
+mod beacon;
 mod caches;
 mod chart;
 mod commands;
@@ -9,6 +10,7 @@ mod control;
 mod curve_page;
 mod daemon;
 mod demo;
+mod ending;
 mod explain;
 mod failure;
 mod flushing;
@@ -24,6 +26,7 @@ mod preflight;
 mod replay;
 mod report;
 mod reshaping;
+mod salvage;
 mod serving;
 mod settings;
 mod signals;

@@ -33,10 +33,12 @@ pub(crate) struct MountFacts {
     pub(crate) mountpoint: PathBuf,
     /// Cache file; empty without one.
     pub(crate) cache: PathBuf,
-    /// Log of the process; empty in the foreground.
+    /// Log of the process; empty for none, which only a mount in the foreground may have.
     pub(crate) log: PathBuf,
     /// Trace file being recorded; empty for none.
     pub(crate) record: PathBuf,
+    /// Whether a signal asked for the end, which waits for open files.
+    pub(crate) asked_to_end: bool,
 }
 
 /// What one device did since the mount.
@@ -156,6 +158,7 @@ pub(crate) mod sample {
             ..Stats::default()
         };
         let mount = MountFacts {
+            asked_to_end: false,
             pid: 42,
             version: "0.1.0".into(),
             base: "/bulk/pg".into(),

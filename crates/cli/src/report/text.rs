@@ -60,6 +60,12 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
         "process   {}, version {}, for {since}",
         mount.pid, mount.version
     )?;
+    if mount.asked_to_end {
+        writeln!(
+            out,
+            "ENDING    asked to end; waits for open files, a second signal detaches"
+        )?;
+    }
     match &stats.tier {
         None => writeln!(out, "tier      none: everything from base")?,
         Some(tier) => tier_head(out, tier)?,

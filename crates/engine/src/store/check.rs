@@ -238,7 +238,9 @@ fn fill(report: &mut Report, layout: &Layout, reading: &Reading) {
             | Lost::Journal { offset, .. }
             | Lost::Objects { offset, .. } => *offset,
             Lost::Orphans { .. } => layout.objects_offset(0),
-            Lost::Unverified { block, .. } => layout.block_offset(*block),
+            Lost::Unverified { block, .. } | Lost::Impossible { block, .. } => {
+                layout.block_offset(*block)
+            }
         };
         report.problem(offset, lost.is_damage(), lost.to_string());
     }
