@@ -32,6 +32,7 @@ mod settings;
 mod signals;
 mod simulate;
 mod table;
+mod terminal;
 mod units;
 
 use args::{Cli, Command, TraceCommand};

@@ -1,6 +1,7 @@
 //! What a mount says about itself: one structure, shown as text, as JSON and as metrics.
 
 pub(crate) mod exposition;
+pub(crate) mod live;
 pub(crate) mod metrics;
 pub(crate) mod text;
 
