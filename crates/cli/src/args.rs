@@ -393,9 +393,10 @@ that by itself; this command does it without a mount, so that base can be used a
   thermocline recover /bulk/pgdata /ssd/tier
 It refuses when a file was changed or removed since: pages from before the change do not belong
 into it. The refusal names those files and their pages. Best put the files back as they were.
---discard=FILE gives up the pages of that file, if it was changed, and keeps it as it is now; without
-a name, those of all such files. --save-to DIR writes the pages before to DIR/FILE.pages (with _ for
-/), at the offsets they have in FILE, so that a person can still look for what is missing:
+--discard=FILE gives up the pages of that file, if it was changed, and keeps it as it is now;
+without a name, those of all such files. --save-to DIR writes the pages before to DIR/FILE.pages
+(with _ for /), at the offsets they have in FILE, so that a person can still look for what is
+missing:
   thermocline recover /bulk/pgdata /ssd/tier --save-to /root/pages --discard=base/5/16384";
 
 /// `thermocline recover`.

@@ -1,8 +1,8 @@
 //! The end of a mount on a signal.
 //!
-//! States: *serving* → *asked* (a signal came, and files are open: the end is tried again until the
-//! last one is closed) → *over* (unmounted, by us or by anybody else). A second signal detaches: the
-//! mountpoint is free at once, and the process ends when the last file is closed.
+//! States: *serving* → *asked* (a signal came, and files are open: the end is tried again until
+//! the last one is closed) → *over* (unmounted, by us or by anybody else). A second signal
+//! detaches: the mountpoint is free at once, and the process ends when the last file is closed.
 //!
 //! Invariant: only the mount of this process is ever unmounted. Another one may stand on the same
 //! directory as soon as ours has gone, so its device number is compared first.
@@ -19,11 +19,13 @@ use thermocline::Engine;
 
 /// Time between two tries, when no file is open.
 const TRY_EVERY: Duration = Duration::from_millis(200);
+/// The same, when something else than open files stands in the way for long.
+const TRY_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
 
 /// How the end of one mount stands.
 pub(crate) struct Ending {
     mountpoint: PathBuf,
-    /// `major:minor` of the mount, once it is there.
+    /// `major:minor` of the mount; `None` where the kernel's table does not tell it.
     device: Option<String>,
     engine: Arc<Engine>,
     asked: AtomicBool,
@@ -59,7 +61,8 @@ impl Ending {
 
     /// Whether the mount is still seen at its mountpoint.
     pub(crate) fn is_mounted(&self) -> bool {
-        !self.is_over() && self.device.is_some() && mounted(&self.mountpoint) == self.device
+        let same = || self.device.is_none() || mounted(&self.mountpoint) == self.device;
+        !self.is_over() && same()
     }
 
     /// What a signal does, with `earlier` ones before it. `open` tells how many files are open.
@@ -94,12 +97,18 @@ impl Ending {
     }
 
     fn keep_trying(&self, open: impl Fn() -> usize) {
+        let mut wait = TRY_EVERY;
         while self.is_mounted() {
-            std::thread::sleep(TRY_EVERY);
+            std::thread::sleep(wait);
             // A handle that is open is sure to stand in the way: nothing to try.
-            if open() == 0 && self.is_mounted() && umount::detach(&self.mountpoint, false).is_ok() {
-                log::line("the last file was closed");
-                return;
+            if open() > 0 {
+                wait = TRY_EVERY;
+            } else if self.is_mounted() {
+                match umount::detach(&self.mountpoint, false) {
+                    Ok(()) => return log::line("the last file was closed"),
+                    // A directory that somebody stands in: tried less and less often.
+                    Err(_) => wait = (wait * 2).min(TRY_AT_LEAST_EVERY),
+                }
             }
         }
     }

@@ -48,7 +48,8 @@ fn writable(base: &Path) -> Outcome {
     Err(Failure::io("write to base directory", base, &error))
 }
 
-/// The cache file's path behind symbolic links that may be trusted; its directory must exist, and not be one that is served.
+/// The cache file's path behind symbolic links that may be trusted; its directory must exist, and
+/// not be one that is served.
 pub(crate) fn check_cache(
     cache: &Path,
     base: &Path,

@@ -107,13 +107,20 @@ fn a_mount_that_writes_back_says_so_to_every_command() {
     let Some(ground) = Ground::prepare("writes back") else {
         return;
     };
-    // A slow base: writing back takes long enough to be asked about.
-    let options = format!("--size 4M {WRITE_BACK} --emulate-base hdd");
+    // A slow base, and pages far from each other: writing back takes seconds.
+    fs::write(ground.path("base/base/5/16385"), vec![1; 4096 * PAGE]).expect("relation");
+    let options = format!("--size 16M {WRITE_BACK} --emulate-base hdd");
     let mut child = ground.served(&options);
-    overwrite(&ground.mountpoint().join("base/5/16384"), 3);
-    // Every other page, and no neighbours: the disk's arm moves for each.
+    let above = ground.mountpoint().join("base/5/16385");
+    let file = File::options().write(true).open(above).expect("open");
+    for page in (0..4096).step_by(8) {
+        file.write_all_at(&[3; PAGE], page * PAGE as u64)
+            .expect("write");
+    }
+    file.sync_data().expect("sync");
+    drop(file);
     let dirty = ground.status("/stats/tier/dirty").as_u64().expect("count");
-    assert!(dirty > 8, "{dirty}");
+    assert!(dirty > 100, "{dirty}");
     signal(&child);
     eventually("the unmount", || !ground.control("policy").exists());
     let pid = format!("pid {}", child.id());
@@ -139,7 +146,13 @@ fn a_mount_that_writes_back_says_so_to_every_command() {
     }
     assert!(child.wait().expect("ends").success());
     assert!(seen > 0, "it ended before anybody could ask");
-    assert!(holds(&ground.path("base/base/5/16384"), 3));
+    let below = fs::read(ground.path("base/base/5/16385")).expect("base");
+    let fills = below.chunks(PAGE).map(|page| page[0]);
+    assert!(
+        fills
+            .enumerate()
+            .all(|(at, fill)| fill == if at % 8 == 0 { 3 } else { 1 })
+    );
 }
 
 #[test]

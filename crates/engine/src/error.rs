@@ -238,8 +238,10 @@ pub enum Error {
     /// There is no flash tier to do that with.
     #[error("there is no flash tier: the engine was started without a cache file")]
     NoTier,
-    /// Flash failed while the map was saved; the next start will be cold.
-    #[error("the map of {path} could not be saved ({source}); the next start will be cold")]
+    /// The map could not be saved; the next start is as after a crash.
+    #[error(
+        "the map of {path} could not be saved ({source}); mount again: it recovers what was synced"
+    )]
     Save {
         /// The file.
         path: String,
@@ -299,14 +301,17 @@ fn in_words(files: &[Refused]) -> String {
 
 /// What would fit, and what to do.
 fn fitting(room: Option<u64>) -> String {
+    const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
+    let Some(room) = room else {
+        return "; choose a smaller --size or another device".into();
+    };
     // A little is for the file system's own: which blocks the file has.
-    let fits = room.map(|bytes| (bytes - bytes / 256).saturating_sub(MIB) / MIB);
-    match (room, fits) {
-        (Some(room), Some(fits)) if fits > 0 => {
-            format!(" ({room} bytes are free); --size {fits}MiB would fit, or use another device")
-        }
-        (Some(room), _) => format!(" ({room} bytes are free); use another device"),
-        (None, _) => "; choose a smaller --size or another device".into(),
-    }
+    let fits = (room - room / 256).saturating_sub(64 * KIB);
+    let fits = match fits {
+        0..KIB => return format!(" ({room} bytes are free); free some, or use another device"),
+        KIB..MIB => format!("{}KiB", fits / KIB),
+        _ => format!("{}MiB", fits / MIB),
+    };
+    format!(" ({room} bytes are free); --size {fits} would fit, or use another device")
 }

@@ -4,6 +4,7 @@
 //! saved) → done. In the background the process is forked while *checked*, before it has threads.
 
 use crate::args::MountArgs;
+use crate::beacon;
 use crate::config::{Config, NO_TIER};
 use crate::daemon::{self, Side};
 use crate::failure::{Code, Failure, Outcome};
@@ -41,6 +42,7 @@ pub(crate) struct Plan {
 /// Mounts; returns once it serves, or in the foreground once it was unmounted.
 pub(crate) fn run(args: &MountArgs) -> Outcome {
     let plan = plan(args)?;
+    free(&plan)?;
     let log = match &plan.log {
         Some(log) if !plan.foreground => log,
         log => {
@@ -60,6 +62,18 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
             Ok(())
         }
         Side::Child(report) => serve(&plan, |outcome| report.send(outcome)),
+    }
+}
+
+/// Refuses a cache whose user can be asked: before this process writes into the log they share.
+fn free(plan: &Plan) -> Outcome {
+    let cache = plan.places.cache.as_deref();
+    match cache.filter(|cache| beacon::of_cache(cache).is_some()) {
+        None => Ok(()),
+        Some(cache) => {
+            let path = cache.display().to_string();
+            Err(thermocline::Error::CacheInUse { path }.into())
+        }
     }
 }
 

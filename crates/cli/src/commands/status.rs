@@ -24,8 +24,8 @@ pub(crate) fn run(args: &StatusArgs) -> Outcome {
     print(&text::render(&fetch(&args.mountpoint)?, None))
 }
 
-/// Refreshes until the reader leaves, until the mount ends or the reader goes away: on a terminal as
-/// one screen, elsewhere as one report after another.
+/// Refreshes until the reader leaves, until the mount ends or the reader goes away: on a terminal
+/// as one screen, elsewhere as one report after another.
 fn live(args: &StatusArgs) -> Outcome {
     let terminal = match io::stdout().is_terminal() {
         true => Terminal::take()?,

@@ -162,7 +162,7 @@ impl Serving {
         let mut lines = fresh.lines();
         let (_, message) = lines.find_map(|line| line.split_once("error: "))?;
         let advice = lines.next().and_then(|line| line.strip_prefix("  try: "));
-        let usual = "the next mount starts with an empty tier; the files are complete";
+        let usual = "mount again: it recovers what was synced";
         Some(Failure::new(Code::Failure, message).advise(advice.unwrap_or(usual)))
     }
 }

@@ -26,22 +26,20 @@ pub(crate) fn render(report: &Report, earlier: Option<&Report>, screen: Screen) 
         full.drain(..end);
     }
     let mut lines: Vec<&str> = out.lines().chain(full.lines()).collect();
-    let room = screen.lines.saturating_sub(1);
+    // The last line is the foot's; what has one line only has no foot.
+    let room = screen.lines.saturating_sub(1).max(1);
     if lines.len() > room {
-        lines.truncate(room.saturating_sub(1));
-        lines.push("...");
+        lines.truncate(room);
+        if room > 2 {
+            lines[room - 1] = "...";
+        }
     }
-    let mut page = String::new();
-    for line in lines {
-        page.extend(line.chars().take(screen.columns));
-        page.push('\n');
+    if screen.lines > 1 {
+        lines.push("q ends, `status --once` says all");
     }
-    page.extend(
-        "q ends, `status --once` says all"
-            .chars()
-            .take(screen.columns),
-    );
-    page
+    let cut = |line: &&str| line.chars().take(screen.columns).collect::<String>();
+    let lines: Vec<String> = lines.iter().map(cut).collect();
+    lines.join("\n")
 }
 
 fn summary(out: &mut String, report: &Report, earlier: Option<&Report>) -> std::fmt::Result {

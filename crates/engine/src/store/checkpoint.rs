@@ -117,9 +117,9 @@ impl Store {
         matches!(self.state().phase, Phase::Poisoned(_))
     }
 
-    /// Nothing more becomes durable, and the store is not marked clean any more: whoever uses it has
-    /// failed, so that what it would say is not to be believed. The next start recovers from the
-    /// last commit.
+    /// Nothing more becomes durable, and the store is not marked clean any more: whoever uses it
+    /// has failed, so that what it would say is not to be believed. The next start recovers from
+    /// the last commit.
     pub fn poison(&self, why: &str) {
         self.state().poison(&io::Error::other(why.to_owned()));
     }

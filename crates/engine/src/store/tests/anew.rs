@@ -196,6 +196,9 @@ fn a_cache_is_made_for_its_owner_alone() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).unwrap();
     is_untrusted(open_file(&path, None, false), "0620");
     is_untrusted(open_file(&path, Some(SIZE), true), "0620");
+    let report = check_path(&path, false, &mut |_| ()).unwrap();
+    assert!(report.is_sound(), "it may be looked at");
+    assert!(report.problems.iter().any(|p| p.text.contains("0620")));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     open_file(&path, None, false).expect("others may read it");
     let empty = directory.path().join("empty");
