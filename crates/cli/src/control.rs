@@ -16,6 +16,7 @@
 //! `faults` is there only when asked for; its language is that of [`FaultScript`].
 
 use crate::config::Config;
+use crate::ending::Ending;
 use crate::flushing::Flushing;
 use crate::log;
 use crate::report::{DeviceFacts, IoFacts, MountFacts, Report, metrics, text};
@@ -23,7 +24,7 @@ use crate::reshaping::Reshaping;
 use crate::serving::Counted;
 use crate::units::Size;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use thermocline::Engine;
 use thermocline::device::{FaultScript, OperationMeter};
 use thermocline_mount::{ControlFile, ControlFiles};
@@ -31,6 +32,8 @@ use thermocline_mount::{ControlFile, ControlFiles};
 /// The control files of one mount.
 pub(crate) struct Control {
     facts: MountFacts,
+    /// Set once the mount is there.
+    ending: Arc<OnceLock<Arc<Ending>>>,
     config: Config,
     devices: Vec<Counted>,
     faults: Option<Arc<FaultScript>>,
@@ -41,8 +44,10 @@ pub(crate) struct Control {
 
 impl Control {
     /// Those of the mount of `facts`, started with `config`.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of one mount")]
     pub(crate) fn new(
         facts: MountFacts,
+        ending: Arc<OnceLock<Arc<Ending>>>,
         config: Config,
         devices: Vec<Counted>,
         faults: Option<Arc<FaultScript>>,
@@ -52,6 +57,7 @@ impl Control {
     ) -> Self {
         Self {
             facts,
+            ending,
             config,
             devices,
             faults,
@@ -66,6 +72,7 @@ impl Control {
         let devices = self.devices.iter().map(device_facts);
         let mut devices: Vec<DeviceFacts> = devices.collect();
         let mut mount = self.facts.clone();
+        mount.asked_to_end = self.ending.get().is_some_and(|ending| ending.is_asked());
         if let Some(tier) = &stats.tier {
             // Another one may have taken its place.
             mount.cache = self.engine.cache_name().into();

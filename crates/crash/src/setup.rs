@@ -157,7 +157,11 @@ impl Setup {
         match engine.adopt(&opener, discard) {
             Ok(()) => Ok(engine),
             Err(Error::ChangedBehind { files, .. }) => Err(NoStart::Refused {
-                files,
+                files: files
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", "),
                 dirty: engine.dirty_pages(),
             }),
             Err(error) => Err(NoStart::Failed(format!("files are not adopted: {error}"))),

@@ -26,10 +26,10 @@ mod writeback;
 
 pub use durable::lease::LEASE;
 pub use engine::{Engine, Request};
-pub use error::Error;
+pub use error::{Behind, Error, Refused};
 pub use files::extents::DirtyPages;
 pub use files::object::{Grave, Identity, Object, ObjectSpec, Stamp, StampFn, TouchFn, untouched};
-pub use lifecycle::restart::Opener;
+pub use lifecycle::restart::{Discard, Opener};
 pub use observe::histogram::{Histogram, Latency};
 pub use observe::learned::{LearnedRow, LearnedTable, LearnedType};
 pub use observe::stats::{LostPage, ObjectStats, PoolStats, Stats, TierStats};

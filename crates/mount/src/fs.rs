@@ -104,7 +104,10 @@ impl Fs {
     ///
     /// # Errors
     /// Those of [`Engine::adopt`].
-    pub fn adopt_dirty(&self, discard: bool) -> Result<(), thermocline::Error> {
+    pub fn adopt_dirty(
+        &self,
+        discard: impl Into<thermocline::Discard>,
+    ) -> Result<(), thermocline::Error> {
         let find = |identity: &thermocline::Identity, name: &str, anywhere: bool| {
             self.objects.find(identity, name, anywhere)
         };

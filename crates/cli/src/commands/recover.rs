@@ -1,8 +1,13 @@
 //! `recover`: what a cache holds goes to base, without a mount.
+//!
+//! The cache is opened twice when pages are to be given up: first to learn which files were changed
+//! behind it (nothing is given up then), and, when those are the ones that were named and their
+//! pages are saved, to write back the others and give these up.
 
 use crate::args::RecoverArgs;
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::pace::Pace;
+use crate::salvage;
 use crate::serving::base_identity;
 use crate::units::show_count;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,18 +17,29 @@ use std::sync::Arc;
 use std::time::Instant;
 use thermocline::classify::Rules;
 use thermocline::store::{Report, check_path};
-use thermocline::{Engine, EngineConfig, FlushProgress, LostPage, Store, StoreOptions};
+use thermocline::{
+    Discard, Engine, EngineConfig, Error, FlushProgress, LostPage, Refused, Store, StoreOptions,
+};
 use thermocline_mount::{Fs, file_devices};
 
 /// Lost pages listed at most.
 const LISTED: usize = 20;
 
 /// What came of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Recovery {
     written: u64,
     given_up: u64,
+    /// Pages saved before they were given up.
+    saved: u64,
     seconds: f64,
+}
+
+/// One recovery.
+struct Recovering<'a> {
+    args: &'a RecoverArgs,
+    base: PathBuf,
+    page_size: u32,
 }
 
 /// Writes back and closes the cache: base is whole afterwards, the cache clean and warm.
@@ -32,17 +48,13 @@ pub(crate) fn run(args: &RecoverArgs) -> Outcome {
     let base = directory(&args.base)?;
     let found = check_path(&args.cache, false, &mut |_| ())?;
     sound_enough(args, &found)?;
-    let engine = start(args, &base, &found)?;
-    let dirty = engine.dirty_pages();
-    let written = write_back(&engine, &base, args.discard);
-    let closed = engine.stop();
-    let kept = written?;
-    closed?;
-    let recovery = Recovery {
-        written: kept,
-        given_up: dirty - kept.min(dirty),
-        seconds: started.elapsed().as_secs_f64(),
+    let recovering = Recovering {
+        args,
+        base,
+        page_size: found.page_size,
     };
+    let mut recovery = recovering.run()?;
+    recovery.seconds = started.elapsed().as_secs_f64();
     print(args, &recovery);
     Ok(())
 }
@@ -51,14 +63,19 @@ fn print(args: &RecoverArgs, recovery: &Recovery) {
     let Recovery {
         written,
         given_up,
+        saved,
         seconds,
     } = recovery;
     if args.json {
         let shown = serde_json::json!({
-            "written": written, "given_up": given_up, "seconds": seconds,
+            "written": written, "given_up": given_up, "saved": saved, "seconds": seconds,
         });
         println!("{shown}");
         return;
+    }
+    if let Some(directory) = &args.save_to {
+        let (saved, directory) = (show_count(*saved), directory.display());
+        println!("{saved} pages saved in {directory} before they were given up");
     }
     println!(
         "{} pages written back to {} in {seconds:.1} s, {} given up; \
@@ -84,7 +101,7 @@ fn directory(base: &Path) -> Result<PathBuf, Failure> {
 /// Where the map is damaged, dirty pages may be unknown: base would get old bytes beside new ones.
 fn sound_enough(args: &RecoverArgs, found: &Report) -> Outcome {
     let shown = args.cache.display();
-    if found.is_sound() || args.discard {
+    if found.is_sound() || gives_up(args) == Discard::All {
         return Ok(());
     }
     let message =
@@ -94,38 +111,127 @@ fn sound_enough(args: &RecoverArgs, found: &Report) -> Outcome {
     )))
 }
 
-/// An engine over the cache that writes through, so that nothing becomes dirty any more.
-fn start(args: &RecoverArgs, base: &Path, found: &Report) -> Result<Arc<Engine>, Failure> {
-    let options = StoreOptions {
-        page_size: found.page_size,
-        size: None,
-        base: base_identity(base)?,
-        format: false,
-        deadline: None,
-        ..StoreOptions::default()
-    };
-    let store = Store::open(&args.cache, &options)?;
-    let config = EngineConfig {
-        page_size: found.page_size,
-        policy: "lru".into(),
-        write_back: false,
-        ..EngineConfig::default()
-    };
-    Ok(Engine::start(config, Some(store))?)
+/// Whose pages the command line gives up.
+fn gives_up(args: &RecoverArgs) -> Discard {
+    let named = || args.discard.iter().filter(|name| !name.is_empty()).cloned();
+    match args.discard.as_slice() {
+        [] => Discard::Nothing,
+        all if all.iter().any(String::is_empty) => Discard::All,
+        _ => Discard::Files(named().collect()),
+    }
 }
 
-/// Gives dirty pages to their files; how many there were.
-fn write_back(engine: &Arc<Engine>, base: &Path, discard: bool) -> Result<u64, Failure> {
-    let failed = |e: &io::Error| Failure::io("use base directory", base, e);
-    let files = Fs::new(
-        base.to_path_buf(),
-        Arc::clone(engine),
-        file_devices(),
-        Rules::default(),
-        None,
-    )
-    .map_err(|e| failed(&e))?;
-    files.adopt_dirty(discard)?;
+impl Recovering<'_> {
+    fn run(&self) -> Result<Recovery, Failure> {
+        let refused = match self.attempt(&Discard::Nothing)? {
+            Ok(done) => {
+                self.are_refused(&[])?;
+                return Ok(done);
+            }
+            Err(refused) => refused,
+        };
+        let files = match &refused {
+            Error::ChangedBehind { files, .. } => files.as_slice(),
+            _ => return Err(refused.into()),
+        };
+        if self.args.discard.is_empty() {
+            return Err(refused.into());
+        }
+        self.are_refused(files)?;
+        let discard = gives_up(self.args);
+        let kept = files.iter().any(|file| !discard.covers(&file.name));
+        // Where others stand in the way nothing is given up, so there is nothing to save.
+        let saved = match &self.args.save_to {
+            Some(directory) if !kept => {
+                salvage::save(&self.store()?, files, directory, self.page_size)?
+            }
+            _ => 0,
+        };
+        let done = self.attempt(&discard)??;
+        Ok(Recovery { saved, ..done })
+    }
+
+    /// Refuses names of files that were not changed: a name that is written wrong gives up nothing.
+    fn are_refused(&self, files: &[Refused]) -> Outcome {
+        let named = self.args.discard.iter().filter(|name| !name.is_empty());
+        let mut unknown = named.filter(|name| files.iter().all(|file| &file.name != *name));
+        let Some(name) = unknown.next() else {
+            return Ok(());
+        };
+        let message = match files.is_empty() {
+            true => {
+                format!("all files are as they were, and {name} too: nothing is to be given up")
+            }
+            false => format!("{name} is none of the files that were changed"),
+        };
+        let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        Err(Failure::usage(message).advise(match files.is_empty() {
+            true => "the same command without --discard".to_string(),
+            false => format!("one of: {}", names.join(", ")),
+        }))
+    }
+
+    fn store(&self) -> Result<Store, Failure> {
+        let options = StoreOptions {
+            page_size: self.page_size,
+            size: None,
+            base: base_identity(&self.base)?,
+            format: false,
+            deadline: None,
+            ..StoreOptions::default()
+        };
+        Ok(Store::open(&self.args.cache, &options)?)
+    }
+
+    /// Writes back with an engine that writes through, so that nothing becomes dirty any more. The
+    /// inner error is a refusal.
+    fn attempt(&self, discard: &Discard) -> Result<Result<Recovery, Error>, Failure> {
+        let config = EngineConfig {
+            page_size: self.page_size,
+            policy: "lru".into(),
+            write_back: false,
+            ..EngineConfig::default()
+        };
+        let engine = Engine::start(config, Some(self.store()?))?;
+        let dirty = engine.dirty_pages();
+        let written = self.write_back(&engine, discard);
+        let closed = engine.stop();
+        let written = match written? {
+            Ok(written) => written,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        closed?;
+        Ok(Ok(Recovery {
+            written,
+            given_up: dirty - written.min(dirty),
+            ..Recovery::default()
+        }))
+    }
+
+    /// Gives dirty pages to their files; how many there were.
+    fn write_back(
+        &self,
+        engine: &Arc<Engine>,
+        discard: &Discard,
+    ) -> Result<Result<u64, Error>, Failure> {
+        let files = Fs::new(
+            self.base.clone(),
+            Arc::clone(engine),
+            file_devices(),
+            Rules::default(),
+            None,
+        );
+        let files = files.map_err(|e| Failure::io("use base directory", &self.base, &e))?;
+        match files.adopt_dirty(discard.clone()) {
+            Ok(()) => {}
+            Err(refused @ Error::ChangedBehind { .. }) => return Ok(Err(refused)),
+            Err(error) => return Err(error.into()),
+        }
+        flush(engine).map(Ok)
+    }
+}
+
+fn flush(engine: &Engine) -> Result<u64, Failure> {
     let dirty = engine.dirty_pages();
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} pages, {msg}");
     let bar =

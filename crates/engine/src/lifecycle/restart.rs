@@ -8,7 +8,7 @@
 
 use crate::durable::lease::LEASE;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Behind, Error, Refused};
 use crate::files::object::{Identity, ObjectSpec};
 use crate::store::{Fate, Recovered, SavedObject};
 use std::collections::BTreeSet;
@@ -19,6 +19,35 @@ use thermocline_core::{Intent, ObjectId};
 /// Finds the file an identity stands for under this name, or, when the flag is set, under any;
 /// `None` when there is none.
 pub type Opener<'a> = dyn Fn(&Identity, &str, bool) -> io::Result<Option<ObjectSpec>> + 'a;
+
+/// Which files' dirty pages are given up when the files are gone or were changed meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Discard {
+    /// Those of none: the start is refused.
+    Nothing,
+    /// Those of the files with these names.
+    Files(BTreeSet<String>),
+    /// Those of all.
+    All,
+}
+
+impl Discard {
+    /// Whether it is to be given up what waits for the file of this name.
+    #[must_use]
+    pub fn covers(&self, name: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Files(names) => names.contains(name),
+            Self::All => true,
+        }
+    }
+}
+
+impl From<bool> for Discard {
+    fn from(all: bool) -> Self {
+        if all { Self::All } else { Self::Nothing }
+    }
+}
 
 impl Engine {
     pub(crate) fn restore(&self, found: Recovered) {
@@ -56,10 +85,11 @@ impl Engine {
     /// before requests. `discard` gives up the dirty pages of files that are gone or were changed.
     ///
     /// # Errors
-    /// [`Error::ChangedBehind`] names the files that are gone or were changed meanwhile; and those
-    /// of `opener`.
-    pub fn adopt(&self, opener: &Opener<'_>, discard: bool) -> Result<(), Error> {
-        let mut refused = Vec::new();
+    /// [`Error::ChangedBehind`] names the files that are gone or were changed meanwhile; nothing
+    /// is given up then. And those of `opener`.
+    pub fn adopt(&self, opener: &Opener<'_>, discard: impl Into<Discard>) -> Result<(), Error> {
+        let discard = discard.into();
+        let (mut refused, mut given_up) = (Vec::new(), Vec::new());
         let found = self.registry().to_save();
         for saved in found {
             let fate = self
@@ -72,15 +102,23 @@ impl Engine {
                 self.check_clean(&saved, opener)?;
                 continue;
             }
-            if let Err(why) = self.adopt_one(&saved, fate, opener, discard)? {
-                refused.push(format!("{} ({why})", saved.name));
+            match self.adopt_one(&saved, fate, opener, false)? {
+                Ok(()) => {}
+                Err(_) if discard.covers(&saved.name) => given_up.push((saved, fate)),
+                Err(why) => refused.push(self.refused(&saved, why)),
+            }
+        }
+        if refused.is_empty() {
+            for (saved, fate) in &given_up {
+                let done = self.adopt_one(saved, *fate, opener, true)?;
+                assert_eq!(done, Ok(()), "what is given up is not refused");
             }
         }
         let fates = std::mem::take(&mut self.inner().fates);
         if refused.is_empty() {
             self.inner().commits.held = false;
             // What was ended or given up is not asked for again after the next crash.
-            return match fates.is_empty() && !discard {
+            return match fates.is_empty() && given_up.is_empty() {
                 true => Ok(()),
                 false => self.commit().map_err(|source| self.cache_error(source)),
             };
@@ -88,8 +126,23 @@ impl Engine {
         self.inner().fates = fates;
         Err(Error::ChangedBehind {
             path: self.cache_name(),
-            files: refused.join(", "),
+            files: refused,
         })
+    }
+
+    fn refused(&self, saved: &SavedObject, why: Behind) -> Refused {
+        let inner = self.inner();
+        let dirty = inner.hierarchy.slots().dirty_in(saved.id, 0, u64::MAX);
+        let mut pages: Vec<u64> = dirty.iter().map(|(page, _)| page.index).collect();
+        pages.sort_unstable();
+        let total = pages.len() as u64;
+        pages.truncate(Refused::LISTED);
+        Refused {
+            name: saved.name.clone(),
+            why,
+            pages,
+            total,
+        }
     }
 
     pub(crate) fn cache_error(&self, source: io::Error) -> Error {
@@ -127,7 +180,7 @@ impl Engine {
         fate: Fate,
         opener: &Opener<'_>,
         discard: bool,
-    ) -> Result<Result<(), &'static str>, Error> {
+    ) -> Result<Result<(), Behind>, Error> {
         let failed = |source| Error::BaseIo {
             path: saved.name.clone(),
             source,
@@ -136,14 +189,16 @@ impl Engine {
         let Some(spec) = spec else {
             // A file that may have lost its name, or that was never promised, is owed nothing.
             if fate != Fate::Unlinked && saved.promised && !discard {
-                return Ok(Err("it is gone"));
+                return Ok(Err(Behind::Gone));
             }
             self.forget(&saved.identity);
             return Ok(Ok(()));
         };
-        let changed = self.registry().changed_id(&saved.identity, (spec.stamp)());
+        let now = (spec.stamp)();
+        let changed = self.registry().changed_id(&saved.identity, now);
         if changed.is_some_and(|id| self.has_dirty(id)) && !discard {
-            return Ok(Err("it was changed"));
+            let times = now.map(|stamp| stamp.mtime_ns.max(stamp.ctime_ns));
+            return Ok(Err(Behind::Changed(times)));
         }
         let object = self.open_or_discard(spec, discard).map_err(failed)?;
         if let (Fate::Cut(length), None) = (fate, changed) {

@@ -120,6 +120,13 @@ impl Store {
         matches!(self.state().phase, Phase::Poisoned(_))
     }
 
+    /// Nothing more becomes durable, and the store is not marked clean any more: whoever uses it
+    /// has failed, so that what it would say is not to be believed. The next start recovers from
+    /// the last commit.
+    pub fn poison(&self, why: &str) {
+        self.state().poison(&io::Error::other(why.to_owned()));
+    }
+
     /// Says durably that the cache is in use, after what recovery decided was written in place.
     /// Must come before the first [`Store::write_block`] and [`Store::commit`].
     ///

@@ -20,8 +20,10 @@
 //!
 //! Payload, over all blocks of a batch: records, each a tag u8 and its fields. 1: block u32 and
 //! entry (28 bytes as in the map); 2: block u32, now empty; 3 and 4: intent object u32, region
-//! u64, on and off; 5: object as in the object area; 6: object id u32, gone.
+//! u64, on and off; 5: object as in the object area; 6: object id u32, gone. A batch with a record
+//! past the bounds of [`super::bounds`] is damage.
 
+use super::bounds::{intent_fits, object_fits};
 use super::layout::UNIT;
 use super::map;
 use super::objects::SavedObject;
@@ -180,6 +182,9 @@ pub(crate) fn decode(bytes: &[u8], blocks: u32, time_ns: i64) -> Option<Batch> {
             }
             6 => {
                 let id = ObjectId(u32_at(take(bytes, &mut at, 4)?, 0));
+                if !object_fits(id) {
+                    return None;
+                }
                 batch.objects.push(ObjectChange::Gone(id));
             }
             _ => batch
@@ -209,6 +214,9 @@ fn decode_change(tag: u8, bytes: &[u8], at: &mut usize, blocks: u32) -> Option<M
                 object: ObjectId(u32_at(fields, 0)),
                 region: u64_at(fields, 4),
             };
+            if !intent_fits(&intent) {
+                return None;
+            }
             MapChange::Intend {
                 intent,
                 on: tag == 3,
@@ -261,7 +269,7 @@ mod tests {
             region: 8,
         };
         let entry = MapEntry {
-            page: PageId::new(ObjectId(3), u64::MAX),
+            page: PageId::new(ObjectId(3), (1 << 54) - 1),
             checksum: 77,
             version: 5,
             dirty: true,

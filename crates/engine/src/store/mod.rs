@@ -36,6 +36,9 @@
 //! alone.
 //! Objects and intents are kept too: at most the object area, twice while a checkpoint runs.
 
+mod access;
+mod anew;
+mod bounds;
 mod check;
 mod checkpoint;
 mod commit;
@@ -66,6 +69,8 @@ use thermocline_core::ledger::MapEntry;
 use thermocline_core::{BlockId, Fault, PageId, hash};
 use twox_hash::XxHash3_64;
 
+pub use access::resolve;
+pub use bounds::OBJECT_END;
 pub use check::{CheckProgress, CheckStep, ObjectPages, Problem, Report, check, check_path};
 pub use journal::{Batch, ObjectChange};
 pub use objects::{Fate, SavedObject};

@@ -4,9 +4,10 @@
 //! Layout (little-endian): format id u64, number of objects u32, of intents u32; then the
 //! objects; then per intent object u32, region u64. An object: id u32, device u64, inode u64,
 //! generation u64, length u64, mtime ns i64, ctime ns i64, fate u8 (0 stays, 1 unlinked, 2 cut; 128
-//! more when no sync of it was ever acknowledged),
-//! length it is cut to u64, name length u16, name.
+//! more when no sync of it was ever acknowledged), length it is cut to u64, name length u16, name.
+//! What is past the bounds of [`super::bounds`] is damage: the whole table then counts as damaged.
 
+use super::bounds::{LENGTH_MAX, intent_fits, kept_name, name_stays_below, object_fits};
 use super::superblock::{u32_at, u64_at};
 use crate::files::object::{Identity, Stamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +22,6 @@ pub(crate) const OBJECT_BYTES: usize = 63;
 pub(crate) const INTENT_BYTES: usize = 12;
 /// Set in the fate of a file that no sync was acknowledged of.
 const UNPROMISED: u8 = 0x80;
-/// Names are cut to this many bytes.
-const NAME_MAX: usize = 4096;
 
 /// What was under way with an object's file (rule R6): recovery does it again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub struct SavedObject {
     pub identity: Identity,
     /// The file's state when this was written.
     pub stamp: Stamp,
-    /// Its name then, for people; cut to 4,096 bytes.
+    /// Its name then, to look for it there first; kept as [`super::bounds::kept_name`] says.
     pub name: String,
     /// What was under way with it.
     pub fate: Fate,
@@ -57,11 +56,25 @@ impl SavedObject {
     /// Bytes it takes in the object area.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        (OBJECT_BYTES + self.name.len().min(NAME_MAX)) as u64
+        (OBJECT_BYTES + kept_name(&self.name).len()) as u64
+    }
+
+    /// Whether it is inside the bounds of what is decoded.
+    pub(crate) fn is_possible(&self) -> bool {
+        let cut = match self.fate {
+            Fate::Cut(length) => length,
+            Fate::Stays | Fate::Unlinked => 0,
+        };
+        object_fits(self.id) && self.stamp.length <= LENGTH_MAX && cut <= LENGTH_MAX
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let name = &self.name.as_bytes()[..self.name.len().min(NAME_MAX)];
+        assert!(
+            self.is_possible(),
+            "object {} is past the bounds",
+            self.id.0
+        );
+        let name = kept_name(&self.name).as_bytes();
         let (fate, cut) = match self.fate {
             Fate::Stays => (0u8, 0),
             Fate::Unlinked => (1, 0),
@@ -100,9 +113,12 @@ impl SavedObject {
             2 => Fate::Cut(u64_at(fixed, 53)),
             _ => return None,
         };
+        if !name_stays_below(name) {
+            return None;
+        }
         *at = name_at + name_length;
         debug_assert!(*at <= bytes.len());
-        Some(Self {
+        let object = Self {
             id: ObjectId(u32_at(fixed, 0)),
             identity: Identity {
                 device: u64_at(fixed, 4),
@@ -117,7 +133,8 @@ impl SavedObject {
             name: String::from_utf8_lossy(name).into_owned(),
             fate,
             promised: fixed[52] & UNPROMISED == 0,
-        })
+        };
+        object.is_possible().then_some(object)
     }
 }
 
@@ -191,10 +208,14 @@ impl Objects {
         for _ in 0..u32_at(header, 12) {
             let intent = bytes.get(at..at + INTENT_BYTES)?;
             at += INTENT_BYTES;
-            found.intents.insert(Intent {
+            let intent = Intent {
                 object: ObjectId(u32_at(intent, 0)),
                 region: u64_at(intent, 4),
-            });
+            };
+            if !intent_fits(&intent) {
+                return None;
+            }
+            found.intents.insert(intent);
         }
         Some(found)
     }
@@ -225,10 +246,12 @@ mod tests {
                 promised: id != 3,
             });
         }
-        objects.intents.extend([1, u64::MAX].map(|region| Intent {
-            object: ObjectId(4),
-            region,
-        }));
+        objects
+            .intents
+            .extend([1, (1 << 54) - 1].map(|region| Intent {
+                object: ObjectId(4),
+                region,
+            }));
         objects
     }
 
@@ -254,6 +277,30 @@ mod tests {
         objects.remove(ObjectId(9));
         let written = objects.encode(7).len() - HEADER_BYTES - 2 * INTENT_BYTES;
         assert_eq!(objects.table_bytes(), written as u64);
+    }
+
+    #[test]
+    fn an_object_past_the_bounds_is_damage() {
+        let bytes = sample().encode(7);
+        let id_at = HEADER_BYTES;
+        let changed = |at: usize, new: &[u8]| {
+            let mut bytes = bytes.clone();
+            bytes[at..at + new.len()].copy_from_slice(new);
+            Objects::decode(&bytes, 7)
+        };
+        assert!(changed(id_at, &0x00FF_FFFFu32.to_le_bytes()).is_some());
+        assert_eq!(changed(id_at, &0x0100_0000u32.to_le_bytes()), None, "id");
+        assert_eq!(changed(id_at + 28, &u64::MAX.to_le_bytes()), None, "length");
+        for name in [
+            b"/etc/passwd!",
+            b"../../passwd",
+            b"base/./16384",
+            b"base\0/16384!",
+        ] {
+            assert_eq!(changed(id_at + OBJECT_BYTES, name), None, "{name:?}");
+        }
+        let region = bytes.len() - 8;
+        assert_eq!(changed(region, &u64::MAX.to_le_bytes()), None, "region");
     }
 
     proptest! {

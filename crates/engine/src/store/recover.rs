@@ -23,6 +23,7 @@
 //! again), then writes what was decided in place while the journal still stands, then declares
 //! the journal void in one superblock write. A crash before that reads the same again.
 
+use super::bounds::in_a_file;
 use super::checksum;
 use super::journal::{BLOCK_BYTES, Batch, Block, ObjectChange, decode};
 use super::layout::{JOURNAL_OFFSET, UNIT};
@@ -97,6 +98,13 @@ pub enum Lost {
         /// How many.
         pages: u64,
     },
+    /// An entry for a page that no file has: none can be so long.
+    Impossible {
+        /// The block.
+        block: BlockId,
+        /// What it should hold.
+        entry: MapEntry,
+    },
     /// An entry of the newest batches whose bytes are not there. Expected after a crash, when the
     /// batch was not yet acknowledged; damage otherwise: the two cannot be told apart.
     Unverified {
@@ -135,6 +143,11 @@ impl std::fmt::Display for Lost {
             Self::Orphans { object, pages } => {
                 write!(f, "{pages} dirty pages of unknown object {}", object.0)
             }
+            Self::Impossible { block, entry } => write!(
+                f,
+                "block {} is said to hold page {} of object {}: no file is that long",
+                block.0, entry.page.index, entry.page.object.0
+            ),
             Self::Unverified { block, entry } => write!(
                 f,
                 "block {} does not hold version {} of page {} of object {}",
@@ -188,6 +201,7 @@ pub(crate) fn read(
     reading.recovered.journal_batches = batches.len() as u64;
     apply(device, superblock, batches, settled, &mut reading)?;
     read_map(device, superblock, &mut reading, progress)?;
+    drop_impossible(superblock.layout.page_size, &mut reading);
     drop_orphans(&mut reading);
     drop_duplicates(&mut reading);
     reading.recovered.objects = reading.objects.table.values().cloned().collect();
@@ -550,6 +564,19 @@ fn read_or_damage(device: &dyn Device, bytes: &mut [u8], offset: u64) -> io::Res
         }
     }
     Ok(())
+}
+
+/// Entries whose page would lie past the end of every file.
+fn drop_impossible(page_size: u32, out: &mut Reading) {
+    let (lost, pending) = (&mut out.recovered.lost, &mut out.pending);
+    out.recovered.entries.retain(|&(block, entry)| {
+        let possible = in_a_file(entry.page, page_size);
+        if !possible {
+            pending.insert(block.0, None);
+            lost.push(Lost::Impossible { block, entry });
+        }
+        possible
+    });
 }
 
 /// Takes out entries of objects that are not in the table.

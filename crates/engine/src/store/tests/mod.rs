@@ -1,3 +1,4 @@
+mod anew;
 mod damage;
 mod disk;
 mod model;
@@ -342,7 +343,7 @@ fn an_older_format_of_the_cache_leaves_nothing() {
         ..options(Some(SIZE))
     };
     let device = Arc::new(disk.clone());
-    let store = Store::with_device(device, "test", &options).unwrap();
+    let store = Store::on_device(device, "test", &options, Some(2)).unwrap();
     store.mark_open().unwrap();
     let (_, recovered) = reopen(disk);
     assert_eq!((blocks(&recovered), recovered.lost), (vec![], vec![]));
