@@ -72,6 +72,11 @@ struct Slot {
     dirty: bool,
 }
 
+const _: () = assert!(
+    size_of::<Slot>() == 32,
+    "there is one for every page on flash"
+);
+
 impl Slot {
     const FREE: Self = Self {
         page: PageId::new(ObjectId(0), 0),

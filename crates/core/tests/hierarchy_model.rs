@@ -347,7 +347,7 @@ impl World {
         };
         if let (ReadStart::Base, Some(sum)) = (how, self.hierarchy.doubt_of(page)) {
             let same = version == Some(sum);
-            self.hierarchy.settle_doubt(page, same, &mut out);
+            self.hierarchy.settle_doubt(page, same);
             self.settled(page, same);
         }
         self.hierarchy.finish_read(page, UNKNOWN, how, &mut out);

@@ -107,7 +107,23 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
             show_count(tier.stale_objects.into()),
         )?;
     }
+    doubts(out, tier)?;
     dirty(out, tier)
+}
+
+/// What became of the clean pages that a crash left in doubt.
+fn doubts(out: &mut String, tier: &TierStats) -> std::fmt::Result {
+    if tier.doubted == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "in doubt  {} pages after a crash: {} are what base holds, {} given up, {} to be compared",
+        show_count(tier.doubted.into()),
+        show_count(tier.verified),
+        show_count(tier.given_up),
+        show_count(tier.in_doubt.into()),
+    )
 }
 
 /// What write-back keeps on flash, and what it lost.

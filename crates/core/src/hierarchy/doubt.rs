@@ -60,7 +60,7 @@ impl Hierarchy {
 
     /// The caller, who is reading `page`, compared its copy with base: they are the same, or not.
     /// Nothing happens when the copy was given up meanwhile, or while nothing may come to flash.
-    pub fn settle_doubt(&mut self, page: PageId, same: bool, out: &mut Vec<Action>) {
+    pub fn settle_doubt(&mut self, page: PageId, same: bool) {
         assert!(self.inflight.is_read(page), "invariant 4: {page:?}");
         if self.doubt_of(page).is_none() || self.is_closed() {
             return;
@@ -82,7 +82,6 @@ impl Hierarchy {
             self.flash_move(page, FlashMove::Entered);
             self.counters.doubts_verified += 1;
         }
-        out.push(Action::Room);
     }
 
     /// The caller is about to read `page`, which is in doubt, from base; false when others use the
@@ -95,7 +94,7 @@ impl Hierarchy {
     /// The copy of `page` was compared with base; `None`: base could not be read.
     pub fn end_verify(&mut self, page: PageId, same: Option<bool>, out: &mut Vec<Action>) {
         if let Some(same) = same {
-            self.settle_doubt(page, same, out);
+            self.settle_doubt(page, same);
         }
         let ended = self.inflight.end(page);
         self.wake(page, ended.wake, out);

@@ -46,6 +46,15 @@ impl Hierarchy {
         }
     }
 
+    /// A page on flash gets bytes that base has not; it `was` dirty there before, or not.
+    pub(super) fn assert_may_become_dirty(&self, was: bool) {
+        let open = self.calm == Calm::Open;
+        assert!(
+            was || open,
+            "invariant 1: nothing becomes dirty on the way to rest"
+        );
+    }
+
     /// Whether write requests that have not begun must wait.
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -191,6 +191,7 @@ impl Hierarchy {
     ) {
         // While its old bytes are being written the slot is not queued: that write's end does it.
         let waits = self.slots.state(slot) == SlotState::Staged;
+        self.assert_may_become_dirty(self.slots.is_dirty(slot));
         self.slots.restage(slot, true);
         self.lost.remove(&page);
         out.push(stage(frame, slot, page));
@@ -207,6 +208,7 @@ impl Hierarchy {
         out: &mut Vec<Action>,
     ) -> Placed {
         let page = access.page;
+        self.assert_may_become_dirty(false);
         self.tell_write(access);
         let admitted = self.admit(access, Opportunity::Clean, how, out);
         if let Some(slot) = admitted {
