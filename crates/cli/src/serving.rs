@@ -143,8 +143,12 @@ fn note_start(engine: &Engine) {
         show_count(tier.restored.into()),
         show_count(tier.dirty.into()),
     );
+    let doubted = match tier.doubted {
+        0 => String::new(),
+        n => format!("; {} wait to be compared with base", show_count(n.into())),
+    };
     log::line(&format!(
-        "{restored} pages are warm, {dirty} of them newer than base"
+        "{restored} pages are warm, {dirty} of them newer than base{doubted}"
     ));
     for page in &tier.lost {
         log::line(&format!("lost: {} at byte {}", page.object, page.offset));

@@ -78,6 +78,8 @@ pub struct Engine {
     pub(crate) bypassed: [AtomicU64; 2],
     pub(crate) stale_objects: AtomicU32,
     pub(crate) restored_pages: AtomicU32,
+    /// Pages held in doubt at the start.
+    pub(crate) doubted_pages: AtomicU32,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) steps: AtomicU64,
 }

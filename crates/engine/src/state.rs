@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) draining: u32,
     pub(crate) stopping: bool,
     pub(crate) commits: Commits,
+    /// Where the next copies in doubt are looked for.
+    pub(crate) verify_from: PageId,
     /// What a crash interrupted, until [`Engine::adopt`].
     pub(crate) fates: BTreeMap<ObjectId, Fate>,
     /// Files without a name whose pages wait for that to be durable.
@@ -226,6 +228,7 @@ impl Inner {
             draining: 0,
             stopping: false,
             commits: Commits::default(),
+            verify_from: PageId::default(),
             fates: BTreeMap::new(),
             graves: Vec::new(),
             flushing: false,

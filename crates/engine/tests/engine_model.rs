@@ -314,6 +314,53 @@ fn a_clean_stop_is_warm_and_a_changed_file_is_not_believed() {
     }
 }
 
+/// Clean copies of a region that base was being written in come back once they were compared, by
+/// whoever reads them or in the background; what base lost is not among them.
+#[test]
+fn copies_in_doubt_are_compared_with_base() {
+    for read in [false, true] {
+        let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+        let engine = start("lru", 0, Some(flash.clone()), 64);
+        let id = file.open(&engine, 1);
+        for page in 0..40 {
+            let write = request(id, page * 512, 0);
+            engine.write(&write, &[page as u8; 512]).expect("writes");
+            settle(&engine);
+        }
+        engine.flush(|_| true).expect("commits");
+        drop(engine);
+        // A power failure took this write from base, and its time with it.
+        file.device.write_at(&[99; 512], 7 * 512).expect("writes");
+        let engine = start("lru", 0, Some(flash), 64);
+        let tier = || engine.stats().tier.expect("a tier");
+        assert_eq!(
+            (tier().restored, tier().doubted, tier().in_doubt),
+            (0, 40, 40)
+        );
+        let id = file.open(&engine, 1);
+        let mut buf = [0; 40 * 512];
+        if read {
+            engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+            assert_eq!(tier().in_doubt, 0, "a reader compares what it reads");
+        }
+        // From here on files were compared, and the verifier is at work.
+        engine.flush(|_| true).expect("commits");
+        while tier().in_doubt > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!((tier().verified, tier().given_up), (39, 1));
+        settle(&engine);
+        engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+        for (page, bytes) in buf.chunks_exact(512).enumerate() {
+            let expected = if page == 7 { 99 } else { page as u8 };
+            assert_eq!(bytes, [expected; 512], "page {page}");
+        }
+        assert!(flash_reads(&engine) >= 39);
+        engine.close_object(id);
+        engine.stop().expect("stops");
+    }
+}
+
 /// Pages whose region base was being written in are not believed after a crash; others are.
 #[test]
 fn a_crash_is_warm_but_where_base_was_being_written() {

@@ -113,6 +113,7 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
             show_count(tier.stale_objects.into()),
         )?;
     }
+    doubts(out, tier)?;
     dirty(out, tier)
 }
 
@@ -125,6 +126,21 @@ pub(super) fn mode(tier: &TierStats) -> String {
         (true, 0) => "write-back: base is whole now, and will not be after the next write".into(),
         (true, _) => "write-back: base is whole only together with the cache".into(),
     }
+}
+
+/// What became of the clean pages that a crash left in doubt.
+fn doubts(out: &mut String, tier: &TierStats) -> std::fmt::Result {
+    if tier.doubted == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "in doubt  {} pages after a crash: {} are what base holds, {} given up, {} to be compared",
+        show_count(tier.doubted.into()),
+        show_count(tier.verified),
+        show_count(tier.given_up),
+        show_count(tier.in_doubt.into()),
+    )
 }
 
 /// What write-back keeps on flash, and what it lost.

@@ -29,6 +29,8 @@ pub(crate) struct Signals {
     pub(crate) committer: Condvar,
     /// A commit ended.
     pub(crate) committed: Condvar,
+    /// The engine stops.
+    pub(crate) verifier: Condvar,
 }
 
 impl Signals {
@@ -39,6 +41,7 @@ impl Signals {
             &self.cleaner,
             &self.destager,
             &self.committer,
+            &self.verifier,
         ] {
             signal.notify_all();
         }
@@ -60,7 +63,11 @@ impl Engine {
             self.spare_a_checkpoint();
             self.tidy_up();
         }
-        self.write_one() || self.commit_if_due() || self.clean_one() || self.destage_some()
+        self.write_one()
+            || self.commit_if_due()
+            || self.clean_one()
+            || self.destage_some()
+            || self.verify_some()
     }
 
     /// Empties a half full journal, so that no sync has to wait for that.

@@ -1,6 +1,7 @@
 //! What a restart finds.
 //!
-//! At the start the map is believed but for clean pages of regions that base was being written in.
+//! At the start the map is believed but for clean pages of regions that base was being written in:
+//! those are held in doubt until they were compared with base ([`super::verify`]).
 //! The pages of a file are believed only when it was not changed meanwhile: after a clean stop its
 //! length, times, inode and generation must be what they were; after a crash it must not have been
 //! changed later than [`LEASE`] after the newest batch. A changed file loses its
@@ -14,7 +15,7 @@ use crate::store::{Fate, Recovered, SavedObject};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::Ordering;
-use thermocline_core::{Intent, ObjectId};
+use thermocline_core::{Doubtful, ObjectId};
 
 /// Finds the file an identity stands for under this name, or, when the flag is set, under any;
 /// `None` when there is none.
@@ -55,21 +56,29 @@ impl Engine {
         let tolerance = LEASE.as_nanos() as i64;
         let until = (!found.clean_stop).then_some(found.last_commit_ns.saturating_add(tolerance));
         self.registry().restore(&found.objects, until);
-        let doubtful: BTreeSet<Intent> = found.intents.iter().copied().collect();
+        let doubtful: Doubtful = found.intents.iter().copied().collect();
         let mut inner = self.inner();
-        // Dirty pages last: they may take the reserve when the policy has no slot left.
+        let hierarchy = &mut inner.hierarchy;
+        let mut doubts = Vec::new();
+        // Dirty pages later: they may take the reserve when the policy has no slot left.
         for dirty in [false, true] {
             for (block, entry) in found.entries.iter().filter(|(_, e)| e.dirty == dirty) {
-                let doubt = !dirty && doubtful.contains(&Intent::of(entry.page));
-                if doubt || !known.contains(&entry.page.object) {
-                    inner.hierarchy.discard(*block, entry);
+                if !known.contains(&entry.page.object) {
+                    hierarchy.discard(*block, entry);
+                } else if !dirty && doubtful.covers(entry.page) {
+                    doubts.push((block, entry));
                 } else {
-                    inner.hierarchy.restore(*block, entry);
+                    hierarchy.restore(*block, entry);
                 }
             }
         }
-        inner.hierarchy.restored(found.next_version, found.intents);
-        let restored = inner.hierarchy.slots().resident();
+        for (block, entry) in doubts {
+            if !hierarchy.hold_in_doubt(*block, entry) {
+                hierarchy.discard(*block, entry);
+            }
+        }
+        hierarchy.restored(found.next_version, found.intents);
+        let (restored, doubted) = (hierarchy.slots().resident(), hierarchy.doubts());
         inner.commits.held = !known.is_empty();
         inner.commits.named = known;
         for object in found.objects {
@@ -78,6 +87,7 @@ impl Engine {
             }
         }
         self.restored_pages.store(restored, Ordering::Relaxed);
+        self.doubted_pages.store(doubted, Ordering::Relaxed);
     }
 
     /// Opens the files that dirty pages wait for, ends what a crash interrupted, and compares the

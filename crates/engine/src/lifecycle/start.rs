@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::frames::Frames;
 use crate::lifecycle::background;
 use crate::lifecycle::background::Signals;
+use crate::lifecycle::verify;
 use crate::lock::{Condvar, Mutex, RwLock};
 use crate::observe::histogram::Histogram;
 use crate::settings::config::EngineConfig;
@@ -100,6 +101,7 @@ impl Engine {
             bypassed: [AtomicU64::new(0), AtomicU64::new(0)],
             stale_objects: AtomicU32::new(0),
             restored_pages: AtomicU32::new(0),
+            doubted_pages: AtomicU32::new(0),
             threads: Mutex::default(),
             steps: AtomicU64::new(0),
         }
@@ -129,6 +131,9 @@ impl Engine {
             "tc-destage".into(),
             Box::new(background::run_destager),
         ));
+        if self.inner().hierarchy.doubts() > 0 {
+            threads.extend(spawn("tc-verify".into(), Box::new(verify::run_verifier)));
+        }
         *self.threads.lock() = threads;
     }
 }

@@ -87,6 +87,18 @@ pub struct TierStats {
     pub staged: u32,
     /// Pages that were warm at the start.
     pub restored: u32,
+    /// Clean pages that a crash left in doubt, at the start: base was being written around them.
+    #[serde(default)]
+    pub doubted: u32,
+    /// Those that were not compared with base yet.
+    #[serde(default)]
+    pub in_doubt: u32,
+    /// Those that were what base holds, and are warm.
+    #[serde(default)]
+    pub verified: u64,
+    /// Those that were not, or had to make room.
+    #[serde(default)]
+    pub given_up: u64,
     /// Files that had changed behind the tier's back; their pages were dropped.
     pub stale_objects: u32,
     /// Pages admitted.
@@ -234,7 +246,8 @@ impl Engine {
         let inner = self.inner();
         let (hierarchy, counters) = (&inner.hierarchy, inner.hierarchy.counters());
         let left: u64 = counters.removals.iter().sum();
-        let came = counters.admissions + u64::from(self.restored_pages.load(Ordering::Relaxed));
+        let (restored, doubted) = self.found_at_start();
+        let came = counters.admissions + counters.doubts_verified + u64::from(restored);
         debug_assert_eq!(
             came,
             left + u64::from(hierarchy.slots().resident()),
@@ -255,7 +268,11 @@ impl Engine {
             destaged: counters.destaged,
             commits: inner.commits.count,
             staged: hierarchy.staged(),
-            restored: self.restored_pages.load(Ordering::Relaxed),
+            restored,
+            doubted,
+            in_doubt: hierarchy.doubts(),
+            verified: counters.doubts_verified,
+            given_up: counters.doubts_given_up,
             stale_objects: self.stale_objects.load(Ordering::Relaxed),
             admissions: counters.admissions,
             refusals: by_name(&Refusal::ALL, Refusal::name, &counters.refusals),

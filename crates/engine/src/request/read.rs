@@ -6,6 +6,7 @@ use crate::engine::{Engine, Request};
 use crate::files::object::Object;
 use crate::lock::MutexGuard;
 use crate::state::{Inner, page_of};
+use crate::store::checksum;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -337,7 +338,13 @@ impl Reading<'_> {
         let hints: HintSet = self
             .engine
             .complete(&self.request.hints, self.object, Some(bytes));
+        let doubt = inner.hierarchy.doubt_of(page);
+        let doubt = doubt.filter(|_| how == ReadStart::Base);
+        let same = doubt.map(|sum| checksum(page, bytes) == sum);
         self.engine.decide(inner, bytes, |hierarchy, out| {
+            if let Some(same) = same {
+                hierarchy.settle_doubt(page, same);
+            }
             hierarchy.finish_read(page, &hints, how, out)
         });
     }

@@ -9,27 +9,36 @@
 //! ```text
 //!        take          wrote           removed, superseded        committed
 //!  Free ------> Taken --------> Named ----------------------> Limbo ---------> Free
-//!                 |                                                              ^
+//!                 |               ^                              ^               ^
+//!                 |               | believe                      |               |
+//!                 |            Doubted ------ give_up_doubt -----+               |
 //!                 +------ give_back (it was not written, or for nobody) ---------+
 //! ```
+//! A restart finds blocks *named*, or *doubted* where base was being written (`doubts.rs`).
 //! While the device is made shorter, blocks past its new end become *retired* where they would
 //! become free ([`Ledger::retire`]), and are cut off when all of them are ([`Ledger::resize`]).
 //!
 //! # Invariants
-//! 1. Free, taken, named, limbo and retired blocks are all blocks; none is in two of these states.
+//! 1. Free, taken, named, doubted, limbo and retired blocks are all blocks; none is in two of these
+//!    states.
 //! 2. The durable map says that a free block is empty. A batch counts wholly or not at all, so a
 //!    page's old block is given up in the batch that names its new one.
 //! 3. `owed` holds every page that the durable map may call dirty although it is not.
 //! 4. While a base write of a region is allowed, its intent is durable.
 //! 5. Free blocks lie below `limit`, retired ones do not.
+//! 6. `doubts` has every doubted block, by its page; the durable map calls it clean, and a durable
+//!    intent covers the page for as long as it is in doubt.
 //!
-//! Memory: 17 bytes a block, and what changed since the last batch.
+//! Memory: 18 bytes a block, what changed since the last batch, and about 30 bytes a doubt.
 
-use crate::page::{BlockId, ObjectId, PageId};
+mod doubts;
+mod intents;
+
+pub use intents::{Doubtful, INTENT_PAGES, Intent};
+
+use crate::page::{BlockId, PageId};
+use intents::{Intended, Step};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Pages per write-intent region: see [`Intent`].
-pub const INTENT_PAGES: u64 = 512;
 
 /// What the map says of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,27 +51,6 @@ pub struct MapEntry {
     pub version: u64,
     /// Whether these bytes are newer than base's.
     pub dirty: bool,
-}
-
-/// A run of [`INTENT_PAGES`] pages of an object of which base may be newer than clean copies on
-/// flash: after a crash those copies are not believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Intent {
-    /// The object.
-    pub object: ObjectId,
-    /// Page index divided by [`INTENT_PAGES`].
-    pub region: u64,
-}
-
-impl Intent {
-    /// The region of `page`.
-    #[must_use]
-    pub const fn of(page: PageId) -> Self {
-        Self {
-            object: page.object,
-            region: page.index / INTENT_PAGES,
-        }
-    }
 }
 
 /// One change of the durable map.
@@ -96,30 +84,27 @@ enum Use {
     Free,
     Taken,
     Named,
+    Doubted,
     Limbo,
     Retired,
 }
 
-/// How far an intent has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Step {
-    /// In the next batch.
-    #[default]
-    Pending,
-    /// In the batch under way.
-    Begun,
-    Durable,
+/// What the durable map says of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Durable {
+    Empty,
+    Clean,
+    Dirty,
 }
 
-/// One region with base writes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Intended {
-    step: Step,
-    active: u32,
-    /// [`Ledger::sync_epoch`] when a write last ended.
-    written: u64,
-    /// Every write is durable on base; counts the calls of [`Ledger::expire_intents`] since.
-    quiet: Option<u8>,
+impl Durable {
+    fn of(entry: Option<&MapEntry>) -> Self {
+        match entry {
+            None => Self::Empty,
+            Some(entry) if entry.dirty => Self::Dirty,
+            Some(_) => Self::Clean,
+        }
+    }
 }
 
 /// What waits for a batch to become durable.
@@ -127,6 +112,8 @@ struct Intended {
 struct Waiting {
     limbo: Vec<BlockId>,
     owed: BTreeSet<PageId>,
+    /// What the batch makes of the durable map.
+    says: Vec<(BlockId, Durable)>,
 }
 
 /// See the module text.
@@ -134,6 +121,7 @@ struct Waiting {
 pub struct Ledger {
     stamps: Vec<Stamp>,
     uses: Vec<Use>,
+    durable: Vec<Durable>,
     free: Vec<BlockId>,
     given_up: u32,
     /// Blocks from here on are given out no more.
@@ -142,6 +130,7 @@ pub struct Ledger {
     changes: BTreeMap<BlockId, Option<MapEntry>>,
     intent_changes: BTreeMap<Intent, bool>,
     intents: BTreeMap<Intent, Intended>,
+    doubts: BTreeMap<PageId, BlockId>,
     sync_epoch: u64,
     pending: Waiting,
     committing: Option<Waiting>,
@@ -154,6 +143,7 @@ impl Ledger {
         Self {
             stamps: vec![Stamp::default(); blocks as usize],
             uses: vec![Use::Free; blocks as usize],
+            durable: vec![Durable::Empty; blocks as usize],
             free: (0..blocks).rev().map(BlockId).collect(),
             given_up: 0,
             limit: blocks,
@@ -161,6 +151,7 @@ impl Ledger {
             changes: BTreeMap::new(),
             intent_changes: BTreeMap::new(),
             intents: BTreeMap::new(),
+            doubts: BTreeMap::new(),
             sync_epoch: 0,
             pending: Waiting::default(),
             committing: None,
@@ -204,45 +195,43 @@ impl Ledger {
             return false;
         }
         self.uses[block.at()] = Use::Named;
-        self.stamps[block.at()] = Stamp {
-            checksum: entry.checksum,
-            version: entry.version,
-        };
+        self.durable[block.at()] = Durable::of(Some(entry));
+        self.stamps[block.at()] = Stamp::of(entry);
         self.next_version = self.next_version.max(entry.version + 1);
         true
     }
 
     /// Ends a series of [`Ledger::restore`]: what is not named is free; versions go on from
-    /// `next_version` at least; `intents` are still on.
+    /// `next_version` at least; `intents` are still on, and cover every doubt.
     pub fn restored(&mut self, next_version: u64, intents: impl IntoIterator<Item = Intent>) {
         let uses = &self.uses;
         self.free.retain(|block| uses[block.at()] == Use::Free);
         self.next_version = self.next_version.max(next_version);
         for intent in intents {
-            let on = Intended {
-                step: Step::Durable,
-                ..Intended::default()
-            };
-            self.intents.insert(intent, on);
+            self.intents.insert(intent, Intended::RESTORED);
         }
+        self.assert_doubts();
     }
 
     /// A block to write new bytes to.
     pub fn take(&mut self) -> Option<BlockId> {
         let block = self.free.pop()?;
-        debug_assert_eq!(self.uses[block.at()], Use::Free);
+        assert_eq!(self.uses[block.at()], Use::Free, "invariant 1: {block:?}");
+        // The bytes that a durable entry names are never written over.
+        assert_eq!(self.durable[block.at()], Durable::Empty, "invariant 2");
         self.uses[block.at()] = Use::Taken;
         Some(block)
     }
 
     /// The taken `block` was not written, or not for anyone.
     pub fn give_back(&mut self, block: BlockId) {
-        debug_assert_eq!(self.uses[block.at()], Use::Taken);
+        assert_eq!(self.uses[block.at()], Use::Taken);
         self.release(block);
     }
 
     /// Nothing needs `block` any more.
     fn release(&mut self, block: BlockId) {
+        assert_eq!(self.durable[block.at()], Durable::Empty, "invariant 2");
         if block.0 < self.limit {
             self.uses[block.at()] = Use::Free;
             self.free.push(block);
@@ -254,8 +243,9 @@ impl Ledger {
     /// Blocks from `limit` on are given out no more: the device will be shorter. What they hold
     /// stays until it leaves.
     pub fn retire(&mut self, limit: u32) {
-        debug_assert!(limit <= self.blocks(), "a shorter device has fewer blocks");
+        assert!(limit <= self.blocks(), "a shorter device has fewer blocks");
         self.limit = limit;
+        self.give_up_doubts_past(limit);
         self.free.retain(|block| block.0 < limit);
         for used in &mut self.uses[limit as usize..] {
             if *used == Use::Free {
@@ -283,10 +273,11 @@ impl Ledger {
     /// The device has `blocks` blocks now, and all of them may be given out. For fewer than before,
     /// [`Ledger::is_retired`] must hold for those that go.
     pub fn resize(&mut self, blocks: u32) {
-        debug_assert!(self.past(blocks).iter().all(|u| *u == Use::Retired));
-        debug_assert!(self.changes.range(BlockId(blocks)..).next().is_none());
+        assert!(self.past(blocks).iter().all(|u| *u == Use::Retired));
+        assert!(self.changes.range(BlockId(blocks)..).next().is_none());
         self.stamps.resize(blocks as usize, Stamp::default());
         self.uses.resize(blocks as usize, Use::Retired);
+        self.durable.resize(blocks as usize, Durable::Empty);
         self.limit = blocks;
         let back = (0..blocks).rev().map(BlockId);
         let mut free: Vec<BlockId> = back
@@ -302,13 +293,11 @@ impl Ledger {
 
     /// As [`Ledger::new`], for another device that holds nothing, under base writes that go on:
     /// whoever had leave to write base keeps it, for the first batch that names a page on the new
-    /// device names their regions too. A batch that failed is forgotten with the old device.
+    /// device names their regions too. A batch that failed is forgotten with the old device, and so
+    /// is what was in doubt there.
     #[must_use]
     pub fn moved_to(&self, blocks: u32) -> Self {
-        let on = |(intent, was): (&Intent, &Intended)| {
-            let step = Step::Pending;
-            (*intent, Intended { step, ..*was })
-        };
+        let on = |(intent, was): (&Intent, &Intended)| (*intent, was.moved());
         Self {
             intent_changes: self.intents.keys().map(|intent| (*intent, true)).collect(),
             intents: self.intents.iter().map(on).collect(),
@@ -329,14 +318,14 @@ impl Ledger {
     /// The write of the taken `block` is late and may still arrive: it is not written before the
     /// next start.
     pub fn give_up(&mut self, block: BlockId) {
-        debug_assert_eq!(self.uses[block.at()], Use::Taken);
+        assert_eq!(self.uses[block.at()], Use::Taken);
         self.given_up += 1;
     }
 
     /// Blocks that were not given up.
     #[must_use]
     pub fn usable(&self) -> u32 {
-        debug_assert!(self.given_up <= self.blocks());
+        assert!(self.given_up <= self.blocks());
         self.blocks() - self.given_up
     }
 
@@ -349,7 +338,7 @@ impl Ledger {
         dirty: bool,
         old: Option<BlockId>,
     ) {
-        debug_assert_eq!(self.uses[block.at()], Use::Taken);
+        assert_eq!(self.uses[block.at()], Use::Taken);
         let version = self.next_version;
         self.next_version += 1;
         self.uses[block.at()] = Use::Named;
@@ -364,13 +353,19 @@ impl Ledger {
             }),
         );
         if let Some(old) = old {
+            assert!(dirty || self.is_settled(old, page), "invariant 3: {page:?}");
             self.vacate(old);
         }
     }
 
+    /// Whether the durable map does not call `page` in `block` dirty, or that is noted.
+    fn is_settled(&self, block: BlockId, page: PageId) -> bool {
+        self.durable[block.at()] != Durable::Dirty || self.is_owed(page)
+    }
+
     /// Base durably holds what `block` holds of `page`.
     pub fn cleaned(&mut self, block: BlockId, page: PageId) {
-        debug_assert_eq!(self.uses[block.at()], Use::Named);
+        assert_eq!(self.uses[block.at()], Use::Named);
         let Stamp { checksum, version } = self.stamps[block.at()];
         self.set(
             block,
@@ -386,11 +381,12 @@ impl Ledger {
 
     /// `page` will leave `block` when its readers are done; the map says so at once.
     pub fn leaving(&mut self, block: BlockId, page: PageId, was_dirty: bool) {
-        debug_assert_eq!(self.uses[block.at()], Use::Named);
+        assert_eq!(self.uses[block.at()], Use::Named);
         self.set(block, None);
         if was_dirty {
             self.pending.owed.insert(page);
         }
+        assert!(self.is_settled(block, page), "invariant 3: {page:?}");
     }
 
     /// `page` leaves `block`.
@@ -399,10 +395,11 @@ impl Ledger {
         if was_dirty {
             self.pending.owed.insert(page);
         }
+        assert!(self.is_settled(block, page), "invariant 3: {page:?}");
     }
 
     fn vacate(&mut self, block: BlockId) {
-        debug_assert_eq!(self.uses[block.at()], Use::Named);
+        assert_eq!(self.uses[block.at()], Use::Named);
         self.uses[block.at()] = Use::Limbo;
         self.set(block, None);
         self.pending.limbo.push(block);
@@ -412,111 +409,9 @@ impl Ledger {
         self.changes.insert(block, entry);
     }
 
-    /// Whether base may be written at `page` now (rules R1 and R2 of `docs/write-back.md`). When
-    /// not, [`Ledger::intend`] and a commit make it so.
-    #[must_use]
-    pub fn may_write_base(&self, page: PageId) -> bool {
-        let on = self.intents.get(&Intent::of(page));
-        on.is_some_and(|intended| intended.step == Step::Durable) && !self.is_owed(page)
-    }
-
-    /// Whether the durable map may call a page of `object` dirty although it is not.
-    #[must_use]
-    pub fn owes(&self, object: ObjectId) -> bool {
-        let pages = PageId::new(object, 0)..=PageId::new(object, u64::MAX);
-        let some = |owed: &BTreeSet<PageId>| owed.range(pages.clone()).next().is_some();
-        some(&self.pending.owed) || self.committing.as_ref().is_some_and(|w| some(&w.owed))
-    }
-
     fn is_owed(&self, page: PageId) -> bool {
         let committing = self.committing.as_ref();
         self.pending.owed.contains(&page) || committing.is_some_and(|w| w.owed.contains(&page))
-    }
-
-    /// Base is about to be written at `page`; matched by [`Ledger::base_written`].
-    pub fn intend(&mut self, page: PageId) {
-        let intent = Intent::of(page);
-        let intended = self.intents.entry(intent).or_default();
-        intended.active += 1;
-        intended.quiet = None;
-        if intended.step == Step::Pending {
-            self.intent_changes.insert(intent, true);
-        }
-    }
-
-    /// The base write at `page` ended, well or not.
-    pub fn base_written(&mut self, page: PageId) {
-        if let Some(intended) = self.intents.get_mut(&Intent::of(page)) {
-            debug_assert!(intended.active > 0, "an end follows a start");
-            intended.active = intended.active.saturating_sub(1);
-            intended.written = self.sync_epoch;
-        }
-    }
-
-    /// A sync of base starts; the answer goes to [`Ledger::base_synced`].
-    pub fn start_base_sync(&mut self) -> u64 {
-        self.sync_epoch += 1;
-        self.sync_epoch
-    }
-
-    /// The sync of `object` that started as `epoch` ended well: what was written before is durable.
-    pub fn base_synced(&mut self, object: ObjectId, epoch: u64) {
-        let (first, last) = (
-            Intent { object, region: 0 },
-            Intent {
-                object,
-                region: u64::MAX,
-            },
-        );
-        for (_, intended) in self.intents.range_mut(first..=last) {
-            if intended.active == 0 && intended.written < epoch && intended.quiet.is_none() {
-                intended.quiet = Some(0);
-            }
-        }
-    }
-
-    /// Takes back intents that have been quiet since the call before the last; to be called every
-    /// few seconds, so that a region in use does not go on and off.
-    pub fn expire_intents(&mut self) {
-        self.take_back(2);
-        for intended in self.intents.values_mut() {
-            if let Some(calls) = &mut intended.quiet {
-                *calls += 1;
-            }
-        }
-    }
-
-    /// Takes back every intent that is quiet: a clean stop.
-    pub fn forget_quiet(&mut self) {
-        self.take_back(0);
-    }
-
-    fn take_back(&mut self, calls: u8) {
-        let old = |(intent, intended): (&Intent, &Intended)| {
-            intended
-                .quiet
-                .is_some_and(|n| n >= calls)
-                .then_some(*intent)
-        };
-        let over: Vec<Intent> = self.intents.iter().filter_map(old).collect();
-        self.switch_off(over);
-    }
-
-    /// Until that is durable a region counts as on; a new write makes it on again.
-    fn switch_off(&mut self, over: Vec<Intent>) {
-        for intent in over {
-            self.intents.remove(&intent);
-            self.intent_changes.insert(intent, false);
-        }
-    }
-
-    /// The object is gone or empty: nothing of it can be stale.
-    pub fn forget_intents(&mut self, object: ObjectId) {
-        let quiet = |(intent, intended): (&Intent, &Intended)| {
-            (intent.object == object && intended.active == 0).then_some(*intent)
-        };
-        let over: Vec<Intent> = self.intents.iter().filter_map(quiet).collect();
-        self.switch_off(over);
     }
 
     /// The changes to write as one batch; `None` while one is under way. New entries come before
@@ -526,9 +421,12 @@ impl Ledger {
         if self.committing.is_some() {
             return None;
         }
-        let waiting = std::mem::take(&mut self.pending);
+        let mut waiting = std::mem::take(&mut self.pending);
         let changes = std::mem::take(&mut self.changes);
         let intents = std::mem::take(&mut self.intent_changes);
+        let says =
+            |(block, entry): (&BlockId, &Option<MapEntry>)| (*block, Durable::of(entry.as_ref()));
+        waiting.says = changes.iter().map(says).collect();
         let (named, emptied): (Vec<_>, Vec<_>) = (changes.into_iter())
             .map(|(block, entry)| MapChange::Set { block, entry })
             .partition(|change| matches!(change, MapChange::Set { entry: Some(_), .. }));
@@ -546,12 +444,14 @@ impl Ledger {
 
     /// The batch is durable.
     pub fn end_commit(&mut self) {
-        let Some(done) = self.committing.take() else {
-            debug_assert!(false, "an end follows a start");
-            return;
-        };
+        let done = self.committing.take();
+        assert!(done.is_some(), "the end of a batch follows its start");
+        let done = done.unwrap_or_default();
+        for (block, says) in done.says {
+            self.durable[block.at()] = says;
+        }
         for block in done.limbo {
-            debug_assert_eq!(self.uses[block.at()], Use::Limbo);
+            assert_eq!(self.uses[block.at()], Use::Limbo, "invariant 1");
             self.release(block);
         }
         for intended in self.intents.values_mut() {
@@ -566,6 +466,8 @@ impl Ledger {
     pub fn bytes(&self) -> usize {
         self.stamps.capacity() * size_of::<Stamp>()
             + self.uses.capacity()
+            + self.durable.capacity()
+            + self.doubts.len() * 30
             + self.free.capacity() * 4
     }
 
@@ -587,10 +489,23 @@ impl Ledger {
             let named = self.uses[block.at()] == Use::Named;
             assert!(named || entry.is_none(), "only named blocks have an entry");
         }
-        for (intent, intended) in &self.intents {
-            let changing = self.intent_changes.contains_key(intent);
-            let pending = intended.step == Step::Pending;
-            assert_eq!(pending, changing, "invariant 4");
+        for (used, durable) in self.uses.iter().zip(&self.durable) {
+            let unused = matches!(used, Use::Free | Use::Taken | Use::Retired);
+            assert!(!unused || *durable == Durable::Empty, "invariant 2");
         }
+        self.assert_intents();
+        self.assert_doubts();
+    }
+
+    /// Number of blocks that hold a page as far as anybody is told.
+    #[must_use]
+    pub fn named(&self) -> u32 {
+        self.uses.iter().filter(|u| **u == Use::Named).count() as u32
+    }
+
+    /// Whether `block` holds a page as far as anybody is told.
+    #[must_use]
+    pub fn is_named(&self, block: BlockId) -> bool {
+        self.uses.get(block.at()) == Some(&Use::Named)
     }
 }
