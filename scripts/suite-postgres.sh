@@ -21,13 +21,14 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/thermocline-suite-XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
 chmod 755 "$work"
 kept=$target/suites/source
-if [[ -d $kept ]]; then cp -r "$kept" "$work/source"; fi
+if [[ -d $kept ]]; then cp -a "$kept" "$work/source"; fi
 status=0
 evaluation/suites/postgres.sh --parts regress --modes plain,back --binary "$program" \
     --work "$work" || status=$?
-if [[ ! -d $kept && -d $work/source ]]; then
+if [[ -d $work/source ]] && ! cmp -s <(ls "$kept" 2> /dev/null) <(ls "$work/source"); then
+    rm -rf "$kept"
     mkdir -p "${kept%/*}"
-    cp -r "$work/source" "$kept"
+    cp -a "$work/source" "$kept"
 fi
 # What the server, the tester and the mount printed.
 if ((status)); then

@@ -56,7 +56,7 @@ make_system() {
         *)
             rm -f "$disk"
             truncate -s 3G "$disk"
-            "mkfs.$1" -q "$disk"
+            "mkfs.$1" -q "$disk" > /dev/null 2>&1
             mount -o loop "$disk" "$where"
             ;;
     esac
@@ -72,8 +72,13 @@ unmake() {
 pass() {
     local system=$1 user=$2 each=$3 mine=$work/$2 as=() status=0
     shift 3
-    become "$user"
-    [[ $user != root ]] || as=()
+    if [[ $user != root ]]; then
+        become "$user"
+        # Everybody may use the FUSE device of a usual system; here perhaps not, so in a mount
+        # namespace of this pass there is one of that kind.
+        as=(unshare --mount --propagation private bash -c
+            'mount --bind "$0" /dev/fuse && exec "$@"' "$work/fuse" "${as[@]}")
+    fi
     echo "== $each on $system as $user"
     "${as[@]}" env SUITES_TOOLS="$work/tools" HOME="$mine" "$work/suites/$each.sh" "$@" \
         --modes "$modes" --binary "$binary" --work "$mine" --base "$made/$user" \
@@ -91,8 +96,11 @@ pass() {
 failed=0
 need fusermount3 fuse3
 if [[ $suites == *postgres* ]]; then
-    need /usr/lib/postgresql/15/bin/initdb postgresql-15
-    debian_source postgresql-15
+    compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || install_packages postgresql
+    major=$(ls /usr/lib/postgresql | sort -V | tail -1)
+    debian_source "postgresql-$major"
+    [[ -e /usr/include/postgresql/$major/server/postgres.h ]] \
+        || debian_unpack "postgresql-server-dev-$major" "postgresql-$major"
 fi
 SUITES_TOOLS=$work/tools
 need_crate fsx 0.3.2
@@ -100,7 +108,8 @@ need_crate pjdfstest 0.2.2
 # Copies where ordinary users can reach them.
 cp "$binary" "$work/program"
 binary=$work/program
-rm -rf "$work/suites"
+rm -rf "$work/suites" "$work/fuse"
+mknod -m 666 "$work/fuse" c 10 229
 cp -r "$here" "$work/suites"
 chmod -R a+rX "$work/suites" "$work/tools"
 for system in ${systems//,/ }; do

@@ -84,28 +84,54 @@ need_crate() {
         || die "cannot install the crate $1"
 }
 
-# Sources of a Debian package, in the version that is installed, below $work/source. The lists of
-# sources are our own: the machine's are not touched.
-debian_source() { # package
-    local version apt=$work/apt
-    version=$(dpkg-query -W -f '${Version}' "$1")
-    if [[ -e $work/source/$1-$version ]]; then return; fi
-    need dpkg-source dpkg-dev
-    mkdir -p "$apt/lists/partial" "$work/source"
-    apt-get indextargets --format '$(CREATED_BY) $(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)' \
-        | awk -v key=/usr/share/keyrings/debian-archive-keyring.gpg \
-            '$1 == "Packages" && $2 ~ /^Debian/ {
-                print "deb-src [signed-by=" key "]", $3, $4, $5
-            }' \
-        | sort -u > "$apt/sources.list"
+# apt-get with lists of our own, sources among them: the machine's are not touched.
+our_apt() {
+    local apt=$work/apt
     local ours=(-q -o "Dir::Etc::SourceList=$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
         -o "Dir::State::Lists=$apt/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
         -o APT::Sandbox::User=root)
-    apt-get "${ours[@]}" update > "$apt/log" 2>&1 || die "no lists of sources: see $apt/log"
-    (cd "$work/source" && apt-get "${ours[@]}" source --only-source "$1=$version") \
-        >> "$apt/log" 2>&1 || die "no source of $1 $version: see $apt/log"
-    rm -f "$work/source"/*.tar.* "$work/source"/*.dsc
-    mv "$work/source/$1"-* "$work/source/$1-$version"
+    if [[ ! -e $apt/sources.list ]]; then
+        mkdir -p "$apt/lists/partial"
+        local format='$(CREATED_BY) $(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)'
+        apt-get indextargets --format "$format" \
+            | awk -v key=/usr/share/keyrings/debian-archive-keyring.gpg \
+                '$1 == "Packages" && $2 ~ /^Debian/ {
+                    print "deb [signed-by=" key "]", $3, $4, $5
+                    print "deb-src [signed-by=" key "]", $3, $4, $5
+                }' | sort -u > "$apt/sources.list"
+        apt-get "${ours[@]}" update > "$apt/log" 2>&1 || die "no lists of packages: see $apt/log"
+    fi
+    apt-get "${ours[@]}" "$@" >> "$apt/log" 2>&1
+}
+
+# Sources of a Debian package below $work/source: of the version that is installed while the archive
+# has it, else of the newest. Sets $sources.
+debian_source() { # package
+    local version
+    version=$(dpkg-query -W -f '${Version}' "$1")
+    sources=$work/source/$1-$version
+    if [[ -e $sources ]]; then return; fi
+    need dpkg-source dpkg-dev
+    mkdir -p "$work/source/new"
+    (cd "$work/source/new" && { our_apt source --only-source "$1=$version" \
+        || our_apt source --only-source "$1"; }) || die "no source of $1: see $work/apt/log"
+    mv "$work/source/new"/*/ "$sources"
+    rm -rf "$work/source/new"
+}
+
+# Unpacks a Debian package of another one's version below $work/source; does not install it. Sets
+# $unpacked.
+debian_unpack() { # package, the other
+    local version
+    version=$(dpkg-query -W -f '${Version}' "$2")
+    unpacked=$work/source/$1-$version
+    if [[ -e $unpacked ]]; then return; fi
+    mkdir -p "$work/source/new"
+    (cd "$work/source/new" && { our_apt download "$1=$version" || our_apt download "$1"; }) \
+        || die "no package $1: see $work/apt/log"
+    dpkg -x "$work/source/new"/*.deb "$work/source/new/unpacked"
+    mv "$work/source/new/unpacked" "$unpacked"
+    rm -rf "$work/source/new"
 }
 
 # record TEST pass|fail|skip [REMARK]: the last record of a test counts.

@@ -11,12 +11,20 @@ option() { return 1; }
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 options "$@"
 need_crate pjdfstest 0.2.2
+short=$(mktemp -d /tmp/tc-pjd-XXXXXX) # names of sockets have at most 107 bytes
+chmod 755 "$short"
+finish() {
+    clean_up
+    rm -rf "$short"
+}
+trap finish EXIT
 
 run() {
     mkdir "$root/pjd"
     chmod 777 "$root/pjd"
+    ln -sfn "$root/pjd" "$short/t"
     # The second file system is for what must not work from one to another.
-    attend timeout --kill-after=20 600 "$crate" -c "$here/pjdfstest.toml" -p "$root/pjd" \
+    attend timeout --kill-after=20 600 "$crate" -c "$here/pjdfstest.toml" -p "$short/t" \
         -s /dev/shm > "$out/printed" 2>&1 || true
     python3 - "$out/printed" << 'PYTHON' >> "$result"
 import re, sys

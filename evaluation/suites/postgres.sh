@@ -4,9 +4,9 @@
 #   evaluation/suites/postgres.sh [--modes plain,through,back] [--parts regress,isolation,contrib]
 #                                 [--schedule FILE] [--binary PATH] [--work DIR]
 #
-# The tests are those of Debian's source package, in the version that is installed; pg_regress and
-# the isolation tester come with postgresql-client. The server is our own, as user postgres, on a
-# socket in the scratch. Exit 1 when a test fails on a mount that passes on the plain directory.
+# The tests are those of Debian's source package, of the version that is installed; pg_regress and
+# the isolation tester come with its package of clients. The server is our own, as user postgres, on
+# a socket in the scratch. Exit 1 when a test fails on a mount that passes on the plain directory.
 set -euo pipefail
 
 suite=postgres
@@ -23,15 +23,14 @@ option() {
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 options "$@"
 
-need /usr/lib/postgresql/15/bin/initdb postgresql-15
 need cc build-essential
-bin=/usr/lib/postgresql/15/bin
-pgxs=/usr/lib/postgresql/15/lib/pgxs/src/test
-# Of the very version of the server: pg_regress's library is checked against it.
-need /usr/include/postgresql/15/server/pg_config.h \
-    "postgresql-server-dev-15=$(dpkg-query -W -f '${Version}' postgresql-15)"
-debian_source postgresql-15
-source=$(ls -d "$work"/source/postgresql-15-*)
+compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || install_packages postgresql
+bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -1)
+server_home=${bin%/bin}
+major=${server_home##*/}
+pgxs=$server_home/lib/pgxs/src/test
+debian_source "postgresql-$major"
+source=$sources
 become postgres
 sockets=$(mktemp -d /tmp/tc-pg-XXXXXX) # short: names of sockets have at most 107 bytes
 port=5432
@@ -45,9 +44,14 @@ trap finish EXIT
 libraries=$work/libraries
 if [[ ! -e $libraries/regress.so ]]; then
     mkdir -p "$libraries"
-    for library in /usr/lib/postgresql/15/lib/*.so; do ln -sf "$library" "$libraries"; done
-    cc -shared -fPIC -O1 -I/usr/include/postgresql/15/server -I/usr/include/postgresql \
-        -o "$libraries/regress.so" "$source/src/test/regress/regress.c"
+    for library in "$server_home"/lib/*.so; do ln -sf "$library" "$libraries"; done
+    headers=/usr/include/postgresql
+    if [[ ! -e $headers/$major/server/postgres.h ]]; then
+        debian_unpack "postgresql-server-dev-$major" "postgresql-$major"
+        headers=$unpacked$headers
+    fi
+    cc -shared -fPIC -O1 -I"$headers/$major/server" -o "$libraries/regress.so" \
+        "$source/src/test/regress/regress.c"
 fi
 ((EUID)) || chown postgres: "$sockets"
 
