@@ -17,8 +17,9 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 modes=plain,through,back
 binary=$here/../../target/release/thermocline
-work= base_on= label= policy= size=64MiB pool=16MiB
+work= base_on= label= size=64MiB pool=16MiB
 : "${page:=8KiB}"
+: "${policy:=}"       # as configured by default
 : "${everything:=no}" # yes: no file passes by the tier, whatever its name
 server= serving= attended= mode= root= out= result=
 
@@ -254,8 +255,17 @@ end() {
     else
         record "(the mount)" pass
     fi
+    judge "(the cache)" sound
     # What a suite says of base once nothing is mounted.
     if declare -F unmounted > /dev/null; then unmounted; fi
+}
+
+# After `umount` the cache is sound, and base has everything.
+sound() {
+    local said
+    said=$(timeout --kill-after=20 300 "$binary" check "${out%/out}/cache" --data) || return 1
+    echo "$said"
+    [[ $said == *" 0 dirty "* ]]
 }
 
 # A server of the suite: its process, and `stop_server` to end it.

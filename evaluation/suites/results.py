@@ -88,9 +88,10 @@ HEAD = """# Suites that others wrote, on a plain directory and on mounts
 `evaluation/suites/all.sh` runs them; this page is what `evaluation/suites/results.py` made of the
 results. Each suite runs on a plain directory, on a mount in write-through and on one in write-back,
 with a cache far smaller than what the suite writes, so that pages move between memory, flash and
-base all the time. A test that is skipped is not counted. "(the mount)" is a test of ours: the mount ends
-by `umount` with exit code 0, without a panic and without an error in its log. So are those of what
-base holds once nothing is mounted.
+base all the time. A test that is skipped is not counted. "(the mount)" is a test of ours: it ends
+by `umount` with exit code 0, without a panic and without an error in its log. So are "(the cache)":
+`check --data` finds it sound and without dirty pages, and those of what base holds once nothing is
+mounted.
 """
 
 
