@@ -87,6 +87,7 @@ impl Fs {
         control: Option<Arc<dyn ControlFiles>>,
     ) -> io::Result<Self> {
         let base = base.canonicalize()?;
+        assert!(base.is_absolute());
         let nodes = Nodes::new(sys::open_base(&base)?)?;
         Ok(Self {
             nodes,
@@ -144,6 +145,7 @@ impl Fs {
         let fd = sys::open_node(parent.fd(), name)?;
         let stat = sys::stat(fd.as_raw_fd())?;
         let node = self.nodes.lookup(fd, &stat);
+        assert!(node.is(&stat), "node {} is another inode", node.id());
         Ok(Entry {
             id: node.id(),
             stat,
@@ -160,6 +162,7 @@ impl Fs {
         let acting = Acting::start(caller.uid, caller.gid)?;
         let made = make();
         drop(acting);
+        assert_eq!(sys::fs_user(), 0, "the thread is root's again");
         made
     }
 

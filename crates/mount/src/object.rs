@@ -237,6 +237,7 @@ impl Objects {
             path => path?,
         };
         let relative = path.strip_prefix(&self.base).unwrap_or(&path);
+        assert_ne!(relative.as_os_str(), "", "base itself is no file");
         Ok(relative.to_string_lossy().into_owned())
     }
 
@@ -293,6 +294,7 @@ impl Objects {
             cached: class.cached,
             stamp: Arc::new(move || stamp(&file)),
         };
+        assert_eq!(spec.cached, class.cached, "the rules decide");
         Ok((spec, class))
     }
 
@@ -301,6 +303,7 @@ impl Objects {
         let name = self.name(node)?;
         let stat = sys::stat(file.as_raw_fd())?;
         assert!(is_file(&stat), "{name}: only regular files are objects");
+        assert!(node.is(&stat), "invariant 2: {name} is another inode");
         let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
         let file = Arc::new(file);
         let identity = identity(node.fd(), &stat);
@@ -366,6 +369,7 @@ fn stamp(file: &File) -> Option<Stamp> {
 fn head(file: &File) -> Vec<u8> {
     let mut head = vec![0; 100];
     let len = file.read_at(&mut head, 0).unwrap_or(0);
+    assert!(len <= head.len(), "{len} bytes of a header");
     head.truncate(len);
     head
 }

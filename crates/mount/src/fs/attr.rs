@@ -176,6 +176,11 @@ impl Fs {
         let _mode = lock(&node.mode);
         let mode = node.stat()?.st_mode & 0o7777;
         let stripped = without_set_id(mode);
+        assert_eq!(
+            without_set_id(stripped),
+            stripped,
+            "nothing is left to strip"
+        );
         if stripped != mode {
             sys::chmod(node.fd(), stripped)?;
         }
