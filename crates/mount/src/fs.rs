@@ -143,7 +143,8 @@ impl Fs {
     /// The node under a name, counted as one lookup.
     fn find(&self, parent: &Node, name: &OsStr) -> io::Result<Entry> {
         let fd = sys::open_node(parent.fd(), name)?;
-        let stat = sys::stat(fd.as_raw_fd())?;
+        let mut stat = sys::stat(fd.as_raw_fd())?;
+        self.count_blocks(fd.as_raw_fd(), &mut stat);
         let node = self.nodes.lookup(fd, &stat);
         assert!(node.is(&stat), "node {} is another inode", node.id());
         Ok(Entry {

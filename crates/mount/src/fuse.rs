@@ -82,11 +82,7 @@ fn caller(request: &Request) -> Caller {
 }
 
 fn time(seconds: i64, nanos: i64) -> SystemTime {
-    let within = 0..1_000_000_000;
-    assert!(
-        within.contains(&nanos),
-        "{nanos} ns are no part of a second"
-    );
+    let nanos = nanos.clamp(0, 999_999_999); // a damaged base may say anything
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let start = if seconds < 0 {
         UNIX_EPOCH - whole
