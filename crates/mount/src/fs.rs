@@ -87,6 +87,7 @@ impl Fs {
         control: Option<Arc<dyn ControlFiles>>,
     ) -> io::Result<Self> {
         let base = base.canonicalize()?;
+        assert!(base.is_absolute());
         let nodes = Nodes::new(sys::open_base(&base)?)?;
         Ok(Self {
             nodes,
@@ -145,8 +146,10 @@ impl Fs {
     /// The node under a name, counted as one lookup.
     fn find(&self, parent: &Node, name: &OsStr) -> io::Result<Entry> {
         let fd = sys::open_node(parent.fd(), name)?;
-        let stat = sys::stat(fd.as_raw_fd())?;
+        let mut stat = sys::stat(fd.as_raw_fd())?;
+        self.count_blocks(fd.as_raw_fd(), &mut stat);
         let node = self.nodes.lookup(fd, &stat);
+        assert!(node.is(&stat), "node {} is another inode", node.id());
         Ok(Entry {
             id: node.id(),
             stat,
@@ -163,6 +166,7 @@ impl Fs {
         let acting = Acting::start(caller.uid, caller.gid)?;
         let made = make();
         drop(acting);
+        assert_eq!(sys::fs_user(), 0, "the thread is root's again");
         made
     }
 

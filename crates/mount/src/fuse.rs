@@ -19,6 +19,7 @@ use fuser::{
 use thermocline::device::AlignedBuf;
 
 use crate::fs::{Caller, Entry, Fs, Opened, SetAttr, Time, WriteOptions};
+use crate::inode::ROOT;
 use crate::serving::{Served, Serving};
 use crate::sys::Stat;
 
@@ -81,6 +82,7 @@ fn caller(request: &Request) -> Caller {
 }
 
 fn time(seconds: i64, nanos: i64) -> SystemTime {
+    let nanos = nanos.clamp(0, 999_999_999); // a damaged base may say anything
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let start = if seconds < 0 {
         UNIX_EPOCH - whole
@@ -107,6 +109,11 @@ fn listed_kind(kind: u8) -> FileType {
 }
 
 fn attr(id: u64, stat: &Stat) -> FileAttr {
+    assert!(id >= ROOT, "0 is no node");
+    assert!(
+        stat.st_size >= 0 && stat.st_blocks >= 0,
+        "lengths of node {id}"
+    );
     FileAttr {
         ino: INodeNo(id),
         size: stat.st_size.unsigned_abs(),
@@ -150,7 +157,10 @@ fn reply_empty(result: io::Result<()>, reply: ReplyEmpty) {
 fn reply_xattr(result: io::Result<(usize, Vec<u8>)>, size: u32, reply: ReplyXattr) {
     match result {
         Ok((len, _)) if size == 0 => reply.size(len as u32),
-        Ok((_, value)) => reply.data(&value),
+        Ok((_, value)) => {
+            assert!(value.len() <= size as usize, "more than was asked for");
+            reply.data(&value);
+        }
         Err(error) => reply.error(errno(&error)),
     }
 }
@@ -204,7 +214,7 @@ impl fuser::Filesystem for Frontend {
         }
         let limits = config.set_max_write(REQUEST_MAX).is_ok()
             && config.set_max_background(BACKGROUND_MAX).is_ok();
-        debug_assert!(limits);
+        assert!(limits, "limits that every kernel takes");
         Ok(())
     }
 
@@ -389,7 +399,10 @@ impl fuser::Filesystem for Frontend {
             }
             let buf = &mut buffer[..size];
             match self.fs().read(caller(request), handle.0, offset, buf) {
-                Ok(len) => reply.data(&buf[..len]),
+                Ok(len) => {
+                    assert!(len <= size, "{len} of {size} bytes");
+                    reply.data(&buf[..len]);
+                }
                 Err(error) => reply.error(errno(&error)),
             }
         });
@@ -407,6 +420,8 @@ impl fuser::Filesystem for Frontend {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let most = REQUEST_MAX as usize;
+        assert!(data.len() <= most, "a request of {} bytes", data.len());
         let mut caller = caller(request);
         if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             caller.tid = 0; // a page of a shared map: whoever the kernel happens to name
@@ -580,7 +595,10 @@ impl fuser::Filesystem for Frontend {
         reply: ReplyLseek,
     ) {
         match self.fs().lseek(handle.0, offset, whence) {
-            Ok(at) => reply.offset(at),
+            Ok(at) => {
+                assert!(at >= 0, "an offset of {at}");
+                reply.offset(at);
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }

@@ -118,6 +118,10 @@ impl Handles {
     /// How many handles are open.
     pub(crate) fn len(&self) -> usize {
         let table = read(&self.table);
+        assert!(
+            table.free.len() <= table.slots.len(),
+            "a number is free once"
+        );
         table.slots.len() - table.free.len()
     }
 }

@@ -66,6 +66,11 @@ impl Node {
         self.id
     }
 
+    /// Whether this is the inode that `stat` is of.
+    pub(crate) fn is(&self, stat: &Stat) -> bool {
+        (self.key.dev, self.key.ino) == (stat.st_dev, stat.st_ino)
+    }
+
     /// The `O_PATH` descriptor.
     pub(crate) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
@@ -113,6 +118,8 @@ impl Nodes {
             dev: stat.st_dev,
             ino: stat.st_ino,
         };
+        let kind = stat.st_mode & libc::S_IFMT;
+        assert_eq!(kind, libc::S_IFDIR, "the root is a directory");
         let node = Node::new(ROOT, key, root);
         let maps = Maps {
             by_id: HashMap::from([(ROOT, node)]),
@@ -223,6 +230,10 @@ impl Maps {
             return key.ino;
         }
         self.next_foreign += 1;
+        assert!(
+            self.next_foreign > FIRST_FOREIGN,
+            "invariant 4: ids are used up"
+        );
         self.next_foreign
     }
 }

@@ -290,6 +290,7 @@ impl Objects {
             path => path?,
         };
         let relative = path.strip_prefix(&self.base).unwrap_or(&path);
+        assert_ne!(relative.as_os_str(), "", "base itself is no file");
         Ok(relative.to_string_lossy().into_owned())
     }
 
@@ -322,6 +323,11 @@ impl Objects {
         Ok(Some(spec))
     }
 
+    /// Whether the tier has bytes of the inode behind a descriptor that base has not.
+    pub(crate) fn is_newer(&self, fd: RawFd, stat: &Stat) -> bool {
+        self.engine.is_newer_than_base(&identity(fd, stat))
+    }
+
     /// A base file as the engine is given it, and what the rules say of it.
     fn spec(
         &self,
@@ -347,6 +353,7 @@ impl Objects {
             touch: touch(&file),
             stamp: Arc::new(move || stamp_of(file.as_raw_fd())),
         };
+        assert_eq!(spec.cached, class.cached, "the rules decide");
         Ok((spec, class))
     }
 
@@ -355,6 +362,7 @@ impl Objects {
         let name = self.name(node)?;
         let stat = sys::stat(file.as_raw_fd())?;
         assert!(is_file(&stat), "{name}: only regular files are objects");
+        assert!(node.is(&stat), "invariant 2: {name} is another inode");
         let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
         let file = Arc::new(file);
         let identity = identity(node.fd(), &stat);
@@ -456,6 +464,7 @@ fn stamp_of(fd: RawFd) -> Option<Stamp> {
 fn head(file: &File) -> Vec<u8> {
     let mut head = vec![0; 100];
     let len = file.read_at(&mut head, 0).unwrap_or(0);
+    assert!(len <= head.len(), "{len} bytes of a header");
     head.truncate(len);
     head
 }

@@ -101,6 +101,7 @@ impl Roles {
     }
 
     fn first_sight(&self, tid: u32) {
+        assert_ne!(tid, 0, "0 is nobody");
         let mut table = write(&self.table);
         table.entry(tid).or_insert_with(|| Arc::new(blank(None)));
         drop(table);
@@ -191,6 +192,11 @@ fn resolve(tid: u32, known: Option<&Entry>) -> Option<Resolved> {
 
 fn fill(entry: &Entry, tid: u32, name: &str) {
     let (role, refresh) = role_of(tid, name);
+    assert!(role.value() <= u32::from(u8::MAX), "roles are bytes");
+    assert!(
+        refresh >= REFRESH_TITLE_MS,
+        "a title is looked at too often"
+    );
     entry.role.store(role.value() as u8, Ordering::Relaxed);
     entry.stale_at.store(now_ms() + refresh, Ordering::Relaxed);
     entry.queued.store(false, Ordering::Relaxed);

@@ -32,6 +32,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
 
 fn check_fd(result: libc::c_int) -> io::Result<OwnedFd> {
     check(result)?;
+    assert!(result >= 0, "{result} is no descriptor");
     // SAFETY: the call succeeded, so the descriptor is open and nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
@@ -58,7 +59,7 @@ fn text_of(text: &OsStr) -> io::Result<CString> {
 
 /// `/proc/self/fd/N`: the way to reopen an `O_PATH` descriptor.
 fn proc_path(fd: RawFd) -> CString {
-    debug_assert!(fd >= 0);
+    assert!(fd >= 0, "{fd} is no descriptor");
     let mut text = format!("/proc/self/fd/{fd}").into_bytes();
     text.push(0);
     CString::from_vec_with_nul(text).unwrap_or_default()
@@ -269,6 +270,10 @@ pub(crate) fn capabilities() -> io::Result<Capabilities> {
 
 /// Takes back capabilities that this thread had before.
 pub(crate) fn set_capabilities(wanted: &Capabilities) -> io::Result<()> {
+    let within = wanted
+        .iter()
+        .all(|[effective, permitted, _]| effective & !permitted == 0);
+    assert!(within, "nothing is taken that was not permitted");
     let mut header = CAPABILITY_HEADER;
     // SAFETY: both have the layouts of this version and live through the call.
     let result = unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), wanted.as_ptr()) };
@@ -296,6 +301,7 @@ fn readlink_at(fd: RawFd, path: &CStr) -> io::Result<OsString> {
     let len = check_size(unsafe {
         libc::readlinkat(fd, path.as_ptr(), buf.as_mut_ptr().cast(), buf.len())
     })?;
+    assert!(len <= buf.len(), "a target of {len} bytes does not fit");
     buf.truncate(len);
     Ok(OsString::from_vec(buf))
 }
@@ -441,7 +447,9 @@ pub(crate) fn sync(fd: RawFd, data_only: bool) -> io::Result<()> {
 pub(crate) fn getdents(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     // SAFETY: `buf` has the length given.
     let result = unsafe { libc::syscall(libc::SYS_getdents64, fd, buf.as_mut_ptr(), buf.len()) };
-    check_size(result as libc::ssize_t)
+    let len = check_size(result as libc::ssize_t)?;
+    assert!(len <= buf.len(), "entries of {len} bytes do not fit");
+    Ok(len)
 }
 
 /// `setxattr` on the inode behind an `O_PATH` descriptor.
@@ -458,21 +466,26 @@ pub(crate) fn setxattr(fd: RawFd, name: &OsStr, value: &[u8], flags: i32) -> io:
 pub(crate) fn getxattr(fd: RawFd, name: &OsStr, buf: &mut [u8]) -> io::Result<usize> {
     let (path, name) = (proc_path(fd), text_of(name)?);
     // SAFETY: the strings are NUL-terminated and `buf` has the length given.
-    check_size(unsafe {
+    let len = check_size(unsafe {
         libc::getxattr(
             path.as_ptr(),
             name.as_ptr(),
             buf.as_mut_ptr().cast(),
             buf.len(),
         )
-    })
+    })?;
+    assert!(buf.is_empty() || len <= buf.len(), "{len} bytes do not fit");
+    Ok(len)
 }
 
 /// `listxattr`; with an empty `buf` the size that would be needed.
 pub(crate) fn listxattr(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     let path = proc_path(fd);
     // SAFETY: the path is NUL-terminated and `buf` has the length given.
-    check_size(unsafe { libc::listxattr(path.as_ptr(), buf.as_mut_ptr().cast(), buf.len()) })
+    let len = unsafe { libc::listxattr(path.as_ptr(), buf.as_mut_ptr().cast(), buf.len()) };
+    let len = check_size(len)?;
+    assert!(buf.is_empty() || len <= buf.len(), "{len} bytes do not fit");
+    Ok(len)
 }
 
 /// `removexattr`.
@@ -503,6 +516,10 @@ pub(crate) fn raise_open_files() -> io::Result<u64> {
     };
     // SAFETY: `limit` is a valid `rlimit` in all three calls.
     unsafe { check(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit))? };
+    assert!(
+        limit.rlim_cur <= limit.rlim_max,
+        "the limits of the process"
+    );
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open")
         .ok()
         .and_then(|text| text.trim().parse::<u64>().ok())

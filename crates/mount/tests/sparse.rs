@@ -6,7 +6,7 @@ mod common;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use common::{Random, TestMount};
@@ -124,4 +124,21 @@ fn a_copy_of_the_data_is_a_copy_of_the_file_whatever_was_done_to_it() {
         drop(file);
         mount.end();
     }
+}
+
+#[test]
+fn a_file_whose_bytes_are_all_on_flash_has_blocks() {
+    let Some(mount) = start(64 << 10) else { return };
+    let path = mount.mnt().join("f");
+    let file = open(&path);
+    file.set_len(LEN).expect("truncate");
+    file.write_all_at(&[7; 65536], 65536).expect("write");
+    file.sync_all().expect("fsync");
+    let on_base = std::fs::metadata(mount.base().join("f")).expect("stat");
+    assert_eq!(on_base.blocks(), 0, "base has nothing yet");
+    assert!(file.metadata().expect("stat").blocks() > 0);
+    drop(file);
+    let closed = std::fs::metadata(&path).expect("stat");
+    assert!(closed.blocks() > 0, "tar -S would take it for a hole");
+    mount.end();
 }

@@ -85,6 +85,7 @@ impl Fs {
             let mut rest = &buf[..len];
             while let Some((entry, after)) = next_entry(rest) {
                 rest = after;
+                assert!(!entry.name.is_empty(), "an entry without a name");
                 let hidden = dir.is_root && self.control.is_some() && entry.name == CONTROL_DIR;
                 if !hidden && emit(entry) {
                     return Ok(());

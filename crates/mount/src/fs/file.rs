@@ -13,6 +13,7 @@ use crate::control::Control;
 use crate::handle::{ControlHandle, Durable, FileHandle, Handle};
 use crate::inode::Node;
 use crate::lock::lock;
+use crate::object::is_file;
 use crate::sys;
 
 /// An open file.
@@ -94,7 +95,9 @@ impl Fs {
         let stat = sys::stat(fd.as_raw_fd())?;
         let node = self.nodes.lookup(fd, &stat);
         let id = node.id();
-        *lock(&node.fresh) = Some(made.into());
+        assert!(is_file(&stat), "node {id} was made as a file");
+        let before = lock(&node.fresh).replace(made.into());
+        assert!(before.is_none(), "node {id} is made once");
         let opened = self.open_node(Arc::clone(&node), flags);
         // Somebody else may have opened it before.
         drop(lock(&node.fresh).take());
@@ -119,6 +122,8 @@ impl Fs {
             self.objects.release(&node);
             return Err(error);
         }
+        let refused = writes && object.write_error.is_some();
+        assert!(!refused, "node {} cannot be written", node.id());
         let mapped = object.mapped;
         let handle = self.handles.add(Handle::File(FileHandle {
             node,
@@ -160,7 +165,9 @@ impl Fs {
                     hints,
                     client: caller.tid,
                 };
-                self.objects.engine().read(&request, buf)
+                let read = self.objects.engine().read(&request, buf)?;
+                assert!(read <= buf.len(), "{read} of {} bytes", buf.len());
+                Ok(read)
             }
             Handle::Control(ControlHandle { content, .. }) => {
                 let from = content

@@ -25,6 +25,7 @@ impl Fs {
                 None
             };
             if let Some(id) = id {
+                assert!(Control::owns(id), "{id} is not the control directory's");
                 return Ok(Entry {
                     id,
                     stat: control.stat(id)?,
@@ -185,6 +186,7 @@ impl Fs {
             return;
         };
         if let Some(node) = self.nodes.peek(&stat) {
+            assert!(node.is(&stat), "node {} is another inode", node.id());
             self.objects.renamed(&node);
         }
     }

@@ -181,13 +181,20 @@ impl TestMount {
         self.handle.as_ref().expect("mounted")
     }
 
-    /// Unmounts; every file must be closed.
+    /// Unmounts; every file must be closed. Whoever looks at all mounts of the machine (`df`) may
+    /// hold it for a moment.
     pub(crate) fn end(mut self) {
-        if let Some(handle) = self.handle.take() {
-            handle
-                .unmount()
-                .map_err(|(_, error)| error)
-                .expect("unmounted");
+        let mut left = 100;
+        while let Some(handle) = self.handle.take() {
+            match handle.unmount() {
+                Ok(()) => {}
+                Err((handle, Error::Busy(_))) if left > 0 => {
+                    left -= 1;
+                    self.handle = Some(handle);
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                }
+                Err((_, error)) => panic!("not unmounted: {error}"),
+            }
         }
         self.engine.stop().expect("engine stopped");
     }
