@@ -438,7 +438,9 @@ fn invariants_of(text: &str) -> BTreeSet<u32> {
             continue;
         };
         inside = (inside && !line.is_empty()) || line.starts_with("# Invariants");
-        let number = line.split_once(". ").and_then(|(n, _)| n.parse::<u32>().ok());
+        let number = line
+            .split_once(". ")
+            .and_then(|(n, _)| n.parse::<u32>().ok());
         numbers.extend(number.filter(|_| inside));
     }
     numbers

@@ -325,7 +325,7 @@ impl Objects {
 
     /// Whether the tier has bytes of the inode behind a descriptor that base has not.
     pub(crate) fn is_newer(&self, fd: RawFd, stat: &Stat) -> bool {
-        self.engine.is_newer_than_base(&identity(fd, stat))
+        self.engine.is_newer(&identity(fd, stat))
     }
 
     /// A base file as the engine is given it, and what the rules say of it.

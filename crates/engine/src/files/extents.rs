@@ -1,7 +1,7 @@
 //! Where an object has bytes that base has not: what `SEEK_DATA` and `SEEK_HOLE` need to know.
 
 use crate::engine::Engine;
-use crate::files::object::{Identity, Object};
+use crate::files::object::Object;
 use std::ops::Range;
 use thermocline_core::{ObjectId, PageId};
 
@@ -40,15 +40,6 @@ impl Engine {
             id,
             frames,
         }
-    }
-}
-
-impl Engine {
-    /// Whether DRAM or flash hold bytes of a file that base has not, be it open or not.
-    #[must_use]
-    pub fn is_newer_than_base(&self, identity: &Identity) -> bool {
-        let id = self.registry().open_again(identity);
-        id.is_some_and(|id| self.dirty_of(id).run_from(0).is_some())
     }
 }
 
