@@ -8,7 +8,8 @@
 
 use crate::engine::Engine;
 use std::time::Duration;
-use thermocline_core::PageId;
+use thermocline_core::ledger::Ledger;
+use thermocline_core::{ObjectId, PageId};
 
 /// See the module text.
 pub const LEASE: Duration = Duration::from_secs(6);
@@ -20,17 +21,57 @@ pub(crate) const MARGIN: Duration = Duration::from_secs(2);
 /// is some hundredths of a second behind.
 const TICKS: Duration = Duration::from_millis(100);
 
+/// Where base is about to be changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change<'a> {
+    /// At these pages.
+    Pages(&'a [PageId]),
+    /// Anywhere in this object.
+    Whole(ObjectId),
+}
+
+impl Change<'_> {
+    fn intend(self, ledger: &mut Ledger) {
+        match self {
+            Self::Pages(pages) => pages.iter().for_each(|page| ledger.intend(*page)),
+            Self::Whole(object) => ledger.intend_all(object),
+        }
+    }
+
+    fn is_allowed(self, ledger: &Ledger) -> bool {
+        match self {
+            Self::Pages(pages) => pages.iter().all(|page| ledger.may_write_base(*page)),
+            Self::Whole(object) => ledger.may_write_base_all(object),
+        }
+    }
+
+    fn end(self, ledger: &mut Ledger) {
+        match self {
+            Self::Pages(pages) => pages.iter().for_each(|page| ledger.base_written(*page)),
+            Self::Whole(object) => ledger.base_written_all(object),
+        }
+    }
+}
+
 impl Engine {
     /// Waits until base may be written at `pages` (rules R1 and R2, and the lease); matched by
     /// [`Engine::base_written`]. While the tier is off, waits for the lease to end, once.
     pub(crate) fn before_base_write(&self, pages: &[PageId]) {
+        self.before(Change::Pages(pages));
+    }
+
+    /// The base writes of `pages` ended, well or not.
+    pub(crate) fn base_written(&self, pages: &[PageId]) {
+        self.after(Change::Pages(pages));
+    }
+
+    /// As [`Engine::before_base_write`]; matched by [`Engine::after`].
+    pub(crate) fn before(&self, change: Change<'_>) {
         if !self.has_flash {
             return;
         }
         let mut inner = self.inner();
-        for page in pages {
-            inner.hierarchy.ledger_mut().intend(*page);
-        }
+        change.intend(inner.hierarchy.ledger_mut());
         inner.commits.base_written = true;
         loop {
             let off = inner.hierarchy.is_off();
@@ -40,7 +81,7 @@ impl Engine {
                 drop(inner);
                 return self.outlast();
             }
-            if lease && pages.iter().all(|page| ledger.may_write_base(*page)) {
+            if lease && change.is_allowed(ledger) {
                 return;
             }
             drop(inner);
@@ -66,14 +107,10 @@ impl Engine {
         }
     }
 
-    /// The base writes of `pages` ended, well or not.
-    pub(crate) fn base_written(&self, pages: &[PageId]) {
-        if !self.has_flash {
-            return;
-        }
-        let mut inner = self.inner();
-        for page in pages {
-            inner.hierarchy.ledger_mut().base_written(*page);
+    /// The change of base announced by [`Engine::before`] ended, well or not.
+    pub(crate) fn after(&self, change: Change<'_>) {
+        if self.has_flash {
+            change.end(self.inner().hierarchy.ledger_mut());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A file is cut or punched. Before base is, the map on flash says so durably (rule R6 of
 //! `docs/write-back.md`), so that a crash in between can be carried to its end.
 
+use crate::durable::lease::Change;
 use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::store::Fate;
@@ -9,6 +10,9 @@ use std::sync::atomic::Ordering;
 use thermocline_core::ledger::INTENT_PAGES;
 use thermocline_core::{ObjectId, PageId};
 use thermocline_trace::Op;
+
+/// Regions that a punch marks one by one at most.
+const REGIONS_MAX: u64 = 64;
 
 impl Engine {
     pub(crate) fn trim_pages(&self, id: ObjectId, first: u64, last: u64) {
@@ -127,28 +131,33 @@ impl Engine {
             let _ = self.commit();
         }
         let regions = self.regions(object, first, last);
-        self.before_base_write(&regions);
+        let change = match &regions {
+            Some(pages) => Change::Pages(pages),
+            None => Change::Whole(id),
+        };
+        self.before(change);
         let layout = object.layout_alone();
         let punched = object.base.punch(offset, length);
         object.unsynced.add();
         self.trim_pages(id, first, last);
         drop(layout);
-        self.base_written(&regions);
+        self.after(change);
         self.record_quiet(Op::Trim, object, offset, length);
         punched
     }
 
-    /// One page of each region (see [`INTENT_PAGES`]) of the range that the file has pages in.
-    fn regions(&self, object: &Object, first: u64, last: u64) -> Vec<PageId> {
+    /// One page of each region (see [`INTENT_PAGES`]) of the range that the file has pages in; `None`
+    /// when they are too many to be marked one by one.
+    fn regions(&self, object: &Object, first: u64, last: u64) -> Option<Vec<PageId>> {
         let page = u64::from(self.config.page_size);
         let last = last.min(object.length().div_ceil(page));
         let regions = first / INTENT_PAGES..=last / INTENT_PAGES;
-        match first <= last && self.is_paged(object) {
-            true => regions
-                .map(|region| PageId::new(object.id, region * INTENT_PAGES))
-                .collect(),
-            false => Vec::new(),
+        if first > last || !self.is_paged(object) {
+            return Some(Vec::new());
         }
+        let few = regions.end() - regions.start() < REGIONS_MAX;
+        let page = |region| PageId::new(object.id, region * INTENT_PAGES);
+        few.then(|| regions.map(page).collect())
     }
 
     /// The object's length changed on base by the frontend's own doing (fallocate).

@@ -114,8 +114,8 @@ impl Engine {
             return;
         }
         // Nothing of a closed file is newer than base: should its name come back, base is right.
-        if let Some(id) = registry.forget(identity) {
-            drop(registry);
+        if let Some(id) = registry.forget(identity, !self.is_recording()) {
+            // Under the registry's lock: the id is not another file's before its pages are gone.
             self.trim_pages(id, 0, u64::MAX);
             self.gone(id);
         }

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::files::object::{Object, ObjectSpec};
 use crate::files::registry::Registry;
 use crate::observe::record::name_in_trace;
-use crate::store::Fate;
+use crate::store::{Fate, OBJECT_END};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,8 +69,11 @@ impl Engine {
         // Rules that no longer cache the file do not make its dirty pages go.
         let known = registry.closed_id(&spec.identity);
         spec.cached |= known.is_some_and(|id| self.has_dirty(id));
-        let opened = registry.open(&spec.identity, stamp, spec.cached);
+        let unknown = |id: ObjectId| self.knows_nothing_of(id);
+        let opened = registry.open(&spec.identity, stamp, spec.cached, unknown);
         let id = opened.id;
+        // The map on flash has no room for more; such a file is served from base.
+        spec.cached &= id.0 < OBJECT_END;
         if opened.changed {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
             self.trim_pages(id, 0, u64::MAX);
@@ -80,6 +83,22 @@ impl Engine {
         let object = Object::new(id, spec, length, opened.counts);
         object.promised.store(opened.promised, Ordering::Release);
         Ok(self.enter(object))
+    }
+
+    /// Whether neither DRAM nor flash, nor a batch to come, have anything of the id.
+    fn knows_nothing_of(&self, id: ObjectId) -> bool {
+        let mut inner = self.inner();
+        let commits = &inner.commits;
+        if commits.named.contains(&id) || commits.objects.contains_key(&id) {
+            return false;
+        }
+        let hierarchy = &mut inner.hierarchy;
+        let unknown =
+            hierarchy.known_in(id, 0, u64::MAX).is_empty() && !hierarchy.ledger().owes(id);
+        if unknown {
+            hierarchy.trust(id);
+        }
+        unknown
     }
 
     /// Puts an object into the table.

@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //! 1. An id belongs to at most one identity.
-//! 2. A closed or restored identity was cached; ids of others may be given out again, once nobody
-//!    holds the object that had one.
+//! 2. A closed or restored identity was cached; the id of a file of which there is nothing may be
+//!    given out again, once nobody holds the object that had it and the tier knows nothing of it.
 //! 3. Only what is open is closed.
 
 use crate::files::object::{Counts, Identity, Object, Stamp};
@@ -170,7 +170,13 @@ impl Registry {
     }
 
     /// Opens a file that is not open.
-    pub(crate) fn open(&mut self, identity: &Identity, now: Option<Stamp>, cached: bool) -> Opened {
+    pub(crate) fn open(
+        &mut self,
+        identity: &Identity,
+        now: Option<Stamp>,
+        cached: bool,
+        is_unknown: impl Fn(ObjectId) -> bool,
+    ) -> Opened {
         if let Some((id, state)) = self.known.get_mut(identity) {
             let changed = has_changed(state, now) || !cached;
             let (counts, promised) = match std::mem::replace(state, State::Open) {
@@ -186,7 +192,7 @@ impl Registry {
                 promised,
             };
         }
-        let id = self.new_id();
+        let id = self.new_id(is_unknown);
         debug_assert!(id.0 < self.next, "ids count up from 0");
         debug_assert!(
             self.known.values().all(|(other, _)| *other != id),
@@ -201,9 +207,11 @@ impl Registry {
         }
     }
 
-    /// An id that means nothing to anybody: the one free for longest, or a new one.
-    fn new_id(&mut self) -> ObjectId {
-        let unused = |(_, held): &(ObjectId, Weak<Object>)| held.strong_count() == 0;
+    /// An id that means nothing to anybody: the one free for longest, when nobody holds what it
+    /// meant and the tier has nothing of it, or a new one.
+    fn new_id(&mut self, is_unknown: impl Fn(ObjectId) -> bool) -> ObjectId {
+        let unused =
+            |(id, held): &(ObjectId, Weak<Object>)| held.strong_count() == 0 && is_unknown(*id);
         if self.free.front().is_some_and(unused)
             && let Some((id, _)) = self.free.pop_front()
         {
@@ -242,22 +250,26 @@ impl Registry {
             return;
         }
         self.known.remove(&object.identity);
-        if !object.cached && reuse_id {
-            let free = (object.id, Arc::downgrade(object));
-            debug_assert!(
-                self.free.iter().all(|(id, _)| *id != object.id),
-                "freed once"
-            );
-            self.free.push_back(free);
+        if reuse_id {
+            self.set_free(object.id, Arc::downgrade(object));
         }
     }
 
-    /// The file no longer exists. Its id, when it had one and is not open.
-    pub(crate) fn forget(&mut self, identity: &Identity) -> Option<ObjectId> {
+    fn set_free(&mut self, id: ObjectId, held: Weak<Object>) {
+        debug_assert!(self.free.iter().all(|(free, _)| *free != id), "freed once");
+        self.free.push_back((id, held));
+    }
+
+    /// The file no longer exists. Its id, when it had one and is not open; `reuse_id` as in
+    /// [`Registry::close`].
+    pub(crate) fn forget(&mut self, identity: &Identity, reuse_id: bool) -> Option<ObjectId> {
         match self.known.get(identity) {
             Some((id, State::Closed { .. } | State::Restored { .. })) => {
                 let id = *id;
                 self.known.remove(identity);
+                if reuse_id {
+                    self.set_free(id, Weak::new());
+                }
                 Some(id)
             }
             _ => None,
@@ -364,7 +376,7 @@ mod tests {
     }
 
     fn open(mut registry: Registry, identity: &Identity, stamp: Option<Stamp>) -> (u32, bool) {
-        let opened = registry.open(identity, stamp, true);
+        let opened = registry.open(identity, stamp, true, |_| true);
         (opened.id.0, opened.changed)
     }
 
@@ -418,10 +430,10 @@ mod tests {
     #[test]
     fn open_twice_is_one_id() {
         let mut registry = Registry::default();
-        let id = registry.open(&FILE, Some(STAMP), true).id;
+        let id = registry.open(&FILE, Some(STAMP), true, |_| true).id;
         assert_eq!(registry.open_again(&FILE), Some(id));
         assert_eq!(
-            registry.forget(&FILE),
+            registry.forget(&FILE, true),
             None,
             "an open file is trimmed by its id"
         );

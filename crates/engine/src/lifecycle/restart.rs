@@ -232,8 +232,8 @@ impl Engine {
 
     /// Forgets the pages of a file that is not open.
     fn forget(&self, identity: &Identity) {
-        let id = self.registry().forget(identity);
-        if let Some(id) = id {
+        let mut registry = self.registry();
+        if let Some(id) = registry.forget(identity, true) {
             self.trim_pages(id, 0, u64::MAX);
             self.gone(id);
         }
