@@ -323,7 +323,7 @@ fn copies_in_doubt_are_compared_with_base() {
         let engine = start("lru", 0, Some(flash.clone()), 64);
         let id = file.open(&engine, 1);
         for page in 0..40 {
-            let write = request(id, page * 512, 0);
+            let write = request(&id, page * 512, 0);
             engine.write(&write, &[page as u8; 512]).expect("writes");
             settle(&engine);
         }
@@ -340,7 +340,7 @@ fn copies_in_doubt_are_compared_with_base() {
         let id = file.open(&engine, 1);
         let mut buf = [0; 40 * 512];
         if read {
-            engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+            engine.read(&request(&id, 0, 1), &mut buf).expect("reads");
             assert_eq!(tier().in_doubt, 0, "a reader compares what it reads");
         }
         // From here on files were compared, and the verifier is at work.
@@ -350,13 +350,13 @@ fn copies_in_doubt_are_compared_with_base() {
         }
         assert_eq!((tier().verified, tier().given_up), (39, 1));
         settle(&engine);
-        engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+        engine.read(&request(&id, 0, 1), &mut buf).expect("reads");
         for (page, bytes) in buf.chunks_exact(512).enumerate() {
             let expected = if page == 7 { 99 } else { page as u8 };
             assert_eq!(bytes, [expected; 512], "page {page}");
         }
         assert!(flash_reads(&engine) >= 39);
-        engine.close_object(id);
+        engine.close_object(&id);
         engine.stop().expect("stops");
     }
 }
