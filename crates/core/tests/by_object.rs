@@ -203,3 +203,19 @@ fn base_is_not_changed_under_pages_that_the_map_calls_dirty() {
     tier.ledger_mut().base_written_all(page.object);
     tier.assert_invariants();
 }
+
+/// A map that names the last version there is (a damaged or made-up cache file): the next version
+/// would start anew and lose against older ones after a crash, so nothing is written instead.
+#[test]
+#[should_panic(expected = "versions count up")]
+fn versions_never_start_anew() {
+    let mut tier = tier(8);
+    assert!(tier.restore(BlockId(0), &entry(PageId::new(ObjectId(1), 0), u64::MAX)));
+    tier.restored(0, []);
+    let mut out = Vec::new();
+    let page = PageId::new(ObjectId(1), 1);
+    let how = tier.start_read(page);
+    tier.finish_read(page, &HintSet::UNKNOWN, how, &mut out);
+    let job = tier.next_write().expect("a staged page");
+    tier.end_write(job, Ok(1), &mut out);
+}

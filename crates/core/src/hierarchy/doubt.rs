@@ -1,7 +1,7 @@
 //! Copies in doubt: what a restart makes of clean pages in regions that base was being written in.
 //!
-//! Base may be newer than such a copy, or not; its checksum tells, once base is read. Until then the
-//! copy keeps its block, and for everybody else the page is not on flash.
+//! Base may be newer than such a copy, or not; its checksum tells, once base is read. Until then
+//! the copy keeps its block, and for everybody else the page is not on flash.
 //!
 //! # States of a copy
 //! ```text
@@ -14,7 +14,7 @@
 //! A read of the page from base settles the doubt on its way ([`Hierarchy::doubt_of`], then
 //! [`Hierarchy::settle_doubt`] before [`Hierarchy::finish_read`]); a verifier in the background
 //! takes the others ([`Hierarchy::next_doubts`], [`Hierarchy::start_verify`],
-//! [`Hierarchy::end_verify`]). A crash finds the same copies in doubt again, those that were settled
+//! [`Hierarchy::end_verify`]). A crash finds the same copies in doubt again, settled ones
 //! included, for as long as the region is on: that ends when base was synced and no copy of the
 //! region is in doubt.
 //!

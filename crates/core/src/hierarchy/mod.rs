@@ -367,8 +367,8 @@ impl Hierarchy {
         self.slots.resident_of(object) + doubts
     }
 
-    /// Pages `first..=last` of `object` of which there is anything: on flash, in doubt, in the pool,
-    /// or a request under way; in order. O(pages of the object that there are, and requests).
+    /// Pages `first..=last` of `object` of which there is anything: on flash, in doubt, in the
+    /// pool, or a request under way; in order. O(pages of the object that there are, and requests).
     #[must_use]
     pub fn known_in(&self, object: ObjectId, first: u64, last: u64) -> Vec<PageId> {
         let slots = self.slots.in_range(object, first, last).into_iter();

@@ -1,8 +1,8 @@
 //! Copies in doubt: clean entries that a restart found in regions of base that were being written.
 //!
 //! Nobody is told what such a block holds until its checksum was compared with what base holds
-//! ([`crate::hierarchy::Hierarchy::settle_doubt`]). Meanwhile the durable map goes on to name it and
-//! the region stays on, so a crash brings the same doubt back.
+//! ([`crate::hierarchy::Hierarchy::settle_doubt`]). Meanwhile the durable map goes on to name it
+//! and the region stays on, so a crash brings the same doubt back.
 
 use super::intents::{Intent, Step};
 use super::{Durable, Ledger, MapEntry, Stamp, Use};

@@ -197,7 +197,7 @@ impl Ledger {
         self.uses[block.at()] = Use::Named;
         self.durable[block.at()] = Durable::of(Some(entry));
         self.stamps[block.at()] = Stamp::of(entry);
-        self.next_version = self.next_version.max(entry.version + 1);
+        self.next_version = self.next_version.max(entry.version.saturating_add(1));
         true
     }
 
@@ -340,6 +340,11 @@ impl Ledger {
     ) {
         assert_eq!(self.uses[block.at()], Use::Taken);
         let version = self.next_version;
+        // A lower version would lose against what it is to replace.
+        assert!(
+            version < u64::MAX,
+            "versions count up: the map names the last one there is"
+        );
         self.next_version += 1;
         self.uses[block.at()] = Use::Named;
         self.stamps[block.at()] = Stamp { checksum, version };

@@ -2,7 +2,7 @@
 //!
 //! After a crash the clean pages of regions that base was being written in are held in doubt
 //! (`core/hierarchy/doubt.rs`). Whoever reads such a page from base compares it on the way
-//! (`request/read.rs`); the others are read here, in base order and in runs, of files that are open,
+//! (`request/read.rs`); the others are read here, in base order and in runs, of open files,
 //! and never more than half of the time. Nothing is compared before [`Engine::adopt`] has ended.
 //!
 //! The rule: a copy is believed only when base gave the same bytes to a reader who holds the page,
