@@ -11,6 +11,7 @@ on the plain directory and is missing on the mount failed there, unless the run 
 """
 
 import pathlib
+import re
 import sys
 
 MODES = ("through", "back")
@@ -118,7 +119,9 @@ def table(directories):
             if plain:
                 for test, remark in differences(plain, run):
                     only.add(test)
-                    details.append((suite, mode, test, remark))
+                    # Paths are those of the machine's scratch.
+                    remark = re.sub(r"(/[^/\s]+){2,}/", "…/", remark)
+                    details.append((suite, mode, f"`{test}`", remark[:120]))
         if plain:
             plainly += [(suite, t) for t, (s, _) in sorted(plain.tests.items()) if s == "fail"]
             first = [str(plain.count("pass", "fail")), str(plain.count("pass")),
