@@ -15,6 +15,7 @@ import re
 import sys
 
 MODES = ("through", "back")
+SHOWN = 25
 
 
 class Run:
@@ -77,8 +78,10 @@ def verdict(directory, suite, label):
                 continue
             # Without a plain run, every failure counts.
             found = differences(plain or Run(pathlib.Path("/dev/null")), run)
-            for test, remark in found:
+            for test, remark in found[:SHOWN]:
                 print(f"  fails on the mount only: {test}  {remark}")
+            if len(found) > SHOWN:
+                print(f"  and {len(found) - SHOWN} more")
             bad = bad or bool(found)
     if not seen:
         print(f"{suite}: no results in {directory}")
