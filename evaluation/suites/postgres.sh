@@ -124,8 +124,9 @@ for make in sorted(pathlib.Path(sys.argv[1]).glob("*/Makefile")):
     text = make.read_text().replace("\\\n", " ")
     for key in ("REGRESS", "ISOLATION"):
         tests = " ".join(re.findall(rf"^{key} *\+?= *(.*)$", text, re.M))
+        load = re.findall(rf"^{key}_OPTS.*(--load-extension=\S+)", text, re.M)
         if tests and "$(" not in tests:
-            print(make.parent.name, key, tests)
+            print(make.parent.name, key, *load, tests)
 PYTHON
 }
 
