@@ -283,6 +283,36 @@ fn lines_are_narrow() {
     report("line width", &violations);
 }
 
+/// Names of Rust files in backticks: `commit.rs`, `engine/src/state.rs`.
+fn named_files(text: &str) -> BTreeSet<String> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let named = quoted.filter(|name| name.ends_with(".rs") && !name.contains(['*', '{', ' ']));
+    named.map(str::to_string).collect()
+}
+
+#[test]
+fn the_architecture_names_files_that_exist() {
+    let known: Vec<String> = rust_files()
+        .iter()
+        .map(|file| format!("/{}", file.display()))
+        .collect();
+    let text = text(Path::new("ARCHITECTURE.md"));
+    let missing: Vec<String> = named_files(&text)
+        .into_iter()
+        .filter(|name| !known.iter().any(|file| file.ends_with(&format!("/{name}"))))
+        .collect();
+    report("files that ARCHITECTURE.md names and nobody has", &missing);
+    // What a newcomer follows is named in full.
+    let (mut lives, mut vague) = (0, Vec::new());
+    for section in text.split("\n## ").filter(|s| s.starts_with("Life of")) {
+        lives += 1;
+        let short = named_files(section).into_iter();
+        vague.extend(short.filter(|name| !name.contains("/src/")));
+    }
+    assert!(lives >= 2, "the life of a read and of a write are told");
+    report("files not named in full in a \"Life of\" section", &vague);
+}
+
 #[test]
 fn file_names_say_what_is_inside() {
     let vague = ["util", "helper", "manager", "common"];
@@ -613,6 +643,12 @@ fn assertions_of_all_kinds_are_counted() {
         asserts_in("assert!(a); debug_assert_eq!(b, c); my_assert!(d); assert(e)"),
         2
     );
+}
+
+#[test]
+fn files_are_found_between_backticks() {
+    let found = named_files("see `a.rs` and `b/c.rs`, not `d` nor e.rs, nor `f*.rs`");
+    assert_eq!(found, BTreeSet::from(["a.rs".into(), "b/c.rs".into()]));
 }
 
 #[test]
