@@ -119,6 +119,7 @@ impl Setup {
                 file_system: 1,
                 inode: 2,
                 path: "/base".into(),
+                ..BaseIdentity::default()
             },
             format: false,
             deadline: None,

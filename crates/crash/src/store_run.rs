@@ -556,6 +556,7 @@ fn open(world: &World, length: Option<u64>) -> Result<Store, String> {
             file_system: 1,
             inode: 2,
             path: "/base".into(),
+            ..BaseIdentity::default()
         },
         format: false,
         deadline: None,

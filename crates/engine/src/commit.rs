@@ -123,7 +123,7 @@ impl Engine {
         inner.commits.begun += 1;
         let made = Moment::now();
         drop(inner);
-        let done = store.commit(&batch);
+        let done = self.fence_holds().and_then(|()| store.commit(&batch));
         let mut inner = self.inner();
         inner.commits.under_way = false;
         inner.commits.count += 1;

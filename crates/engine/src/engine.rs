@@ -19,6 +19,7 @@
 //! only while running; [`Engine::stop`] is called once they have ended.
 
 use crate::background::{self, Signals};
+use crate::claim::Fence;
 use crate::classify::{self, Dialect};
 use crate::commit::Commits;
 use crate::config::EngineConfig;
@@ -32,7 +33,7 @@ use crate::store::{Fate, Store};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use thermocline_core::hierarchy::{Action, Hierarchy, HierarchyOptions};
@@ -113,6 +114,8 @@ pub struct Engine {
     pub(crate) restored_pages: AtomicU32,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) steps: AtomicU64,
+    /// Whether the base is still ours to use.
+    pub(crate) fence: OnceLock<Arc<dyn Fence>>,
 }
 
 impl Engine {
@@ -216,6 +219,7 @@ impl Engine {
             restored_pages: AtomicU32::new(0),
             threads: Mutex::default(),
             steps: AtomicU64::new(0),
+            fence: OnceLock::new(),
         }
     }
 
@@ -324,7 +328,8 @@ impl Engine {
         debug_assert!(inner.actions.is_empty() && actions.is_empty());
         inner.actions = actions;
         if inner.hierarchy.is_off() && inner.off_reason.is_empty() {
-            inner.off_reason = describe_faults(&inner.hierarchy, &inner.forgiven);
+            let faults = || describe_faults(&inner.hierarchy, &inner.forgiven);
+            inner.off_reason = self.fence_reason().unwrap_or_else(faults);
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod background;
 pub mod calibrate;
+pub mod claim;
 pub mod classify;
 pub mod clock;
 pub mod commit;

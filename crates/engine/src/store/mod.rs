@@ -39,6 +39,7 @@
 mod check;
 mod checkpoint;
 mod commit;
+mod identity;
 mod journal;
 mod layout;
 mod map;
@@ -65,6 +66,7 @@ use thermocline_core::{BlockId, Fault, PageId, hash};
 use twox_hash::XxHash3_64;
 
 pub use check::{CheckProgress, CheckStep, ObjectPages, Problem, Report, check, check_path};
+pub use identity::{CacheStamp, assign_base, stamp_of};
 pub use journal::{Batch, ObjectChange};
 pub use objects::{Fate, SavedObject};
 pub use recover::{Lost, Recovered};

@@ -1,5 +1,6 @@
 //! Opening and making a cache.
 
+use super::identity;
 use super::layout::Layout;
 use super::recover;
 use super::superblock::{BaseIdentity, FORMAT_VERSION, Invalid, SUPERBLOCK_BYTES, Superblock};
@@ -74,11 +75,12 @@ impl Store {
         if options.format || found == 0 {
             return Self::format(device, name, options, found);
         }
-        let superblock = read_superblock(&*device, name, found)?;
+        let mut superblock = read_superblock(&*device, name, found)?;
         check_fit(&superblock, name, options, found)?;
         debug_assert!(superblock.layout.length <= found);
         debug_assert_eq!(superblock.layout.page_size, options.page_size);
-        let reading = recover::read(&*device, &superblock, &mut |_| {}).map_err(failed)?;
+        let mut reading = recover::read(&*device, &superblock, &mut |_| {}).map_err(failed)?;
+        identity::rebase(&mut superblock, &mut reading, &options.base);
         Ok(Self::of(device, name, superblock, Some(reading)))
     }
 

@@ -24,6 +24,7 @@
 //! | 112..120 | next version |
 //! | 120..128 | time of the newest batch, ns since 1970 |
 //! | 128..130 | length of the base path, then the path (at most 3,900 bytes, for people) |
+//! | 4040..4056 | id of the base, as in its mark; 0 unknown |
 //! | 4088..4096 | xxh3-64 of bytes 0..4088 |
 
 use super::layout::Layout;
@@ -39,23 +40,32 @@ const MAGIC: [u8; 8] = *b"THERMOCL";
 const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 8;
 const PATH_AT: usize = 130;
 const PATH_MAX: usize = 3_900;
+const BASE_ID_AT: usize = 4040;
+
+const _: () = assert!(PATH_AT + PATH_MAX <= BASE_ID_AT && BASE_ID_AT + 16 <= CHECKSUM_AT);
 
 /// Which base directory a cache belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BaseIdentity {
-    /// File system id (`statfs`).
+    /// Device number of its file system: another one after each mount, on some.
     pub file_system: u64,
     /// Inode number of the base directory.
     pub inode: u64,
     /// Where it was mounted from, for people; not compared.
     pub path: String,
+    /// The id in its mark (see [`crate::claim`]); 0 unknown.
+    pub id: u128,
 }
 
 impl BaseIdentity {
-    /// Whether both are the same directory.
+    /// Whether both are the same directory: by their ids where both have one, else by device and
+    /// inode.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
-        (self.file_system, self.inode) == (other.file_system, other.inode)
+        match self.id == 0 || other.id == 0 {
+            true => (self.file_system, self.inode) == (other.file_system, other.inode),
+            false => self.id == other.id,
+        }
     }
 }
 
@@ -129,6 +139,7 @@ impl Superblock {
         let path = &path[..path.len().min(PATH_MAX)];
         put(128, &(path.len() as u16).to_le_bytes());
         put(PATH_AT, path);
+        put(BASE_ID_AT, &self.base.id.to_le_bytes());
         let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         debug_assert_eq!(Self::decode(&block).as_ref(), Ok(&self.as_stored()));
@@ -167,6 +178,7 @@ impl Superblock {
                 file_system: u64_at(block, 40),
                 inode: u64_at(block, 48),
                 path: String::from_utf8_lossy(path).into_owned(),
+                id: u128_at(block, BASE_ID_AT),
             },
             format_id: u64_at(block, 56),
             epoch: u64_at(block, 64),
@@ -226,6 +238,12 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
+fn u128_at(bytes: &[u8], at: usize) -> u128 {
+    let mut word = [0u8; 16];
+    word.copy_from_slice(&bytes[at..at + 16]);
+    u128::from_le_bytes(word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,6 +257,7 @@ mod tests {
                 file_system: 3,
                 inode: 4,
                 path: "/srv/pg".into(),
+                id: 5 << 100 | 6,
             },
             format_id: 11,
             epoch: 12,
@@ -254,6 +273,27 @@ mod tests {
     #[test]
     fn round_trip() {
         assert_eq!(Superblock::decode(&sample().encode()), Ok(sample()));
+    }
+
+    #[test]
+    fn bases_are_told_apart_by_their_ids_where_both_have_one() {
+        let base = sample().base;
+        let remounted = BaseIdentity {
+            file_system: 99,
+            ..base.clone()
+        };
+        assert!(base.same(&remounted), "another device number is no other base");
+        let other = BaseIdentity {
+            id: 1,
+            ..base.clone()
+        };
+        assert!(!base.same(&other), "a device number was given out again");
+        let unknown = |identity: &BaseIdentity| BaseIdentity {
+            id: 0,
+            ..identity.clone()
+        };
+        assert!(base.same(&unknown(&base)));
+        assert!(!base.same(&unknown(&remounted)));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub(crate) fn engine(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
             file_system: 1,
             inode: 2,
             path: "/base".into(),
+            ..BaseIdentity::default()
         },
         format: true,
         deadline: None,
