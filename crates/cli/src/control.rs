@@ -144,7 +144,7 @@ impl Control {
             ));
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.engine.set_write_back(back);
+        self.reshaping.set_write_back(back)?;
         log::line(&format!("write-back {word}"));
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use crate::failure::{Code, Failure};
 use std::io::ErrorKind;
+use thermocline::claim::Refusal;
 use thermocline::Error as EngineError;
 use thermocline_mount::Error as MountError;
 use thermocline_trace::RecordError;
@@ -13,7 +14,25 @@ impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
         match error {
             MountError::Tier(error) => (*error).into(),
+            MountError::Claim(refusal) => refusal.into(),
             error => split(mount_code(&error), &error.to_string()),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let code = match &refusal {
+            Refusal::OnMount { .. } | Refusal::Overlaps { .. } => Code::Usage,
+            Refusal::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+                Code::System
+            }
+            Refusal::Io { .. } => Code::Failure,
+            _ => Code::Cache,
+        };
+        match refusal {
+            Refusal::Cache(error) => error.into(),
+            refusal => split(code, &refusal.to_string()),
         }
     }
 }

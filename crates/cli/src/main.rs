@@ -3,6 +3,7 @@
 mod args;
 mod caches;
 mod chart;
+mod claiming;
 mod commands;
 mod config;
 mod control;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use thermocline::{Engine, FlushProgress};
+use thermocline::{Engine, FlushProgress, Store};
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +76,8 @@ pub(crate) struct Reshaping {
     engine: Arc<Engine>,
     caches: Caches,
     state: Mutex<State>,
+    /// Held while the mode or the cache, and with it the mark of base, are changed.
+    marking: Mutex<()>,
     /// Ends what runs, where it still can be ended.
     stop: AtomicBool,
 }
@@ -102,6 +104,7 @@ impl Reshaping {
             engine,
             caches,
             state: Mutex::default(),
+            marking: Mutex::default(),
             stop: AtomicBool::new(false),
         })
     }
@@ -187,6 +190,44 @@ impl Reshaping {
         Ok(())
     }
 
+    /// Write-back or write-through from now on. Base is marked before a write may stay off it.
+    pub(crate) fn set_write_back(&self, back: bool) -> io::Result<()> {
+        let Ok(_one) = self.marking.try_lock() else {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        };
+        if back {
+            let marked = self.caches.claiming.switch(&self.engine, true);
+            marked.map_err(|failure| {
+                log::line(&format!("refused: {}", failure.message));
+                io::Error::from_raw_os_error(libc::EIO)
+            })?;
+        }
+        self.engine.set_write_back(back);
+        Ok(())
+    }
+
+    /// Puts `store` into the place of the cache there is. Until base has everything its mark names
+    /// the old one; before anything is dirty again it names the new one.
+    fn take_turns(&self, store: Store) -> Outcome {
+        let marking = self.marking.lock();
+        let _one = marking.unwrap_or_else(PoisonError::into_inner);
+        let back = self.engine.is_write_back();
+        self.engine.set_write_back(false);
+        // What cannot be written back is named by what follows.
+        let flushed = self.engine.flush(|progress| self.note(progress));
+        if flushed.is_ok() && self.engine.dirty_pages() == 0 {
+            self.caches.claiming.switch(&self.engine, false)?;
+        }
+        let replaced = self.engine.replace(store, |progress| self.note(progress));
+        let dirty = back || self.engine.dirty_pages() > 0;
+        let marked = self.caches.claiming.switch(&self.engine, dirty);
+        if marked.is_ok() {
+            self.engine.set_write_back(back);
+        }
+        replaced?;
+        marked
+    }
+
     fn replace(&self, size: Option<Size>, format: bool, path: &Path) -> Outcome {
         let found = fs::metadata(path).ok();
         let device = found
@@ -205,8 +246,7 @@ impl Reshaping {
             None => self.engine.stats().tier.map(|tier| tier.bytes),
         };
         let replaced = self.caches.open(path, size, true).and_then(|store| {
-            let store = self.caches.watched(store);
-            Ok(self.engine.replace(store, |progress| self.note(progress))?)
+            self.take_turns(self.caches.watched(store))
         });
         if replaced.is_err() && found.is_none() {
             // Nothing uses it; should it be gone already that is as well.

@@ -4,6 +4,7 @@
 //! saved) → done. In the background the process is forked while *checked*, before it has threads.
 
 use crate::args::MountArgs;
+use crate::claiming;
 use crate::config::{Config, NO_TIER};
 use crate::daemon::{self, Side};
 use crate::failure::{Code, Failure, Outcome};
@@ -13,6 +14,7 @@ use crate::serving::Serving;
 use crate::signals::Signals;
 use crate::units::Size;
 use std::path::{Path, PathBuf};
+use thermocline::claim::Leave;
 use thermocline_core::model::Model;
 
 /// Everything that was decided before anything is started.
@@ -30,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) format: bool,
     /// Whether faults of the flash device can be scripted.
     pub(crate) faults: bool,
+    /// What is allowed where base's mark stands in the way.
+    pub(crate) leave: Leave,
     /// Log of the background process; `None` in the foreground.
     pub(crate) log: Option<PathBuf>,
 }
@@ -85,6 +89,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         record,
         format: args.format,
         faults: args.faults,
+        leave: claiming::leave(&args.claim, args.format),
         log,
         config,
     })
@@ -290,6 +295,7 @@ mod tests {
             record: None,
             format: false,
             faults: false,
+            leave: Leave::default(),
             log: None,
         };
         assert_eq!(plan.cache_size().expect("size"), Some(1_638_400));

@@ -1,19 +1,21 @@
 //! `recover`: what a cache holds goes to base, without a mount.
 
 use crate::args::RecoverArgs;
+use crate::claiming::{self, Claiming};
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::pace::Pace;
-use crate::serving::base_identity;
 use crate::units::show_count;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use thermocline::claim::{Fence, Fenced};
 use thermocline::classify::Rules;
+use thermocline::device::Device;
 use thermocline::store::{Report, check_path};
 use thermocline::{Engine, EngineConfig, FlushProgress, LostPage, Store, StoreOptions};
-use thermocline_mount::{Fs, file_devices};
+use thermocline_mount::{DeviceFactory, Fs, file_devices};
 
 /// Lost pages listed at most.
 const LISTED: usize = 20;
@@ -32,12 +34,16 @@ pub(crate) fn run(args: &RecoverArgs) -> Outcome {
     let base = directory(&args.base)?;
     let found = check_path(&args.cache, false, &mut |_| ())?;
     sound_enough(args, &found)?;
-    let engine = start(args, &base, &found)?;
+    let leave = claiming::leave(&args.claim, false);
+    let claiming = Claiming::take(&base, Some(&args.cache), leave)?;
+    let engine = start(args, &claiming, &found)?;
+    claiming.hold(&engine, Path::new(""))?;
     let dirty = engine.dirty_pages();
-    let written = write_back(&engine, &base, args.discard);
-    let closed = engine.stop();
+    let written = write_back(&engine, &base, &claiming, args.discard);
+    let closed = engine.stop().map_err(Failure::from);
+    let ended = claiming.end(&engine, &closed);
     let kept = written?;
-    closed?;
+    closed.and(ended)?;
     let recovery = Recovery {
         written: kept,
         given_up: dirty - kept.min(dirty),
@@ -95,31 +101,50 @@ fn sound_enough(args: &RecoverArgs, found: &Report) -> Outcome {
 }
 
 /// An engine over the cache that writes through, so that nothing becomes dirty any more.
-fn start(args: &RecoverArgs, base: &Path, found: &Report) -> Result<Arc<Engine>, Failure> {
+fn start(
+    args: &RecoverArgs,
+    claiming: &Claiming,
+    found: &Report,
+) -> Result<Arc<Engine>, Failure> {
     let options = StoreOptions {
         page_size: found.page_size,
         size: None,
-        base: base_identity(base)?,
+        base: claiming.identity(),
         format: false,
         deadline: None,
     };
     let store = Store::open(&args.cache, &options)?;
+    claiming.check_store(&store)?;
     let config = EngineConfig {
         page_size: found.page_size,
         policy: "lru".into(),
         write_back: false,
         ..EngineConfig::default()
     };
-    Ok(Engine::start(config, Some(store))?)
+    Ok(Engine::start(claiming.with_clock(config)?, Some(store))?)
+}
+
+/// Base files that are not touched once base belongs to somebody else.
+fn fenced_devices(fence: Arc<dyn Fence>) -> DeviceFactory {
+    let plain = file_devices();
+    Arc::new(move |file, known| {
+        let device = Fenced::new(plain(file, known)?, Arc::clone(&fence));
+        Ok(Arc::new(device) as Arc<dyn Device>)
+    })
 }
 
 /// Gives dirty pages to their files; how many there were.
-fn write_back(engine: &Arc<Engine>, base: &Path, discard: bool) -> Result<u64, Failure> {
+fn write_back(
+    engine: &Arc<Engine>,
+    base: &Path,
+    claiming: &Claiming,
+    discard: bool,
+) -> Result<u64, Failure> {
     let failed = |e: &io::Error| Failure::io("use base directory", base, e);
     let files = Fs::new(
         base.to_path_buf(),
         Arc::clone(engine),
-        file_devices(),
+        fenced_devices(claiming.fence()),
         Rules::default(),
         None,
     )

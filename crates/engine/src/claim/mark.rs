@@ -185,6 +185,7 @@ impl Mark {
     /// The cache in words.
     pub(super) fn cache_in_words(&self) -> String {
         match self.claimant.cache_path.is_empty() {
+            true if self.cache == 0 => "no cache".into(),
             true => format!("cache {:016x}", self.cache),
             false => format!("cache {:016x} ({})", self.cache, self.claimant.cache_path),
         }
@@ -193,17 +194,15 @@ impl Mark {
 
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = self.state.word();
+        let cache = self.cache_in_words();
         match self.state {
-            State::Whole => write!(f, "{word}: {}", self.state.meaning()),
-            State::Serving | State::Dirty => {
-                let cache = self.cache_in_words();
-                write!(f, "{word} by {cache}")?;
-                if self.claimant.is_serving() {
-                    write!(f, ", {}", self.claimant)?;
-                }
-                write!(f, ": {}", self.state.meaning())
-            }
+            State::Whole => return write!(f, "whole"),
+            State::Serving => write!(f, "served with {cache}")?,
+            State::Dirty => write!(f, "owed newer bytes by {cache}")?,
+        }
+        match self.claimant.is_serving() {
+            true => write!(f, ", {}", self.claimant),
+            false => Ok(()),
         }
     }
 }

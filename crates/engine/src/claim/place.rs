@@ -39,7 +39,8 @@ pub(super) struct Place {
 /// [`Refusal::Unreadable`], and those of the system.
 pub fn mark_of(base: &Path) -> Result<Option<String>, Refusal> {
     let place = Place::of(base).map_err(Refusal::io(base))?;
-    Ok(place.read()?.map(|mark| mark.to_string()))
+    let mark = place.read()?;
+    Ok(mark.map(|mark| format!("{mark}: {}", mark.state.meaning())))
 }
 
 impl Place {

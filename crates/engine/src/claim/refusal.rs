@@ -18,7 +18,7 @@ pub enum Refusal {
     },
     /// A directory above is served, or owed newest bytes.
     #[error(
-        "base {base} lies inside {above}, whose mark says: {mark}; serve only one of the two: end \
+        "base {base} lies inside {above}, which is {mark}; serve only one of the two: end \
          that mount, or thermocline recover {above} CACHE"
     )]
     Above {
@@ -70,8 +70,7 @@ pub enum Refusal {
     },
     /// Another cache has the newest bytes.
     #[error(
-        "base {base} is {mark}. Mount or recover it with that cache: thermocline recover {base} \
-         {cache}. If that cache is lost for good, --abandon-dirty {id:016x} serves the old bytes \
+        "base {base} is {mark}; mount it with that cache, or thermocline recover {base} {cache}. If that cache is lost for good, --abandon-dirty {id:016x} serves the old bytes \
          that base has: every write since the last flush is then gone, and a database may not start",
         cache = mark.claimant.cache_path,
         id = mark.cache
