@@ -64,7 +64,11 @@ impl Claiming {
     pub(crate) fn check_store(&self, store: &Store) -> Outcome {
         let found = store.recovered();
         let dirty = found.map_or(0, |found| {
-            found.entries.iter().filter(|(_, entry)| entry.dirty).count() as u64
+            found
+                .entries
+                .iter()
+                .filter(|(_, entry)| entry.dirty)
+                .count() as u64
         });
         let note = self.claim.check_dirty(&store.stamp(), dirty, &self.leave)?;
         if let Some(note) = note {

@@ -5,8 +5,8 @@
 
 use crate::failure::{Code, Failure};
 use std::io::ErrorKind;
-use thermocline::claim::Refusal;
 use thermocline::Error as EngineError;
+use thermocline::claim::Refusal;
 use thermocline_mount::Error as MountError;
 use thermocline_trace::RecordError;
 

@@ -245,9 +245,10 @@ impl Reshaping {
             None if device => None,
             None => self.engine.stats().tier.map(|tier| tier.bytes),
         };
-        let replaced = self.caches.open(path, size, true).and_then(|store| {
-            self.take_turns(self.caches.watched(store))
-        });
+        let replaced = self
+            .caches
+            .open(path, size, true)
+            .and_then(|store| self.take_turns(self.caches.watched(store)));
         if replaced.is_err() && found.is_none() {
             // Nothing uses it; should it be gone already that is as well.
             let _gone = fs::remove_file(path);

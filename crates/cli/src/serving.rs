@@ -204,6 +204,8 @@ fn close(engine: &Engine) -> Outcome {
             ));
         }),
     };
+    // A base that was lost meanwhile is noticed before anything is written.
+    engine.check_fence()?;
     engine.stop()?;
     log::line("map saved");
     recorded

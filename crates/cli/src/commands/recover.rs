@@ -101,11 +101,7 @@ fn sound_enough(args: &RecoverArgs, found: &Report) -> Outcome {
 }
 
 /// An engine over the cache that writes through, so that nothing becomes dirty any more.
-fn start(
-    args: &RecoverArgs,
-    claiming: &Claiming,
-    found: &Report,
-) -> Result<Arc<Engine>, Failure> {
+fn start(args: &RecoverArgs, claiming: &Claiming, found: &Report) -> Result<Arc<Engine>, Failure> {
     let options = StoreOptions {
         page_size: found.page_size,
         size: None,

@@ -7,7 +7,7 @@
 
 use super::{Claim, FRESH, Mark, RELY};
 use crate::device::Device;
-use crate::engine::Engine;
+use crate::engine::{Engine, Inner};
 use crate::store::CacheStamp;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -172,12 +172,25 @@ impl Engine {
         assert!(self.fence.set(fence).is_ok(), "a base is claimed once");
     }
 
-    /// Whether requests may be answered.
+    /// Whether requests may be answered. Once they may not, flash is not written any more either:
+    /// whoever has the base now may have the cache too.
     ///
     /// # Errors
     /// Those of [`Fence::passes`].
     pub fn check_fence(&self) -> io::Result<()> {
-        self.fence.get().map_or(Ok(()), |fence| fence.passes())
+        let Some(fence) = self.fence.get() else {
+            return Ok(());
+        };
+        let passed = fence.passes();
+        if passed.is_err() && fence.reason().is_some() && !self.is_off() {
+            let mut inner = self.inner();
+            let Inner {
+                hierarchy, actions, ..
+            } = &mut *inner;
+            hierarchy.switch_off(actions);
+            self.carry_out(&mut inner, &[]);
+        }
+        passed
     }
 
     /// Whether a batch that is written now may count.

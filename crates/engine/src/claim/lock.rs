@@ -72,7 +72,9 @@ fn holder_in(line: &str, inode: u64) -> Option<u32> {
 pub(super) fn check_above(base: &Path, host: &Host) -> Result<(), Refusal> {
     for above in base.ancestors().skip(1) {
         // A directory that cannot be opened is not served by anybody here.
-        let Ok(place) = Place::of(above) else { continue };
+        let Ok(place) = Place::of(above) else {
+            continue;
+        };
         let mark = match place.read() {
             Ok(Some(mark)) => mark,
             Ok(None) | Err(Refusal::Io { .. }) => continue,

@@ -70,7 +70,9 @@ pub(crate) struct Claimant {
 impl Claimant {
     /// This process, with a new token.
     pub(super) fn new(host: &Host, cache_path: &str, mountpoint: &Path) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         // Without random numbers process and time have to do.
         let fallback = now.as_nanos();
         let token = host::random().unwrap_or(fallback ^ u128::from(std::process::id()) << 96);
@@ -233,7 +235,9 @@ fn unescape(text: &str) -> String {
     let mut parts = text.split('%');
     let mut out = parts.next().unwrap_or_default().to_string();
     for part in parts {
-        let code = part.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let code = part
+            .get(..2)
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match code {
             Some(code) if code.is_ascii() => {
                 out.push(char::from(code));

@@ -200,7 +200,11 @@ impl Claim {
         }
         self.settle_identity(stamp.as_ref(), leave)?;
         if let Some(given_up) = leave.abandon
-            && self.held().mark.as_ref().is_some_and(|m| m.cache == given_up)
+            && self
+                .held()
+                .mark
+                .as_ref()
+                .is_some_and(|m| m.cache == given_up)
         {
             notes.push(format!(
                 "what cache {given_up:016x} holds of base was given up by command"
@@ -243,9 +247,7 @@ impl Claim {
 
     /// Whether somebody on another host serves the base, as far as the mark knows.
     fn is_elsewhere(&self, mark: &Mark) -> bool {
-        mark.state != State::Whole
-            && mark.claimant.is_serving()
-            && !self.host.is_of(&mark.claimant)
+        mark.state != State::Whole && mark.claimant.is_serving() && !self.host.is_of(&mark.claimant)
     }
 
     /// Writes our claim in place of the other's and waits until that one no longer relies on its
@@ -414,14 +416,14 @@ impl Claim {
     /// Those of the system.
     pub fn probe(&self) -> Result<Clocks, Refusal> {
         let failed = Refusal::io(&self.base);
-        let mark = self.held().mark.clone().unwrap_or_else(|| Mark {
+        let mut mark = self.held().mark.clone().unwrap_or_else(|| Mark {
             state: State::Whole,
             base: self.identity().id,
             cache: 0,
             epoch: 0,
             claimant: Claimant::nobody(),
         });
-        let clocks = probe::measure(&self.place, &mark).map_err(failed)?;
+        let clocks = probe::measure(&self.place, &mut mark).map_err(failed)?;
         self.held().mark = Some(mark);
         Ok(clocks)
     }

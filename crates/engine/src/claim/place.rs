@@ -107,15 +107,8 @@ impl Place {
         let fd = self.directory.as_raw_fd();
         // SAFETY: the descriptor is open, the path is a terminated string, and the buffer is a
         // statx that outlives the call.
-        let result = unsafe {
-            libc::statx(
-                fd,
-                c"".as_ptr(),
-                flags,
-                libc::STATX_CTIME,
-                buf.as_mut_ptr(),
-            )
-        };
+        let result =
+            unsafe { libc::statx(fd, c"".as_ptr(), flags, libc::STATX_CTIME, buf.as_mut_ptr()) };
         match result {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -198,7 +191,7 @@ impl Place {
         }
     }
 
-    fn write_file(&self, mark: &Mark) -> io::Result<()> {
+    pub(super) fn write_file(&self, mark: &Mark) -> io::Result<()> {
         let mut new = self.beside.clone().into_os_string();
         new.push(".new");
         let new = PathBuf::from(new);
@@ -246,7 +239,9 @@ fn no_attributes(error: &io::Error) -> bool {
         libc::E2BIG,
         libc::ENOSPC,
     ];
-    error.raw_os_error().is_some_and(|code| codes.contains(&code))
+    error
+        .raw_os_error()
+        .is_some_and(|code| codes.contains(&code))
 }
 
 fn absent(error: &io::Error) -> bool {

@@ -282,7 +282,10 @@ mod tests {
             file_system: 99,
             ..base.clone()
         };
-        assert!(base.same(&remounted), "another device number is no other base");
+        assert!(
+            base.same(&remounted),
+            "another device number is no other base"
+        );
         let other = BaseIdentity {
             id: 1,
             ..base.clone()
