@@ -177,7 +177,8 @@ impl Engine {
         Some(Batch {
             changes,
             objects: objects.into_values().collect(),
-            time_ns: clock::wall_ns(),
+            // Stamps of files are compared with it: by base's clock.
+            time_ns: clock::wall_ns().saturating_add(self.config.clock_offset_ns),
         })
     }
 
