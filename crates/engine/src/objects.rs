@@ -13,9 +13,12 @@ use crate::store::Fate;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use thermocline_core::{HintSet, ObjectId, PageId};
 use thermocline_trace::{Op, Served};
+
+/// From this granularity on a change is likely to leave the stamp as it was.
+const COARSE: Duration = Duration::from_millis(500);
 
 impl Engine {
     /// Registers an open base file. The same identity gives the same id while it is open, and
@@ -119,6 +122,13 @@ impl Engine {
         }
     }
 
+    /// Where base keeps whole seconds, a stamp of this second says nothing of what may still be
+    /// done in it. (At a stop that second is waited for instead.)
+    fn is_coarse_and_young(&self, stamp: &Stamp) -> bool {
+        let coarse = self.config.stamp_granularity >= COARSE;
+        coarse && !self.inner().stopping && self.is_young(stamp.mtime_ns.max(stamp.ctime_ns))
+    }
+
     pub(crate) fn really_close(&self, object: &Arc<Object>) {
         let mut registry = self.registry();
         if object.opens.load(Ordering::Relaxed) > 0 || self.object(object.id).is_err() {
@@ -150,7 +160,8 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let reuse_id = !self.is_recording();
-        registry.close(object, (object.stamp)(), name, resident > 0, reuse_id);
+        let stamp = (object.stamp)().filter(|stamp| !self.is_coarse_and_young(stamp));
+        registry.close(object, stamp, name, resident > 0, reuse_id);
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         objects[id.0 as usize] = None;
     }

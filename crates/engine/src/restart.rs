@@ -15,7 +15,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 use thermocline_core::{Intent, ObjectId, PageId};
 
 /// Finds the file an identity stands for under this name, or, when the flag is set, under any;
@@ -282,15 +281,20 @@ impl Engine {
         Error::Save { path, source }
     }
 
-    /// A file changed within the file system's clock tick could change again without a trace;
+    /// A file changed within the granularity of base's clock could change again without a trace;
     /// waits until every stamp is older than that.
     fn wait_for_older_stamps(&self) {
-        const TICK: Duration = Duration::from_millis(20);
         let newest = self.registry().newest_stamp_ns();
-        let age = crate::clock::wall_ns().saturating_sub(newest);
-        if age >= 0 && age < TICK.as_nanos() as i64 {
-            crate::clock::pass(TICK);
+        if self.is_young(newest) {
+            crate::clock::pass(self.config.stamp_granularity);
         }
+    }
+
+    /// Whether a file with this stamp can change now without getting another one.
+    pub(crate) fn is_young(&self, stamp_ns: i64) -> bool {
+        let now = crate::clock::wall_ns().saturating_add(self.config.clock_offset_ns);
+        let age = now.saturating_sub(stamp_ns);
+        age >= 0 && u128::from(age.unsigned_abs()) < self.config.stamp_granularity.as_nanos()
     }
 }
 
