@@ -1,7 +1,7 @@
 //! The claim of a base, from the command line to the end of a mount or of `recover`.
 
 use crate::args::ClaimArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Code, Failure, Outcome};
 use crate::log;
 use crate::units::show_count;
 use std::path::Path;
@@ -115,8 +115,22 @@ impl Claiming {
         Ok(self.claim.switch(state, engine.cache_stamp().as_ref())?)
     }
 
+    /// A failure once base belongs to somebody else.
+    pub(crate) fn still_ours(&self) -> Outcome {
+        let lost = |_| {
+            let why = self.claim.reason();
+            let why = why.unwrap_or_else(|| "the mark of base cannot be read".into());
+            Failure::new(Code::Failure, format!("fenced: {why}"))
+                .advise("use the mount that serves base now; what this one acknowledged is there")
+        };
+        self.claim.passes().map_err(lost)
+    }
+
     /// The end: base is whole when it has everything. `stopped` says how the engine ended.
     pub(crate) fn end(&self, engine: &Engine, stopped: &Outcome) -> Outcome {
+        if self.still_ours().is_err() {
+            return Ok(());
+        }
         let through = self.claim.state() == Some(State::Serving);
         let dirty = engine.dirty_pages();
         let whole = dirty == 0 && (through || stopped.is_ok());

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use thermocline::{Engine, FlushProgress, Store};
+use thermocline::{Engine, FlushProgress};
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,9 +206,14 @@ impl Reshaping {
         Ok(())
     }
 
-    /// Puts `store` into the place of the cache there is. Until base has everything its mark names
-    /// the old one; before anything is dirty again it names the new one.
-    fn take_turns(&self, store: Store) -> Outcome {
+    /// Switches the tier on; a cache that had failed is made anew for that, and has another id.
+    pub(crate) fn tier_on(&self) -> Outcome {
+        self.take_turns(|engine| Ok(engine.tier_on()?))
+    }
+
+    /// Lets `change` put another cache into the place of the one there is. Until base has everything
+    /// its mark names the old one; before anything is dirty again it names the new one.
+    fn take_turns(&self, change: impl FnOnce(&Engine) -> Outcome) -> Outcome {
         let marking = self.marking.lock();
         let _one = marking.unwrap_or_else(PoisonError::into_inner);
         let back = self.engine.is_write_back();
@@ -218,13 +223,13 @@ impl Reshaping {
         if flushed.is_ok() && self.engine.dirty_pages() == 0 {
             self.caches.claiming.switch(&self.engine, false)?;
         }
-        let replaced = self.engine.replace(store, |progress| self.note(progress));
+        let changed = change(&self.engine);
         let dirty = back || self.engine.dirty_pages() > 0;
         let marked = self.caches.claiming.switch(&self.engine, dirty);
         if marked.is_ok() {
             self.engine.set_write_back(back);
         }
-        replaced?;
+        changed?;
         marked
     }
 
@@ -245,10 +250,12 @@ impl Reshaping {
             None if device => None,
             None => self.engine.stats().tier.map(|tier| tier.bytes),
         };
-        let replaced = self
-            .caches
-            .open(path, size, true)
-            .and_then(|store| self.take_turns(self.caches.watched(store)));
+        let replaced = self.caches.open(path, size, true).and_then(|store| {
+            self.take_turns(|engine| {
+                let store = self.caches.watched(store);
+                Ok(engine.replace(store, |progress| self.note(progress))?)
+            })
+        });
         if replaced.is_err() && found.is_none() {
             // Nothing uses it; should it be gone already that is as well.
             let _gone = fs::remove_file(path);

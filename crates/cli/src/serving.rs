@@ -135,7 +135,8 @@ impl Serving {
         let served = self.handle.wait();
         log::line("unmounted");
         self.reshaping.finish();
-        let flushed = self.flushing.finish();
+        let held = self.claiming.still_ours();
+        let flushed = held.and_then(|()| self.flushing.finish());
         let closed = close(&self.engine);
         let ended = self.claiming.end(&self.engine, &closed);
         served?;
