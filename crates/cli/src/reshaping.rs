@@ -211,8 +211,8 @@ impl Reshaping {
         self.take_turns(|engine| Ok(engine.tier_on()?))
     }
 
-    /// Lets `change` put another cache into the place of the one there is. Until base has everything
-    /// its mark names the old one; before anything is dirty again it names the new one.
+    /// Lets `change` put another cache into the place of the one there is. Until base has
+    /// everything its mark names the old one; before anything is dirty again, the new one.
     fn take_turns(&self, change: impl FnOnce(&Engine) -> Outcome) -> Outcome {
         let marking = self.marking.lock();
         let _one = marking.unwrap_or_else(PoisonError::into_inner);

@@ -7,8 +7,9 @@
 //! request when it is kept busy.
 //!
 //! Phases: fill the scratch file (sequential write), sequential read, random read, random
-//! write. Where a file system refuses direct I/O its page cache is emptied before reads, and the
-//! result says so. Write phases end with a sync that counts. Offsets are pseudo-random from the seed.
+//! write. Where a file system refuses direct I/O its page cache is emptied before reads, and
+//! the result says so. Write phases end with a sync that counts. Offsets are pseudo-random from
+//! the seed.
 //! The caller provides the device; [`scratch`] makes one that no user data is on.
 
 use std::fs::OpenOptions;

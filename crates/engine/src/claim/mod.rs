@@ -29,8 +29,8 @@
 //!    were given up, or the base is an older copy. Without any mark it is accepted.
 //! 5. A mark of another host that serves refuses, until it is taken over: our claim is written, and
 //!    the base is used only [`PATIENCE`] later.
-//! 6. A claim that was seen to hold is relied on for [`RELY`] at most, a commit's for [`FRESH`]; and
-//!    a commit's lease ends within [`crate::commit::LEASE`] of that. All of it is less than
+//! 6. A claim that was seen to hold is relied on for [`RELY`] at most, a commit's for [`FRESH`];
+//!    and a commit's lease ends within [`crate::commit::LEASE`] of that. All of it is less than
 //!    [`PATIENCE`], so two hosts never use a base at the same time.
 //!
 //! # Which host
