@@ -70,8 +70,8 @@ pub enum Refusal {
     },
     /// Another cache has the newest bytes.
     #[error(
-        "base {base} is {mark}; mount it with that cache, or thermocline recover {base} {cache}. If \
-         that cache is lost for good, --abandon-dirty {id:016x} serves the old bytes that base \
+        "base {base} is {mark}; mount it with that cache, or thermocline recover {base} {cache}. \
+         If that cache is lost for good, --abandon-dirty {id:016x} serves the old bytes that base \
          has: every write since the last flush is then gone, and a database may not start",
         cache = mark.claimant.cache_path,
         id = mark.cache
@@ -133,8 +133,8 @@ pub enum Refusal {
     /// The cache has pages that base does not wait for.
     #[error(
         "cache {cache} holds {dirty} pages newer than base, but base {base} does not wait for \
-         them: they were given up, or base is an older copy (a snapshot, a backup with its attributes). \
-         --same-base writes them to it all the same; --format makes the cache anew"
+         them: they were given up, or base is an older copy (a snapshot, a backup with \
+         its attributes). --same-base writes them to it all the same; --format makes the cache anew"
     )]
     NotAwaited {
         /// The cache.
