@@ -14,7 +14,7 @@ impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
         match error {
             MountError::Tier(error) => (*error).into(),
-            MountError::Claim(refusal) => refusal.into(),
+            MountError::Claim(refusal) => (*refusal).into(),
             error => split(mount_code(&error), &error.to_string()),
         }
     }

@@ -20,8 +20,8 @@ pub enum Error {
     #[error("base {0} cannot be used: {1}")]
     Base(PathBuf, #[source] io::Error),
     /// Another mount stands in the way.
-    #[error(transparent)]
-    Claim(#[from] thermocline::claim::Refusal),
+    #[error("{0}")]
+    Claim(#[source] Box<thermocline::claim::Refusal>),
     /// The tier holds pages that cannot be given to their files.
     #[error("{0}")]
     Tier(#[source] Box<thermocline::Error>),

@@ -87,7 +87,7 @@ impl Mount {
     /// Those of directories that cannot be used, and of a missing or forbidden FUSE device.
     pub fn check(base: &Path, mountpoint: &Path) -> Result<(PathBuf, PathBuf), Error> {
         let base = check_base(base)?;
-        mounts::check(&base)?;
+        mounts::check(&base).map_err(|refusal| Error::Claim(Box::new(refusal)))?;
         // Before emptiness: that base is not empty is no reason against it as a mountpoint.
         if let Ok(mountpoint) = mountpoint.canonicalize() {
             check_apart(&base, &mountpoint)?;

@@ -36,6 +36,9 @@ pub trait Fence: Send + Sync {
     fn reason(&self) -> Option<String>;
 }
 
+/// Told the reason when a claim is lost.
+type Tell = Box<dyn Fn(&str) + Send + Sync>;
+
 /// When the mark was last seen to be ours.
 #[derive(Default)]
 pub(super) struct Watch {
@@ -45,7 +48,7 @@ pub(super) struct Watch {
     seen: AtomicU64,
     looking: Mutex<()>,
     reason: OnceLock<String>,
-    told: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    told: OnceLock<Tell>,
 }
 
 impl Watch {
