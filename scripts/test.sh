@@ -4,7 +4,8 @@
 #   scripts/test.sh               everything; nothing is skipped
 #   scripts/test.sh --no-install  the same, but a missing package is an error
 #
-# Needs Rust (rust-toolchain.toml says which) and a C compiler. The tests run PostgreSQL,
+# Needs Rust (rust-toolchain.toml says which) and a C compiler. The last step is PostgreSQL's own
+# regression suite, from Debian's source package (scripts/suite-postgres.sh). The tests run PostgreSQL,
 # MariaDB and SQLite on mounts of their own, on directories of their own; they touch no database
 # of yours. As root they run the servers as the users postgres and mysql, because the servers
 # refuse to run as root.
@@ -25,6 +26,8 @@ postgres_programs() { compgen -G "/usr/lib/postgresql/*/bin/$1" > /dev/null || t
 missing=()
 type -P cc > /dev/null || missing+=(build-essential)
 type -P git > /dev/null || missing+=(git)
+type -P python3 > /dev/null || missing+=(python3)
+type -P dpkg-source > /dev/null || missing+=(dpkg-dev)
 type -P fusermount3 > /dev/null || missing+=(fuse3)
 type -P sqlite3 > /dev/null || missing+=(sqlite3)
 type -P mariadbd > /dev/null || missing+=(mariadb-server)
@@ -64,3 +67,4 @@ export THERMOCLINE_REQUIRE_ALL=1
 step cargo fmt --all --check
 step cargo clippy --locked --workspace --all-targets -- -D warnings
 step cargo test --locked --workspace
+step scripts/suite-postgres.sh

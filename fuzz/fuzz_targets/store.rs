@@ -32,6 +32,7 @@ fuzz_target!(|data: &[u8]| {
         },
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     };
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
     let _ = check(&*device, "fuzz", true, &mut |_| {});

@@ -41,6 +41,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Mount a base directory with a flash tier above it
+    #[command(after_long_help = MOUNT_HELP)]
     Mount(Box<MountArgs>),
     /// Unmount, and wait until the map of the cache file is saved
     #[command(visible_alias = "unmount")]
@@ -101,6 +102,16 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
 }
 
+const MOUNT_HELP: &str = "\
+Ending a mount: `thermocline umount MOUNTPOINT`, or SIGTERM, SIGINT or SIGHUP to its process.
+The first signal unmounts. While files are open it is remembered: the mount serves on, `status` says
+that it was asked to end, and it ends when the last file is closed. A second signal detaches: the
+mountpoint is free at once, files that are open are served until they are closed. Either way dirty
+pages are then written back to base, with a line on progress in the log every few seconds, and the
+map is saved; the cache is in use until that is done. Further signals change nothing, and kill -9 is
+a crash: the next mount recovers. In write-back never start a server on the base directory itself
+before the log says `base is whole`.";
+
 /// `thermocline mount`.
 #[derive(Args, Debug)]
 pub(crate) struct MountArgs {
@@ -149,10 +160,14 @@ pub(crate) struct MountArgs {
     /// Stay in the foreground; without it the command returns once the mount serves
     #[arg(long, short)]
     pub(crate) foreground: bool,
-    /// Start the cache file afresh, whatever is in it
+    /// Start the cache file afresh; refused while it holds pages that base does not have
     #[arg(long)]
     pub(crate) format: bool,
-    /// Log of a mount in the background [config: mount.log] [default: the cache file's name + .log]
+    /// With --format: give up the pages that base does not have, which must be N
+    #[arg(long, value_name = "N", requires = "format")]
+    pub(crate) discard_dirty: Option<u64>,
+    /// Log of the mount [config: mount.log] [default: the cache file's name + .log; none in the
+    /// foreground]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) log: Option<PathBuf>,
     /// Threads that serve requests [config: mount.threads]
@@ -368,9 +383,13 @@ pub(crate) struct ReplaceArgs {
     /// Its size [default: that of the old one, or the whole block device]
     #[arg(long)]
     pub(crate) size: Option<Size>,
-    /// Overwrite whatever the file or device holds
+    /// Overwrite what the file or device holds; refused while that is pages that a base does not
+    /// have
     #[arg(long)]
     pub(crate) format: bool,
+    /// With --format: give up the pages in it that a base does not have, which must be N
+    #[arg(long, value_name = "N", requires = "format")]
+    pub(crate) discard_dirty: Option<u64>,
     /// Print the outcome as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -378,8 +397,9 @@ pub(crate) struct ReplaceArgs {
 
 const CHECK_HELP: &str = "\
 Reads superblocks, journal and map, and with --data every page. A page is dirty when flash has the
-only newest copy. Exit code 1 when something is damaged; what a crash leaves behind without harm
-is listed as a note.
+only newest copy: while there are such pages, mount or recover before anything uses base. Exit code
+0 when nothing is damaged, dirty pages or not, 1 when something is; what a crash leaves behind
+without harm is listed as a note. Files are listed by dirty pages, most first, twenty of them.
   thermocline check /ssd/tier --data";
 
 /// `thermocline check`.
@@ -391,6 +411,9 @@ pub(crate) struct CheckArgs {
     /// Compare the bytes of every page with their checksum too
     #[arg(long)]
     pub(crate) data: bool,
+    /// List every file and every problem
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Print what was found as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -401,7 +424,12 @@ After a crash of a mount in write-back, base lacks what only flash holds. The ne
 that by itself; this command does it without a mount, so that base can be used alone:
   thermocline recover /bulk/pgdata /ssd/tier
 It refuses when a file was changed or removed since: pages from before the change do not belong
-into it. --discard gives those pages up and keeps the files as they are now.";
+into it. The refusal names those files and their pages. Best put the files back as they were.
+--discard=FILE gives up the pages of that file, if it was changed, and keeps it as it is now;
+without a name, those of all such files. --save-to DIR writes the pages before to DIR/FILE.pages
+(with _ for /), at the offsets they have in FILE, so that a person can still look for what is
+missing:
+  thermocline recover /bulk/pgdata /ssd/tier --save-to /root/pages --discard=base/5/16384";
 
 /// `thermocline recover`.
 #[derive(Args, Debug)]
@@ -412,9 +440,14 @@ pub(crate) struct RecoverArgs {
     /// Its cache file or block device
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) cache: PathBuf,
-    /// Give up dirty pages of files that were changed or removed, and what cannot be read
-    #[arg(long)]
-    pub(crate) discard: bool,
+    /// Give up dirty pages of a file that was changed or removed; may be given several times.
+    /// Without a file: of all such files, and what cannot be read
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "")]
+    pub(crate) discard: Vec<String>,
+    /// Write pages that are to be given up to files in DIR first
+    #[arg(long, value_name = "DIR", requires = "discard", value_hint = ValueHint::DirPath)]
+    pub(crate) save_to: Option<PathBuf>,
     /// Print the outcome as JSON
     #[arg(long)]
     pub(crate) json: bool,

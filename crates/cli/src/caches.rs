@@ -26,21 +26,27 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
-    /// The cache at `path`, opened, or made where there is none or with `format`.
+    /// The cache at `path`, opened, or made where there is none or with `format`: then `discard` is
+    /// the number of pages newer than base that are given up.
     pub(crate) fn open(
         &self,
         path: &Path,
         size: Option<u64>,
         format: bool,
+        discard: Option<u64>,
     ) -> Result<Store, Failure> {
         let options = StoreOptions {
             page_size: self.page_size,
             size,
             base: self.base.clone(),
-            format,
+            format: false,
             deadline: Some(FLASH_DEADLINE),
+            ..StoreOptions::default()
         };
-        Ok(Store::open(path, &options)?)
+        match format {
+            true => Ok(Store::make_anew(path, &options, discard)?),
+            false => Ok(Store::open(path, &options)?),
+        }
     }
 
     /// The same cache with its I/O counted, and perhaps made to fail.

@@ -94,8 +94,10 @@ impl Claiming {
         })
     }
 
-    /// Marks base as served by `engine` from now on; before its first request.
+    /// Marks base as served by `engine` from now on; before its first request. What was held before
+    /// with another engine must still be held.
     pub(crate) fn hold(&self, engine: &Engine, mountpoint: &Path) -> Outcome {
+        self.claim.holds().map_err(|_| self.lost())?;
         let state = match engine.is_write_back() || engine.dirty_pages() > 0 {
             true => State::Dirty,
             false => State::Serving,
@@ -117,13 +119,22 @@ impl Claiming {
 
     /// A failure once base belongs to somebody else.
     pub(crate) fn still_ours(&self) -> Outcome {
-        let lost = |_| {
-            let why = self.claim.reason();
-            let why = why.unwrap_or_else(|| "the mark of base cannot be read".into());
-            Failure::new(Code::Failure, format!("fenced: {why}"))
-                .advise("use the mount that serves base now; what this one acknowledged is there")
-        };
-        self.claim.passes().map_err(lost)
+        self.claim.passes().map_err(|_| self.lost())
+    }
+
+    fn lost(&self) -> Failure {
+        let why = self.claim.reason();
+        let why = why.unwrap_or_else(|| "the mark of base cannot be read".into());
+        Failure::new(Code::Failure, format!("fenced: {why}"))
+            .advise("use the mount that serves base now; what this one acknowledged is there")
+    }
+
+    /// Nobody serves base any more; what it is owed stays as it is. Nothing after [`Self::end`].
+    pub(crate) fn release(&self) -> Outcome {
+        if self.claim.is_ended() || self.still_ours().is_err() {
+            return Ok(());
+        }
+        Ok(self.claim.end(false)?)
     }
 
     /// The end: base is whole when it has everything. `stopped` says how the engine ended.

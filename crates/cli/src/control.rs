@@ -16,6 +16,7 @@
 //! `faults` is there only when asked for; its language is that of [`FaultScript`].
 
 use crate::config::Config;
+use crate::ending::Ending;
 use crate::failure::Code;
 use crate::flushing::Flushing;
 use crate::log;
@@ -24,7 +25,7 @@ use crate::reshaping::Reshaping;
 use crate::serving::Counted;
 use crate::units::Size;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use thermocline::Engine;
 use thermocline::device::{FaultScript, OperationMeter};
 use thermocline_mount::{ControlFile, ControlFiles};
@@ -32,6 +33,8 @@ use thermocline_mount::{ControlFile, ControlFiles};
 /// The control files of one mount.
 pub(crate) struct Control {
     facts: MountFacts,
+    /// Set once the mount is there.
+    ending: Arc<OnceLock<Arc<Ending>>>,
     config: Config,
     devices: Vec<Counted>,
     faults: Option<Arc<FaultScript>>,
@@ -42,8 +45,10 @@ pub(crate) struct Control {
 
 impl Control {
     /// Those of the mount of `facts`, started with `config`.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of one mount")]
     pub(crate) fn new(
         facts: MountFacts,
+        ending: Arc<OnceLock<Arc<Ending>>>,
         config: Config,
         devices: Vec<Counted>,
         faults: Option<Arc<FaultScript>>,
@@ -53,6 +58,7 @@ impl Control {
     ) -> Self {
         Self {
             facts,
+            ending,
             config,
             devices,
             faults,
@@ -67,6 +73,7 @@ impl Control {
         let devices = self.devices.iter().map(device_facts);
         let mut devices: Vec<DeviceFacts> = devices.collect();
         let mut mount = self.facts.clone();
+        mount.asked_to_end = self.ending.get().is_some_and(|ending| ending.is_asked());
         if let Some(tier) = &stats.tier {
             // Another one may have taken its place.
             mount.cache = self.engine.cache_name().into();

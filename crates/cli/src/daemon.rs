@@ -46,8 +46,7 @@ impl Report {
 ///
 /// Must be called while the process has one thread: the child has only the calling one.
 pub(crate) fn leave(log: &Path) -> Result<Side, Failure> {
-    let output = File::options().create(true).append(true).open(log);
-    let output = output.map_err(|e| Failure::io("open the log", log, &e))?;
+    let output = crate::log::open(log)?;
     let input = File::open("/dev/null")?;
     let (read, write) = pipe()?;
     // SAFETY: there is one thread, so no lock another thread holds is copied into the child.

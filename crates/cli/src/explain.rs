@@ -3,10 +3,16 @@
 //! Those errors read "fact; what to do": the part after the semicolon becomes the advice. Here
 //! each gets its exit code.
 
+use crate::beacon;
+use crate::commands::{control, umount};
 use crate::failure::{Code, Failure};
+use crate::log;
+use crate::units::show_count;
 use std::io::ErrorKind;
+use std::path::Path;
 use thermocline::Error as EngineError;
 use thermocline::claim::Refusal;
+use thermocline::{Behind, Refused};
 use thermocline_mount::Error as MountError;
 use thermocline_trace::RecordError;
 
@@ -15,6 +21,14 @@ impl From<MountError> for Failure {
         match error {
             MountError::Tier(error) => (*error).into(),
             MountError::Claim(refusal) => (*refusal).into(),
+            // The same words as those of every command that meets one.
+            MountError::AlreadyMounted(mountpoint) if umount::is_abandoned(&mountpoint) => {
+                Failure::from(MountError::StaleMount(mountpoint))
+            }
+            MountError::StaleMount(mountpoint) => Failure {
+                code: Code::Usage,
+                ..control::gone(&mountpoint)
+            },
             error => split(mount_code(&error), &error.to_string()),
         }
     }
@@ -39,12 +53,73 @@ impl From<Refusal> for Failure {
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
+        match &error {
+            EngineError::ChangedBehind { path, files } => return changed_behind(path, files),
+            EngineError::CacheInUse { path } => {
+                if let Some(standing) = beacon::of_cache(Path::new(path)) {
+                    let said = standing.describe();
+                    let message = format!("cache {path} is in use: {said}");
+                    return Failure::new(Code::Cache, message).advise(standing.advice());
+                }
+            }
+            _ => {}
+        }
         let failure = split(engine_code(&error), &error.to_string());
         match (&failure.advice, engine_advice(&error)) {
             (None, Some(advice)) => failure.advise(advice),
             _ => failure,
         }
     }
+}
+
+/// Files named by a refusal at most.
+const FILES: usize = 20;
+
+/// What would be lost, file by file and page by page, and the ways out: the one that loses least
+/// first.
+fn changed_behind(cache: &str, files: &[Refused]) -> Failure {
+    let count = show_count(files.len() as u64);
+    let total = show_count(files.iter().map(|file| file.total).sum());
+    let mut message = format!(
+        "cache {cache} holds {total} pages, newer than base, of {count} files that were changed \
+         without it"
+    );
+    for file in files.iter().take(FILES) {
+        message.push_str(&format!("\n  {}", in_words(file)));
+    }
+    if files.len() > FILES {
+        let more = show_count((files.len() - FILES) as u64);
+        message.push_str(&format!("\n  and {more} more files"));
+    }
+    Failure::new(Code::Cache, message).advise(format!(
+        "put these files back as they were, times included (`mv`, `cp -p`, a snapshot), and mount \
+         again: nothing is lost; or `thermocline recover BASE {cache} --save-to DIR \
+         --discard=FILE` writes the pages of FILE to DIR before it gives them up, and writes \
+         back all others; --discard without a name gives up those of all these files"
+    ))
+}
+
+/// "base/5/16384: changed at 2026-11-22T12:00:00Z; 30 dirty pages: 0, 1, 2, and 27 more".
+fn in_words(file: &Refused) -> String {
+    let why = match file.why {
+        Behind::Gone => "gone".to_string(),
+        Behind::Changed(None) => "changed".to_string(),
+        Behind::Changed(Some(at)) => {
+            let seconds = u64::try_from(at / 1_000_000_000).unwrap_or(0);
+            format!("changed at {}", log::timestamp(seconds))
+        }
+    };
+    let pages: Vec<String> = file.pages.iter().map(u64::to_string).collect();
+    let more = match file.total.saturating_sub(file.pages.len() as u64) {
+        0 => String::new(),
+        more => format!(", and {} more", show_count(more)),
+    };
+    let total = show_count(file.total);
+    format!(
+        "{}: {why}; {total} dirty pages: {}{more}",
+        file.name,
+        pages.join(", ")
+    )
 }
 
 /// What to try where the error itself does not say it.
@@ -108,6 +183,8 @@ fn engine_code(error: &EngineError) -> Code {
         | EngineError::NoSize { .. }
         | EngineError::NoTier => Code::Usage,
         EngineError::CacheInUse { .. }
+        | EngineError::HoldsDirty { .. }
+        | EngineError::Untrusted { .. }
         | EngineError::NotACache { .. }
         | EngineError::Version { .. }
         | EngineError::PageSize { .. }
@@ -148,6 +225,41 @@ fn mount_code(error: &MountError) -> Code {
 mod tests {
     use super::*;
     use std::io;
+
+    #[test]
+    fn a_refusal_names_every_page_and_the_way_that_loses_least_first() {
+        let file = |name: &str, why, total| Refused {
+            name: name.into(),
+            why,
+            pages: (0..20.min(total)).collect(),
+            total,
+        };
+        let files = vec![
+            file(
+                "base/5/1",
+                Behind::Changed(Some(951_782_400 * 1_000_000_000)),
+                2,
+            ),
+            file("base/5/2", Behind::Gone, 1_021),
+        ];
+        let path = "/ssd/tier".to_string();
+        let failure = Failure::from(EngineError::ChangedBehind { path, files });
+        let text = failure.to_string();
+        for part in [
+            "1,023 pages, newer than base, of 2 files",
+            "\n  base/5/1: changed at 2000-02-29T00:00:00Z; 2 dirty pages: 0, 1\n",
+            "base/5/2: gone; 1,021 dirty pages: 0, 1, 2,",
+            "19, and 1,001 more",
+        ] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+        let at = |word: &str| {
+            text.find(word)
+                .unwrap_or_else(|| panic!("no {word} in {text}"))
+        };
+        assert!(at("put these files back") < at("--save-to"));
+        assert!(at("--save-to") < at("gives up those of all"));
+    }
 
     #[test]
     fn facts_and_advice_are_told_apart() {

@@ -1,17 +1,50 @@
-//! Lines of the mount's log: on standard error, with the time in UTC.
+//! Lines of the mount's log: on standard error, with the time in UTC. A mount in the foreground
+//! that has a log writes them there too.
 
+use crate::failure::Failure;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The log of a mount in the foreground.
+static COPY: OnceLock<File> = OnceLock::new();
+
+/// Opens a log: what is there stays.
+pub(crate) fn open(path: &Path) -> Result<File, Failure> {
+    let file = File::options().create(true).append(true).open(path);
+    file.map_err(|e| Failure::io("open the log", path, &e))
+}
+
+/// From now on lines go to the file at `path` too.
+pub(crate) fn copy_to(path: &Path) -> Result<(), Failure> {
+    let file = open(path)?;
+    // There is one log a process: the first counts.
+    let _second = COPY.set(file);
+    Ok(())
+}
 
 /// Writes one line.
 pub(crate) fn line(text: &str) {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    eprintln!("{} {text}", timestamp(now.as_secs()));
+    let line = format!("{} {text}\n", timestamp(now.as_secs()));
+    // A log that cannot be written must not end the mount.
+    let _unread = std::io::stderr().write_all(line.as_bytes());
+    copy(&line);
+}
+
+/// Writes what standard error gets by another way into the copy.
+pub(crate) fn copy(text: &str) {
+    if let Some(mut file) = COPY.get() {
+        let _full = file.write_all(text.as_bytes());
+    }
 }
 
 /// Seconds since 1970 as `2026-11-21T20:47:05Z`.
-fn timestamp(seconds: u64) -> String {
+pub(crate) fn timestamp(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);

@@ -1,6 +1,7 @@
 //! The `thermocline` command: mounts, shows, measures; see `thermocline --help`.
 
 mod args;
+mod beacon;
 mod caches;
 mod chart;
 mod claiming;
@@ -10,6 +11,7 @@ mod control;
 mod curve_page;
 mod daemon;
 mod demo;
+mod ending;
 mod explain;
 mod failure;
 mod flushing;
@@ -25,11 +27,13 @@ mod preflight;
 mod replay;
 mod report;
 mod reshaping;
+mod salvage;
 mod serving;
 mod settings;
 mod signals;
 mod simulate;
 mod table;
+mod terminal;
 mod units;
 
 use args::{Cli, Command, TraceCommand};

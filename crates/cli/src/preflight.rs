@@ -48,7 +48,8 @@ fn writable(base: &Path) -> Outcome {
     Err(Failure::io("write to base directory", base, &error))
 }
 
-/// The cache file's path; its directory must exist, and not be one that is served.
+/// The cache file's path behind symbolic links that may be trusted; its directory must exist, and
+/// not be one that is served.
 pub(crate) fn check_cache(
     cache: &Path,
     base: &Path,
@@ -59,7 +60,8 @@ pub(crate) fn check_cache(
         return Err(Failure::usage(format!("cache {shown} is a directory"))
             .advise(format!("--cache {}", cache.join("tier").display())));
     }
-    let absolute = std::path::absolute(cache).map_err(|e| Failure::io("find", cache, &e))?;
+    let resolved = thermocline::store::resolve(cache)?;
+    let absolute = std::path::absolute(&resolved).map_err(|e| Failure::io("find", cache, &e))?;
     let found = absolute.canonicalize().or_else(|_| {
         let parent = absolute.parent().unwrap_or(Path::new("/")).canonicalize()?;
         Ok(parent.join(absolute.file_name().unwrap_or_default()))

@@ -25,12 +25,14 @@ use thermocline::{Engine, FlushProgress};
 pub(crate) enum Change {
     /// `resize SIZE`: the same cache, longer or shorter.
     Resize(Size),
-    /// `replace SIZE|- keep|format PATH`: another cache.
+    /// `replace SIZE|- keep|format|format:N PATH`: another cache.
     Replace {
         /// Its size; that of the one there is by default.
         size: Option<Size>,
         /// Whether what the file holds may be overwritten.
         format: bool,
+        /// How many pages newer than base may be given up with it.
+        discard: Option<u64>,
         /// The file or block device, absolute.
         path: PathBuf,
     },
@@ -41,9 +43,18 @@ impl Change {
     pub(crate) fn to_command(&self) -> String {
         match self {
             Self::Resize(size) => format!("resize {size}"),
-            Self::Replace { size, format, path } => {
+            Self::Replace {
+                size,
+                format,
+                discard,
+                path,
+            } => {
                 let size = size.map_or_else(|| "-".into(), |size| size.to_string());
-                let word = if *format { "format" } else { "keep" };
+                let word = match (format, discard) {
+                    (false, _) => "keep".to_string(),
+                    (true, None) => "format".to_string(),
+                    (true, Some(pages)) => format!("format:{pages}"),
+                };
                 format!("replace {size} {word} {}", path.display())
             }
         }
@@ -56,9 +67,10 @@ impl Change {
         }
         let (size, rest) = rest.split_once(' ')?;
         let (kept, path) = rest.split_once(' ')?;
-        let format = match kept {
-            "keep" => false,
-            "format" => true,
+        let (format, discard) = match kept.split_once(':') {
+            None if kept == "keep" => (false, None),
+            None if kept == "format" => (true, None),
+            Some(("format", pages)) => (true, Some(pages.parse().ok()?)),
             _ => return None,
         };
         let size = match size {
@@ -67,7 +79,12 @@ impl Change {
         };
         let path = PathBuf::from(path);
         let known = word == "replace" && path.is_absolute();
-        known.then_some(Self::Replace { size, format, path })
+        known.then_some(Self::Replace {
+            size,
+            format,
+            discard,
+            path,
+        })
     }
 }
 
@@ -157,7 +174,12 @@ impl Reshaping {
     fn run(&self, change: &Change) {
         let outcome = match change {
             Change::Resize(size) => self.resize(*size),
-            Change::Replace { size, format, path } => self.replace(*size, *format, path),
+            Change::Replace {
+                size,
+                format,
+                discard,
+                path,
+            } => self.replace(*size, *format, *discard, path),
         };
         let phase = match outcome {
             Ok(()) => {
@@ -233,7 +255,13 @@ impl Reshaping {
         marked
     }
 
-    fn replace(&self, size: Option<Size>, format: bool, path: &Path) -> Outcome {
+    fn replace(
+        &self,
+        size: Option<Size>,
+        format: bool,
+        discard: Option<u64>,
+        path: &Path,
+    ) -> Outcome {
         let found = fs::metadata(path).ok();
         let device = found
             .as_ref()
@@ -242,7 +270,7 @@ impl Reshaping {
         if used && !format {
             let message = format!("{} exists and is not empty", path.display());
             return Err(Failure::new(Code::Cache, message)
-                .advise("--format to overwrite what it holds, or another --cache"));
+                .advise("another --cache, or --format to overwrite what it holds"));
         }
         let size = match size {
             Some(size) => Some(self.bytes(size)?),
@@ -250,7 +278,8 @@ impl Reshaping {
             None if device => None,
             None => self.engine.stats().tier.map(|tier| tier.bytes),
         };
-        let replaced = self.caches.open(path, size, true).and_then(|store| {
+        let opened = self.caches.open(path, size, true, discard);
+        let replaced = opened.and_then(|store| {
             self.take_turns(|engine| {
                 let store = self.caches.watched(store);
                 Ok(engine.replace(store, |progress| self.note(progress))?)
@@ -285,11 +314,19 @@ mod tests {
             Change::Replace {
                 size: None,
                 format: false,
+                discard: None,
                 path: "/a b/c".into(),
             },
             Change::Replace {
                 size: Some(Size::Pages(9)),
                 format: true,
+                discard: None,
+                path: "/dev/x".into(),
+            },
+            Change::Replace {
+                size: None,
+                format: true,
+                discard: Some(12),
                 path: "/dev/x".into(),
             },
         ];
@@ -302,6 +339,8 @@ mod tests {
             "resize much",
             "replace - keep tier",
             "replace - /x",
+            "replace - keep:3 /x",
+            "replace - format:all /x",
         ] {
             assert_eq!(Change::parse(text), None, "{text}");
         }

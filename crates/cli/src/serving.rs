@@ -1,18 +1,18 @@
 //! A mount at work: cache, engine, recorder, file system; started in this order, ended in reverse.
 
+use crate::beacon;
 use crate::caches::Caches;
 use crate::claiming::Claiming;
 use crate::commands::mount::Plan;
-use crate::commands::umount;
 use crate::control::Control;
+use crate::ending::Ending;
 use crate::failure::{Code, Failure, Outcome};
 use crate::flushing::Flushing;
 use crate::log;
 use crate::report::MountFacts;
 use crate::reshaping::Reshaping;
 use crate::units::show_count;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use thermocline::claim::{Fence, Fenced};
 use thermocline::device::{
@@ -39,7 +39,7 @@ pub(crate) struct Serving {
     flushing: Arc<Flushing>,
     reshaping: Arc<Reshaping>,
     claiming: Arc<Claiming>,
-    mountpoint: PathBuf,
+    ending: Arc<Ending>,
 }
 
 impl Serving {
@@ -73,8 +73,10 @@ impl Serving {
         engine.set_recorder(recorder(plan)?);
         let flushing = Flushing::new(Arc::clone(&engine));
         let reshaping = Reshaping::new(Arc::clone(&engine), caches);
+        let told: Arc<OnceLock<Arc<Ending>>> = Arc::default();
         let control = Control::new(
             facts(plan),
+            Arc::clone(&told),
             plan.config.clone(),
             counted,
             faults,
@@ -94,7 +96,9 @@ impl Serving {
         };
         match Mount::start(config, Arc::clone(&engine)) {
             Ok(handle) => {
-                let mountpoint = plan.places.mountpoint.clone();
+                let ending = Ending::new(&plan.places.mountpoint, Arc::clone(&engine));
+                let ending = Arc::clone(told.get_or_init(|| Arc::new(ending)));
+                beacon::light(&facts(plan), &engine, handle.fs(), &ending);
                 note_start(&engine);
                 Ok(Self {
                     handle,
@@ -102,7 +106,7 @@ impl Serving {
                     flushing,
                     reshaping,
                     claiming,
-                    mountpoint,
+                    ending,
                 })
             }
             Err(error) => {
@@ -115,24 +119,20 @@ impl Serving {
         }
     }
 
-    /// What a signal does: unmounts, or, when files are still open, detaches at the second one.
+    /// What a signal does, with how many came before it: see [`Ending`].
     pub(crate) fn unmounter(&self) -> impl Fn(u32) + Send + 'static {
-        let mountpoint = self.mountpoint.clone();
+        let ending = Arc::clone(&self.ending);
+        let files = Arc::clone(self.handle.fs());
         move |earlier| {
-            log::line(if earlier == 0 {
-                "asked to end"
-            } else {
-                "asked again: detaching"
-            });
-            if let Err(failure) = umount::detach(&mountpoint, earlier > 0) {
-                log::line(&format!("still serving: {}", failure.message));
-            }
+            let files = Arc::clone(&files);
+            ending.signal(earlier, move || files.held().1);
         }
     }
 
     /// Waits for the unmount, then writes back, ends recording and saves the map.
     pub(crate) fn finish(self) -> Outcome {
         let served = self.handle.wait();
+        self.ending.set_over();
         log::line("unmounted");
         self.reshaping.finish();
         let held = self.claiming.still_ours();
@@ -153,8 +153,12 @@ fn note_start(engine: &Engine) {
         show_count(tier.restored.into()),
         show_count(tier.dirty.into()),
     );
+    let doubted = match tier.doubted {
+        0 => String::new(),
+        n => format!("; {} wait to be compared with base", show_count(n.into())),
+    };
     log::line(&format!(
-        "{restored} pages are warm, {dirty} of them newer than base"
+        "{restored} pages are warm, {dirty} of them newer than base{doubted}"
     ));
     for page in &tier.lost {
         log::line(&format!("lost: {} at byte {}", page.object, page.offset));
@@ -190,7 +194,7 @@ fn check_found(store: &Store, plan: &Plan) -> Outcome {
     );
     Err(Failure::new(Code::Cache, message).advise(format!(
         "thermocline check {cache} lists the damage; thermocline recover {base} {cache} --discard \
-         writes back what can be read"
+         writes back what can be read; restore the rest from a backup"
     )))
 }
 
@@ -217,7 +221,7 @@ fn open_cache(plan: &Plan, caches: &Caches) -> Result<Option<Store>, Failure> {
     let Some(cache) = &plan.places.cache else {
         return Ok(None);
     };
-    let store = caches.open(cache, plan.cache_size()?, plan.format)?;
+    let store = caches.open(cache, plan.cache_size()?, plan.format, plan.discard_dirty)?;
     check_found(&store, plan)?;
     caches.claiming.check_store(&store)?;
     Ok(Some(caches.watched(store)))
@@ -284,5 +288,6 @@ fn facts(plan: &Plan) -> MountFacts {
         cache: plan.places.cache.clone().unwrap_or_default(),
         log: plan.log.clone().unwrap_or_default(),
         record: plan.record.clone().unwrap_or_default(),
+        asked_to_end: false,
     }
 }

@@ -6,6 +6,7 @@
 use crate::failure::Outcome;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// The signals that end a mount, blocked in this thread and all it starts.
 #[derive(Clone, Copy)]
@@ -31,6 +32,17 @@ impl Signals {
         } {
             0 => Ok(Self { set }),
             code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    /// A descriptor that is readable when one has come.
+    pub(crate) fn readable(self) -> io::Result<OwnedFd> {
+        // SAFETY: the set is initialised; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &raw const self.set, libc::SFD_CLOEXEC) };
+        match fd {
+            -1 => Err(io::Error::last_os_error()),
+            // SAFETY: it was just opened and belongs to nobody else.
+            fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         }
     }
 

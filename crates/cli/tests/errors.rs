@@ -1,167 +1,15 @@
 //! Every way a mount can be refused: what is wrong and what to try, on standard error, and the
 //! documented exit code.
-//!
-//! Cases that need root or a FUSE device print "skipped" without them, and fail under
-//! `THERMOCLINE_REQUIRE_ALL=1`.
 
-use std::ffi::CString;
+mod refusals;
+
+use refusals::*;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::Path;
 use std::time::{Duration, Instant};
-use std::{env, ptr};
-use tempfile::TempDir;
-use thermocline::{BaseIdentity, Store, StoreOptions};
 use twox_hash::XxHash3_64;
-
-const USAGE: i32 = 2;
-const CACHE: i32 = 3;
-const SYSTEM: i32 = 4;
-
-/// Size of the caches made here.
-const SIZE: u64 = 4 << 20;
-/// The user "nobody".
-const NOBODY: u32 = 65_534;
-
-/// Whether this process is root; otherwise the case is skipped, or fails when all are required.
-fn root(case: &str) -> bool {
-    // SAFETY: no arguments, cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
-    allowed(case, root, "root")
-}
-
-/// Whether there is a FUSE device this process may use.
-fn fuse(case: &str) -> bool {
-    let device = File::options().read(true).write(true).open("/dev/fuse");
-    allowed(case, device.is_ok(), "a FUSE device")
-}
-
-fn allowed(case: &str, present: bool, what: &str) -> bool {
-    let required = env::var_os("THERMOCLINE_REQUIRE_ALL").is_some_and(|value| value == "1");
-    assert!(present || !required, "{case} needs {what}");
-    if !present {
-        println!("skipped: {case} needs {what}");
-    }
-    present
-}
-
-/// One test at a time: a process being started holds, until it runs its program, what the others
-/// have open, locks included.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// A base, a mountpoint and a place for a cache, removed at the end.
-struct Ground {
-    directory: TempDir,
-    _turn: Option<MutexGuard<'static, ()>>,
-}
-
-impl Ground {
-    fn new() -> Self {
-        Self::with(Some(TURN.lock().unwrap_or_else(PoisonError::into_inner)))
-    }
-
-    /// A second one in the same test.
-    fn another(&self) -> Self {
-        Self::with(None)
-    }
-
-    fn with(turn: Option<MutexGuard<'static, ()>>) -> Self {
-        let directory = tempfile::tempdir().expect("directory");
-        let ground = Self {
-            directory,
-            _turn: turn,
-        };
-        fs::create_dir(ground.base()).expect("base");
-        fs::create_dir(ground.mountpoint()).expect("mountpoint");
-        ground
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn base(&self) -> PathBuf {
-        self.path("base")
-    }
-
-    fn mountpoint(&self) -> PathBuf {
-        self.path("mnt")
-    }
-
-    fn cache(&self) -> PathBuf {
-        self.path("tier")
-    }
-
-    /// `thermocline mount BASE MOUNTPOINT` with the words of `options`.
-    fn mount(&self, options: &str) -> Command {
-        let mut command = thermocline();
-        command.arg("mount").arg(self.base()).arg(self.mountpoint());
-        command.args(options.split_whitespace());
-        command
-    }
-
-    /// The same with the cache, in the foreground: nothing stays behind when it is wrongly served.
-    fn mount_cache(&self, options: &str) -> Command {
-        let mut command = self.mount(options);
-        command.arg("--foreground").arg("--cache").arg(self.cache());
-        command
-    }
-
-    /// Makes the cache as a mount of this base would.
-    fn make_cache(&self) -> Store {
-        let base = fs::metadata(self.base()).expect("base");
-        let options = StoreOptions {
-            page_size: 8192,
-            size: Some(SIZE),
-            base: BaseIdentity {
-                file_system: base.dev(),
-                inode: base.ino(),
-                path: self.base().display().to_string(),
-                ..BaseIdentity::default()
-            },
-            format: false,
-            deadline: None,
-        };
-        Store::open(&self.cache(), &options).expect("cache")
-    }
-
-    /// Changes the cache file.
-    fn damage(&self, change: impl FnOnce(&File)) {
-        drop(self.make_cache());
-        let file = File::options().read(true).write(true).open(self.cache());
-        change(&file.expect("cache file"));
-    }
-}
-
-fn thermocline() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_thermocline"))
-}
-
-/// Runs `command`, which must fail with `code` and a message with all `parts` and some advice.
-fn refused(command: &mut Command, code: i32, parts: &[&str]) {
-    let output = command.output().expect("runs");
-    let message = message(&output);
-    assert_eq!(output.status.code(), Some(code), "{command:?}: {message}");
-    assert!(message.starts_with("error: "), "{message}");
-    assert!(message.contains("\n  try: "), "no advice: {message}");
-    assert!(!message.contains("os error"), "{message}");
-    for part in parts {
-        assert!(message.contains(part), "no \"{part}\" in: {message}");
-    }
-}
-
-fn message(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
 
 #[test]
 fn base_missing_or_not_a_directory() {
@@ -343,7 +191,12 @@ fn cache_of_another_version() {
     refused(
         &mut ground.mount_cache(""),
         CACHE,
-        &["format version 77", "version 2", "--format"],
+        &["format version 77", "versions 2 to 3", "another cache file"],
+    );
+    refused(
+        &mut ground.mount_cache("--format --size 4M"),
+        CACHE,
+        &["may be more", "format version 77", "--discard-dirty 0"],
     );
 }
 
@@ -361,13 +214,17 @@ fn superblock_corrupt_or_truncated() {
     refused(
         &mut ground.mount_cache(""),
         CACHE,
-        &["superblock", "--format"],
+        &["superblock", "another cache"],
     );
-    for (length, word) in [(100, "superblock"), (2 << 20, "truncated")] {
+    let again = "--format --size 4M";
+    let hidden = ["may be more", "--discard-dirty 0"];
+    refused(&mut ground.mount_cache(again), CACHE, &hidden);
+    for (length, word) in [(100, "it has 100 bytes"), (2 << 20, "truncated")] {
         fs::remove_file(ground.cache()).expect("remove");
         ground.damage(|file| file.set_len(length).expect("cut"));
-        refused(&mut ground.mount_cache(""), CACHE, &[word, "--format"]);
+        refused(&mut ground.mount_cache(""), CACHE, &[word, "another cache"]);
     }
+    refused(&mut ground.mount_cache(again), CACHE, &hidden);
 }
 
 #[test]
@@ -480,6 +337,19 @@ fn flash_full() {
         &[&text(&cache), "no room", "--size"],
     );
     assert!(!cache.exists(), "a cache that found no room is removed");
+    let flash = ground.path("roomy");
+    fs::create_dir(&flash).expect("directory");
+    let _roomy = Tmpfs::mount(&flash, "size=24m", 0);
+    let cache = text(&flash.join("tier"));
+    let mut large = ground.mount(&format!("--foreground --size 280MiB --cache {cache}"));
+    refused(&mut large, CACHE, &["bytes are free", "would fit"]);
+    let said = message(&large.output().expect("runs"));
+    let advice = said.split("--size ").nth(1).expect("a size");
+    let fits = advice.split(' ').next().expect("a size").to_string();
+    let mut smaller = ground.mount(&format!("--size {fits} --cache {cache}"));
+    let output = smaller.output().expect("runs");
+    assert!(output.status.success(), "{fits}: {}", message(&output));
+    unmount(&ground.mountpoint());
 }
 
 #[test]
@@ -548,113 +418,4 @@ fn mounted_twice_and_unmounted_while_used() {
     );
     drop(open);
     unmount(&ground.mountpoint());
-}
-
-impl Ground {
-    /// A mount command that user nobody can start, with base and mountpoint nobody's own.
-    fn for_nobody(&self) -> Command {
-        let program = self.path("thermocline");
-        if !program.exists() {
-            fs::copy(env!("CARGO_BIN_EXE_thermocline"), &program).expect("copy");
-        }
-        for path in [
-            self.directory.path(),
-            &program,
-            &self.base(),
-            &self.mountpoint(),
-        ] {
-            fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("mode");
-        }
-        for path in [self.base(), self.mountpoint()] {
-            std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).expect("owner");
-        }
-        let mut command = Command::new(program);
-        command.arg("mount").arg(self.base()).arg(self.mountpoint());
-        command.arg("--foreground").arg("--size").arg("4M");
-        command.arg("--cache").arg(self.cache());
-        command
-    }
-}
-
-/// Unmounts; the serving process has ended when this returns.
-fn unmount(mountpoint: &Path) {
-    let output = thermocline()
-        .arg("umount")
-        .arg(mountpoint)
-        .output()
-        .expect("runs");
-    assert!(output.status.success(), "{}", message(&output));
-}
-
-/// Runs `command` where `/dev` holds nothing but what `prepare` makes.
-fn in_own_namespace(
-    command: &mut Command,
-    prepare: impl Fn() -> io::Result<()> + Send + Sync + 'static,
-) {
-    // SAFETY: between fork and exec only system calls are made, on constant strings.
-    unsafe {
-        command.pre_exec(move || {
-            check(libc::unshare(libc::CLONE_NEWNS))?;
-            let private = libc::MS_REC | libc::MS_PRIVATE;
-            let none = ptr::null();
-            check(libc::mount(
-                c"none".as_ptr(),
-                c"/".as_ptr(),
-                none,
-                private,
-                none.cast(),
-            ))?;
-            let (dev, tmpfs) = (c"/dev".as_ptr(), c"tmpfs".as_ptr());
-            check(libc::mount(
-                tmpfs,
-                dev,
-                tmpfs,
-                0,
-                c"mode=755".as_ptr().cast(),
-            ))?;
-            prepare()
-        });
-    }
-}
-
-fn become_nobody() -> io::Result<()> {
-    // SAFETY: no pointers but an empty list.
-    unsafe {
-        check(libc::setgroups(0, ptr::null()))?;
-        check(libc::setgid(NOBODY))?;
-        check(libc::setuid(NOBODY))
-    }
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
-/// A file system in memory, unmounted at the end.
-struct Tmpfs {
-    path: CString,
-}
-
-impl Tmpfs {
-    fn mount(path: &Path, options: &str, flags: libc::c_ulong) -> Self {
-        let path = CString::new(path.as_os_str().as_bytes()).expect("path");
-        let options = CString::new(options).expect("options");
-        let tmpfs = c"tmpfs".as_ptr();
-        // SAFETY: all are terminated strings that outlive the call.
-        let result =
-            unsafe { libc::mount(tmpfs, path.as_ptr(), tmpfs, flags, options.as_ptr().cast()) };
-        check(result).expect("mount tmpfs");
-        Self { path }
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        // SAFETY: a terminated string. A failure leaves a mount in a temporary directory.
-        unsafe { libc::umount2(self.path.as_ptr(), libc::MNT_DETACH) };
-    }
 }

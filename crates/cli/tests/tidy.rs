@@ -362,7 +362,7 @@ fn no_request_can_die_of_an_unwrap() {
 #[test]
 fn assertions_are_dense() {
     let mut violations = Vec::new();
-    for name in ["core", "engine"] {
+    for name in ["core", "engine", "mount"] {
         let mut files = Vec::new();
         for (file, source) in product_files() {
             if in_crate(&file, name) {
@@ -395,6 +395,72 @@ fn assertions_are_dense() {
         "assertions (at least 20 per 1,000 lines of code)",
         &violations,
     );
+}
+
+/// What a header writes down as an invariant is checked in release builds: an assertion names its
+/// number, in that file, or for the header of a folder in one of its files.
+#[test]
+fn invariants_are_asserted() {
+    let files = product_files();
+    let (mut violations, mut numbered) = (Vec::new(), 0);
+    for (file, _) in files.iter().filter(|(file, _)| in_crate(file, "core")) {
+        let claimed = invariants_of(&text(file));
+        numbered += claimed.len();
+        let is_folder = file.file_name().is_some_and(|name| name == "mod.rs");
+        let near = |other: &Path| match file.parent() {
+            Some(folder) if is_folder => other.parent() == Some(folder),
+            _ => other == file,
+        };
+        let asserted: BTreeSet<u32> = files
+            .iter()
+            .filter(|(other, _)| near(other))
+            .flat_map(|(other, _)| invariants_asserted(&text(other)))
+            .collect();
+        for number in claimed.difference(&asserted) {
+            violations.push(format!("{}: invariant {number}", file.display()));
+        }
+    }
+    assert!(numbered > 40, "headers have invariants: {numbered} found");
+    report("invariants of core are asserted by number", &violations);
+}
+
+/// Numbers of the list under "# Invariants" in the doc comments of a file.
+fn invariants_of(text: &str) -> BTreeSet<u32> {
+    let doc = |line: &str| {
+        let line = line.trim_start();
+        let text = line.strip_prefix("//!").or(line.strip_prefix("///"));
+        text.map(|text| text.trim().to_string())
+    };
+    let (mut numbers, mut inside) = (BTreeSet::new(), false);
+    for line in text.lines().map(doc) {
+        let Some(line) = line else {
+            inside = false;
+            continue;
+        };
+        inside = (inside && !line.is_empty()) || line.starts_with("# Invariants");
+        let number = line
+            .split_once(". ")
+            .and_then(|(n, _)| n.parse::<u32>().ok());
+        numbers.extend(number.filter(|_| inside));
+    }
+    numbers
+}
+
+/// Numbers of invariants that the messages of assertions name, those of debug builds left out.
+fn invariants_asserted(text: &str) -> BTreeSet<u32> {
+    let mut numbers = BTreeSet::new();
+    for (at, _) in text.match_indices("\"invariant") {
+        let before = &text[..at];
+        let call = ["assert!", "assert_eq!", "assert_ne!", "panic!"].map(|call| before.rfind(call));
+        let start = call.into_iter().flatten().max();
+        if start.is_none_or(|start| before[..start].ends_with("debug_")) {
+            continue;
+        }
+        let message = text[at + 1..].split(['"', ':']).next().unwrap_or("");
+        let words = message.split(|c: char| !c.is_ascii_digit());
+        numbers.extend(words.filter_map(|word| word.parse::<u32>().ok()));
+    }
+    numbers
 }
 
 fn asserts_in(line: &str) -> usize {
@@ -547,6 +613,17 @@ fn assertions_of_all_kinds_are_counted() {
         asserts_in("assert!(a); debug_assert_eq!(b, c); my_assert!(d); assert(e)"),
         2
     );
+}
+
+#[test]
+fn invariants_are_found_where_they_are_listed_and_where_they_are_asserted() {
+    let text = "//! # Invariants (of it)\n//! 1. One.\n//! 2. Two.\n//!\n//! 3. No.";
+    let found: Vec<u32> = invariants_of(text).into_iter().collect();
+    assert_eq!(found, [1, 2]);
+    let text = "assert!(x, \"invariant 1: of 4\"); debug_assert!(y, \"invariant 2\"); \
+                assert_eq!(a, b, \"invariants 3 and 5\");";
+    let found: Vec<u32> = invariants_asserted(text).into_iter().collect();
+    assert_eq!(found, [1, 3, 5]);
 }
 
 #[test]

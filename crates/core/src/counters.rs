@@ -64,6 +64,10 @@ pub struct Counters {
     pub reserved: u64,
     /// Dirty pages on flash that were written back to base.
     pub destaged: u64,
+    /// Copies in doubt that were what base holds.
+    pub doubts_verified: u64,
+    /// Copies in doubt that were not, or were given up unread.
+    pub doubts_given_up: u64,
 }
 
 /// Why a dirty page was written out.

@@ -17,7 +17,7 @@ use hashbrown::HashTable;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     page: PageId,
-    readers: u16,
+    readers: u32,
     writing: bool,
     writer_waits: bool,
     contended: bool,
@@ -87,7 +87,7 @@ impl InFlight {
     /// Ends a read or write that was started.
     pub fn end(&mut self, page: PageId) -> Ended {
         let entry = self.entry(page);
-        debug_assert!(entry.writing != (entry.readers > 0), "invariant 1");
+        assert!(entry.writing != (entry.readers > 0), "invariant 1");
         match entry.writing {
             true => entry.writing = false,
             false => entry.readers -= 1,
@@ -129,7 +129,7 @@ impl InFlight {
     /// Notes on the write of `page` that the policy was told of it.
     pub fn mark_asked(&mut self, page: PageId) {
         let entry = self.entry(page);
-        debug_assert!(entry.writing, "only a write is marked");
+        assert!(entry.writing, "only a write is marked");
         entry.asked = true;
     }
 
@@ -159,6 +159,29 @@ impl InFlight {
     #[must_use]
     pub fn is_doomed(&self, page: PageId) -> bool {
         self.get(page).is_some_and(|e| e.doomed)
+    }
+
+    /// Whether `page` is being written.
+    #[must_use]
+    pub fn is_written(&self, page: PageId) -> bool {
+        self.get(page).is_some_and(|e| e.writing)
+    }
+
+    /// Whether `page` is being read.
+    #[must_use]
+    pub fn is_read(&self, page: PageId) -> bool {
+        self.get(page).is_some_and(|e| e.readers > 0)
+    }
+
+    /// Pages `first..=last` of `object` with I/O under way, in no order. O(pages in flight).
+    pub fn in_range(
+        &self,
+        object: ObjectId,
+        first: u64,
+        last: u64,
+    ) -> impl Iterator<Item = PageId> + '_ {
+        let pages = self.entries.iter().map(|e| e.page);
+        pages.filter(move |p| p.object == object && (first..=last).contains(&p.index))
     }
 
     /// Whether `page` has I/O under way.

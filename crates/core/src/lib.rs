@@ -5,6 +5,7 @@
 //! and the crash tester all run exactly this code.
 #![forbid(unsafe_code)]
 
+pub mod by_object;
 pub mod cost;
 pub mod counters;
 pub mod ghost;
@@ -33,5 +34,5 @@ pub use hierarchy::{
     Watermarks, WriteJob,
 };
 pub use hint::{FileKind, HintSchema, HintSet, PageType, RequestType, Role, hint_type};
-pub use ledger::{Intent, MapChange, MapEntry};
+pub use ledger::{Doubtful, Intent, MapChange, MapEntry};
 pub use page::{BlockId, FrameId, ObjectId, PageId, RegionId, SlotId};

@@ -38,7 +38,7 @@ impl Links {
     /// Makes room for ids up to `capacity`, which is no less than before; they are in no list.
     pub fn grow(&mut self, capacity: u32) {
         assert!(capacity < NONE, "the last id is reserved");
-        debug_assert!(capacity as usize >= self.links.len(), "ids in use stay");
+        assert!(capacity as usize >= self.links.len(), "ids in use stay");
         self.links.resize(capacity as usize, (NONE, NONE));
     }
 
@@ -97,7 +97,7 @@ impl List {
 
     /// Puts `id`, which is in no list, at the front.
     pub fn push_front(&mut self, links: &mut Links, id: u32) {
-        debug_assert!(self.head != id, "id is already at the front");
+        assert!(self.head != id, "id is already at the front");
         links.links[id as usize] = (NONE, self.head);
         match self.head {
             NONE => self.tail = id,
@@ -109,7 +109,7 @@ impl List {
 
     /// Puts `id`, which is in no list, at the back.
     pub fn push_back(&mut self, links: &mut Links, id: u32) {
-        debug_assert!(self.tail != id, "id is already at the back");
+        assert!(self.tail != id, "id is already at the back");
         links.links[id as usize] = (self.tail, NONE);
         match self.tail {
             NONE => self.head = id,
@@ -121,8 +121,8 @@ impl List {
 
     /// Puts `new`, which is in no list, next to `at`, which is in this list, on the front's side.
     pub fn insert_before(&mut self, links: &mut Links, at: u32, new: u32) {
-        debug_assert!(self.len > 0, "there is nothing to insert beside");
-        debug_assert_ne!(at, new, "an id stands before another");
+        assert!(self.len > 0, "there is nothing to insert beside");
+        assert_ne!(at, new, "an id stands before another");
         let previous = links.links[at as usize].0;
         links.links[new as usize] = (previous, at);
         links.links[at as usize].0 = new;
@@ -135,18 +135,18 @@ impl List {
 
     /// Takes `id`, which is in this list, out of it.
     pub fn remove(&mut self, links: &mut Links, id: u32) {
-        debug_assert!(self.len > 0, "removing from an empty list");
+        assert!(self.len > 0, "removing from an empty list");
         let (previous, next) = links.links[id as usize];
         match previous {
             NONE => {
-                debug_assert_eq!(self.head, id, "id is not in this list");
+                assert_eq!(self.head, id, "id is not in this list");
                 self.head = next;
             }
             p => links.links[p as usize].1 = next,
         }
         match next {
             NONE => {
-                debug_assert_eq!(self.tail, id, "id is not in this list");
+                assert_eq!(self.tail, id, "id is not in this list");
                 self.tail = previous;
             }
             n => links.links[n as usize].0 = previous,
@@ -165,8 +165,8 @@ impl List {
 
     /// Puts `new`, which is in no list, where `old` is, and takes `old` out of this list.
     pub fn replace(&mut self, links: &mut Links, old: u32, new: u32) {
-        debug_assert!(self.len > 0, "replacing in an empty list");
-        debug_assert_ne!(old, new, "an id replaces another");
+        assert!(self.len > 0, "replacing in an empty list");
+        assert_ne!(old, new, "an id replaces another");
         let (previous, next) = links.links[old as usize];
         links.links[new as usize] = (previous, next);
         match previous {
@@ -181,7 +181,7 @@ impl List {
     }
 
     /// Ids from front to back.
-    pub fn iter_from_front<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
+    pub fn iter_from_front<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + use<'a> {
         let mut at = self.head;
         std::iter::from_fn(move || {
             let id = at;
@@ -193,7 +193,7 @@ impl List {
     }
 
     /// Ids from back to front.
-    pub fn iter_from_back<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
+    pub fn iter_from_back<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + use<'a> {
         let mut at = self.tail;
         std::iter::from_fn(move || {
             let id = at;

@@ -24,9 +24,11 @@
 //! 5. A valid slot has a block, a free or draining one has none; no two slots share a block.
 //! 6. `dirty_policy` and `dirty_reserve` hold exactly the pages of dirty slots, by kind.
 //! 7. Reserve slots that hold a page are dirty.
+//! 8. `objects` lists exactly the staged and valid slots, by the object of their page.
 //!
-//! Memory: 32 bytes a slot, plus 5 to 10 for the map, plus about 40 a dirty page.
+//! Memory: 40 bytes a slot, plus 5 to 10 for the map, plus about 40 a dirty page.
 
+use crate::by_object::ByObject;
 use crate::hash;
 use crate::page::{BlockId, ObjectId, PageId, SlotId};
 use hashbrown::HashTable;
@@ -54,20 +56,50 @@ pub struct Written {
     pub old: Option<BlockId>,
 }
 
+/// No device is that long: [`SlotTable::with_reserve`] sees to it.
+const NO_BLOCK: u32 = u32::MAX;
+
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     page: PageId,
     /// Counts contents: a write that finishes for an older generation is stale.
     generation: u32,
-    /// Where its valid bytes are; staged: where the bytes before are.
-    block: Option<BlockId>,
+    /// Where its valid bytes are; staged: where the bytes before are. [`NO_BLOCK`] for none.
+    block: u32,
     pins: u16,
     state: SlotState,
     writing: bool,
     dirty: bool,
 }
 
+const _: () = assert!(
+    size_of::<Slot>() == 32,
+    "there is one for every page on flash"
+);
+
 impl Slot {
+    const FREE: Self = Self {
+        page: PageId::new(ObjectId(0), 0),
+        generation: 0,
+        block: NO_BLOCK,
+        pins: 0,
+        state: SlotState::Free,
+        writing: false,
+        dirty: false,
+    };
+
+    fn block(&self) -> Option<BlockId> {
+        (self.block != NO_BLOCK).then_some(BlockId(self.block))
+    }
+
+    /// The bytes of its page are in `block` now; says where they were.
+    fn set_valid(&mut self, block: BlockId) -> Option<BlockId> {
+        assert!(block.0 != NO_BLOCK, "invariant 5: no device is that long");
+        let old = self.block();
+        (self.state, self.block) = (SlotState::Valid, block.0);
+        old
+    }
+
     fn is_resident(&self) -> bool {
         matches!(self.state, SlotState::Staged | SlotState::Valid)
     }
@@ -79,6 +111,7 @@ pub struct SlotTable {
     slots: Vec<Slot>,
     capacity: u32,
     map: HashTable<u32>,
+    objects: ByObject,
     free: Vec<u32>,
     free_reserve: Vec<u32>,
     draining: u32,
@@ -99,20 +132,13 @@ impl SlotTable {
     /// A table of `capacity` free policy slots and `reserve` reserve slots.
     #[must_use]
     pub fn with_reserve(capacity: u32, reserve: u32) -> Self {
-        let empty = Slot {
-            page: PageId::default(),
-            generation: 0,
-            block: None,
-            pins: 0,
-            state: SlotState::Free,
-            writing: false,
-            dirty: false,
-        };
         let all = capacity.saturating_add(reserve);
+        assert!(all < NO_BLOCK, "slots have numbers");
         Self {
-            slots: vec![empty; all as usize],
+            slots: vec![Slot::FREE; all as usize],
             capacity,
             map: HashTable::new(),
+            objects: ByObject::new(all),
             free: (0..capacity).rev().collect(),
             free_reserve: (capacity..all).rev().collect(),
             draining: 0,
@@ -174,7 +200,13 @@ impl SlotTable {
     /// The block that holds the valid bytes of `slot`; of a staged one, those before.
     #[must_use]
     pub fn block(&self, slot: SlotId) -> Option<BlockId> {
-        self.slots[slot.at()].block
+        self.slots[slot.at()].block()
+    }
+
+    /// Number of slots that hold a page of `object`, those of the reserve included.
+    #[must_use]
+    pub fn resident_of(&self, object: ObjectId) -> u32 {
+        self.objects.count(object)
     }
 
     /// Dirty pages from `from` on in base order, then those before it: of the reserve, or of
@@ -224,8 +256,14 @@ impl SlotTable {
 
     /// The page in the policy slot `slot` is now also on base.
     pub fn set_clean(&mut self, slot: SlotId) {
-        debug_assert!(self.is_policy(slot), "a reserve slot is emptied instead");
+        assert!(self.is_policy(slot), "a reserve slot is emptied instead");
         self.set_dirty(slot, false);
+    }
+
+    /// Number of free policy slots.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        self.free.len() as u32
     }
 
     /// Whether a page can come in without another leaving.
@@ -273,7 +311,7 @@ impl SlotTable {
     #[must_use]
     pub fn evictable(&self, slot: SlotId) -> bool {
         let s = &self.slots[slot.at()];
-        debug_assert!(s.is_resident());
+        assert!(s.is_resident());
         s.pins == 0 && !s.writing && !(s.dirty && s.state == SlotState::Staged)
     }
 
@@ -289,20 +327,20 @@ impl SlotTable {
         ids.filter_map(|slot| self.page(slot).map(|page| (slot, page)))
     }
 
-    /// Resident slots of pages `first..=last` of `object`. O(pages asked for) or O(capacity),
-    /// whichever is less.
+    /// Resident slots of pages `first..=last` of `object`, in page order. O(pages asked for) or
+    /// O(its resident pages), whichever is less.
     #[must_use]
     pub fn in_range(&self, object: ObjectId, first: u64, last: u64) -> Vec<SlotId> {
-        debug_assert!(first <= last, "a range has a first page");
-        if last - first < self.slots.len() as u64 {
+        assert!(first <= last, "a range has a first page");
+        if last - first < u64::from(self.objects.count(object)) {
             let pages = (first..=last).map(|index| PageId { object, index });
             return pages.filter_map(|page| self.find(page)).collect();
         }
-        let inside = |page: PageId| page.object == object && (first..=last).contains(&page.index);
-        self.occupied()
-            .filter(|(_, page)| inside(*page))
-            .map(|(slot, _)| slot)
-            .collect()
+        let index = |id: u32| self.slots[id as usize].page.index;
+        let inside = |id: &u32| (first..=last).contains(&index(*id));
+        let mut found: Vec<u32> = self.objects.of(object).filter(inside).collect();
+        found.sort_unstable_by_key(|id| index(*id));
+        found.into_iter().map(SlotId).collect()
     }
 
     /// Gives `page`, which has no slot, a free policy slot in state staged, clean. `None` when
@@ -322,14 +360,16 @@ impl SlotTable {
     }
 
     fn occupy(&mut self, slot: SlotId, page: PageId) {
-        debug_assert!(self.find(page).is_none(), "a page has at most one slot");
+        assert!(self.find(page).is_none(), "a page has at most one slot");
         let s = &mut self.slots[slot.at()];
-        debug_assert!(s.state == SlotState::Free && s.pins == 0 && !s.writing);
-        debug_assert!(s.block.is_none() && !s.dirty, "invariant 5");
+        assert!(s.state == SlotState::Free && s.pins == 0, "invariant 4");
+        assert!(!s.writing, "invariant 3: a draining slot is not given out");
+        assert!(s.block == NO_BLOCK && !s.dirty, "invariant 5");
         s.page = page;
         s.state = SlotState::Staged;
         s.generation = s.generation.wrapping_add(1);
         self.resident += u32::from(slot.0 < self.capacity);
+        self.objects.insert(page.object, slot.0);
         self.enter_map(slot, page);
     }
 
@@ -341,7 +381,7 @@ impl SlotTable {
 
     fn leave_map(&mut self, slot: SlotId, page: PageId) {
         let entry = self.map.find_entry(hash::of_page(page), |&i| i == slot.0);
-        debug_assert!(entry.is_ok(), "a resident page is in the map");
+        assert!(entry.is_ok(), "a resident page is in the map");
         if let Ok(entry) = entry {
             entry.remove();
         }
@@ -350,18 +390,17 @@ impl SlotTable {
     /// Moves the valid, evictable page in `from` to a slot of the other kind: a dirty page from a
     /// policy slot to the reserve, or back. `None` when there is no free slot there.
     pub fn transfer(&mut self, from: SlotId) -> Option<SlotId> {
-        debug_assert!(self.evictable(from) && self.state(from) == SlotState::Valid);
-        debug_assert!(self.is_dirty(from), "invariant 7");
+        assert!(self.evictable(from) && self.state(from) == SlotState::Valid);
+        assert!(self.is_dirty(from), "invariant 7");
         let free = match self.is_policy(from) {
             true => &mut self.free_reserve,
             false => &mut self.free,
         };
         let to = SlotId(free.pop()?);
-        let block = self.slots[from.at()].block.take();
+        let block = self.slots[from.at()].block;
         let page = self.remove(from);
         self.occupy(to, page);
-        let s = &mut self.slots[to.at()];
-        (s.state, s.block) = (SlotState::Valid, block);
+        self.slots[to.at()].set_valid(BlockId(block));
         self.set_dirty(to, true);
         Some(to)
     }
@@ -376,8 +415,7 @@ impl SlotTable {
             None if dirty => self.admit_reserve(page)?,
             slot => slot?,
         };
-        let s = &mut self.slots[slot.at()];
-        (s.state, s.block) = (SlotState::Valid, Some(block));
+        self.slots[slot.at()].set_valid(block);
         self.set_dirty(slot, dirty);
         Some(slot)
     }
@@ -385,8 +423,8 @@ impl SlotTable {
     /// New bytes for the page in `slot` are in the write buffer; `dirty`: base has them not.
     pub fn restage(&mut self, slot: SlotId, dirty: bool) {
         let s = &mut self.slots[slot.at()];
-        debug_assert!(s.is_resident());
-        debug_assert_eq!(s.pins, 0, "a page is not rewritten under its readers");
+        assert!(s.is_resident());
+        assert_eq!(s.pins, 0, "a page is not rewritten under its readers");
         s.state = SlotState::Staged;
         s.generation = s.generation.wrapping_add(1);
         self.set_dirty(slot, dirty);
@@ -395,7 +433,7 @@ impl SlotTable {
     /// A write of the staged bytes starts.
     pub fn start_write(&mut self, slot: SlotId) {
         let s = &mut self.slots[slot.at()];
-        debug_assert!(s.state == SlotState::Staged && !s.writing);
+        assert!(s.state == SlotState::Staged && !s.writing);
         s.writing = true;
     }
 
@@ -404,7 +442,7 @@ impl SlotTable {
     /// they were not, free when the page had left. [`Written::old`] is the block it had before.
     pub fn end_write(&mut self, slot: SlotId, generation: u32, block: Option<BlockId>) -> Written {
         let s = &mut self.slots[slot.at()];
-        debug_assert!(s.writing, "a write ends once");
+        assert!(s.writing, "a write ends once");
         s.writing = false;
         let mut old = None;
         match s.state {
@@ -414,11 +452,14 @@ impl SlotTable {
                 self.put_free(slot);
             }
             // Bytes that are no longer the newest are not worth a block.
-            SlotState::Staged if s.generation == generation && block.is_some() => {
-                s.state = SlotState::Valid;
-                old = std::mem::replace(&mut s.block, block);
+            SlotState::Staged => {
+                if let Some(block) = block.filter(|_| s.generation == generation) {
+                    old = s.set_valid(block);
+                }
             }
-            _ => debug_assert_eq!(s.state, SlotState::Staged),
+            SlotState::Free | SlotState::Valid => {
+                panic!("invariant 3: only staged and draining slots are written")
+            }
         }
         let state = self.slots[slot.at()].state;
         Written { state, old }
@@ -434,12 +475,13 @@ impl SlotTable {
     /// Takes the page out of `slot`; the caller has taken note of its block.
     pub fn remove(&mut self, slot: SlotId) -> PageId {
         let s = self.slots[slot.at()];
-        debug_assert!(s.is_resident());
-        debug_assert_eq!(s.pins, 0, "a page does not leave under its readers");
+        assert!(s.is_resident());
+        assert_eq!(s.pins, 0, "a page does not leave under its readers");
         self.set_dirty(slot, false);
         self.leave_map(slot, s.page);
+        self.objects.remove(s.page.object, slot.0);
         self.resident -= u32::from(slot.0 < self.capacity);
-        self.slots[slot.at()].block = None;
+        self.slots[slot.at()].block = NO_BLOCK;
         if s.writing {
             self.slots[slot.at()].state = SlotState::Draining;
             self.draining += 1;
@@ -453,7 +495,8 @@ impl SlotTable {
     /// A reader of the valid `slot` starts.
     pub fn pin(&mut self, slot: SlotId) {
         let s = &mut self.slots[slot.at()];
-        debug_assert_eq!(s.state, SlotState::Valid, "only valid slots are read");
+        assert_eq!(s.state, SlotState::Valid, "invariant 2");
+        assert!(s.pins < u16::MAX, "readers are counted");
         s.pins += 1;
         self.pinned += 1;
     }
@@ -461,7 +504,7 @@ impl SlotTable {
     /// A reader of `slot` ends.
     pub fn unpin(&mut self, slot: SlotId) {
         let s = &mut self.slots[slot.at()];
-        debug_assert!(s.pins > 0, "an unpin follows a pin");
+        assert!(s.pins > 0, "an unpin follows a pin");
         s.pins -= 1;
         self.pinned -= 1;
     }
@@ -477,7 +520,7 @@ impl SlotTable {
     /// does not know it any more.
     #[must_use]
     pub fn reshaped(&self, capacity: u32, reserve: u32) -> Self {
-        debug_assert!(
+        assert!(
             self.pinned == 0 && self.draining == 0,
             "slots have no users"
         );
@@ -491,11 +534,10 @@ impl SlotTable {
                 true => new.admit(page),
                 false => new.admit_reserve(page),
             };
-            debug_assert!(to.is_some(), "there is room for every page");
-            debug_assert_eq!(self.state(slot), SlotState::Valid);
+            assert!(to.is_some(), "there is room for every page");
+            assert_eq!(self.state(slot), SlotState::Valid);
             if let Some(to) = to {
-                let s = &mut new.slots[to.at()];
-                (s.state, s.block) = (SlotState::Valid, self.block(slot));
+                new.slots[to.at()].set_valid(BlockId(self.slots[slot.at()].block));
                 new.set_dirty(to, self.is_dirty(slot));
             }
         }
@@ -513,54 +555,85 @@ impl SlotTable {
     pub fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
             + self.map.allocation_size()
+            + self.objects.bytes()
             + (self.free.capacity() + self.free_reserve.capacity()) * 4
             + self.dirty() as usize * 40
     }
 
-    /// Panics unless the numbered invariants of the module text hold. O(slots).
+    /// Panics unless the numbered invariants of the module text hold. O(slots), with one bit a
+    /// block for memory.
     pub fn assert_invariants(&self) {
         let mut counts = [0u32; 4];
-        let mut blocks = Vec::new();
+        let mut pins = 0u32;
         for (id, s) in self.slots.iter().enumerate() {
             let id = SlotId(id as u32);
             counts[s.state as usize] += 1;
+            pins += u32::from(s.pins);
             if s.is_resident() {
                 assert_eq!(self.find(s.page), Some(id), "invariant 1");
                 assert!(s.dirty || self.is_policy(id), "invariant 7");
             }
             assert!(s.pins == 0 || s.state == SlotState::Valid, "invariant 2");
-            assert!(
-                !s.writing || matches!(s.state, SlotState::Staged | SlotState::Draining),
-                "invariant 3"
-            );
+            let may_be_written = matches!(s.state, SlotState::Staged | SlotState::Draining);
+            assert!(!s.writing || may_be_written, "invariant 3");
             assert!(s.writing || s.state != SlotState::Draining, "invariant 3");
-            assert!(
-                s.block.is_some() || s.state != SlotState::Valid,
-                "invariant 5"
-            );
-            assert!(s.block.is_none() || s.is_resident(), "invariant 5");
-            blocks.extend(s.block);
-            let index = match self.is_policy(id) {
-                true => &self.dirty_policy,
-                false => &self.dirty_reserve,
-            };
-            assert_eq!(index.get(&s.page) == Some(&id), s.dirty, "invariant 6");
+            let has_block = s.block != NO_BLOCK;
+            assert!(has_block || s.state != SlotState::Valid, "invariant 5");
+            assert!(!has_block || s.is_resident(), "invariant 5");
         }
-        let pins: u32 = self.slots.iter().map(|s| u32::from(s.pins)).sum();
         assert_eq!(pins, self.pinned, "readers are counted");
         let [free, staged, valid, draining] = counts;
-        assert_eq!((staged + valid) as usize, self.map.len(), "invariant 1");
-        assert_eq!(
-            self.resident + self.reserved(),
-            staged + valid,
-            "invariant 1"
-        );
-        let listed = self.free.len() + self.free_reserve.len();
-        assert_eq!(free as usize, listed, "invariant 4");
+        let held = staged + valid;
+        assert_eq!(held as usize, self.map.len(), "invariant 1");
+        assert_eq!(self.resident + self.reserved(), held, "invariant 1");
+        assert_eq!(free as usize, self.listed_free(), "invariant 4");
         assert_eq!(draining, self.draining, "invariant 4");
-        let named = blocks.len();
-        blocks.sort_unstable();
-        blocks.dedup();
-        assert_eq!(blocks.len(), named, "invariant 5");
+        assert_eq!(self.objects.len(), held, "invariant 8");
+        self.objects
+            .assert_invariants(|object, id| self.page_object(id) == Some(object));
+        self.assert_dirty();
+        self.assert_blocks_differ();
+    }
+
+    /// The free slots that are listed; each is in the list of its kind.
+    fn listed_free(&self) -> usize {
+        let free = |id: &u32| self.slots[*id as usize].state == SlotState::Free;
+        let policy = |id: &&u32| **id < self.capacity && free(id);
+        let reserve = |id: &&u32| **id >= self.capacity && free(id);
+        let (of_policy, of_reserve) = (
+            self.free.iter().filter(policy).count(),
+            self.free_reserve.iter().filter(reserve).count(),
+        );
+        assert_eq!(of_policy, self.free.len(), "invariant 4");
+        assert_eq!(of_reserve, self.free_reserve.len(), "invariant 4");
+        of_policy + of_reserve
+    }
+
+    fn page_object(&self, id: u32) -> Option<ObjectId> {
+        self.page(SlotId(id)).map(|page| page.object)
+    }
+
+    fn assert_dirty(&self) {
+        let kinds = [(&self.dirty_policy, true), (&self.dirty_reserve, false)];
+        for (pages, policy) in kinds {
+            for (page, slot) in pages {
+                let s = &self.slots[slot.at()];
+                assert!(s.dirty && s.page == *page, "invariant 6: {page:?}");
+                assert_eq!(self.is_policy(*slot), policy, "invariant 6: {page:?}");
+            }
+        }
+        let dirty = self.slots.iter().filter(|s| s.dirty).count();
+        assert_eq!(dirty, self.dirty() as usize, "invariant 6");
+    }
+
+    fn assert_blocks_differ(&self) {
+        let blocks = || self.slots.iter().filter_map(Slot::block);
+        let longest = blocks().map(|block| block.at() / 64 + 1).max();
+        let mut seen = vec![0u64; longest.unwrap_or(0)];
+        for block in blocks() {
+            let (word, bit) = (&mut seen[block.at() / 64], 1u64 << (block.at() % 64));
+            assert!(*word & bit == 0, "invariant 5: {block:?} is shared");
+            *word |= bit;
+        }
     }
 }

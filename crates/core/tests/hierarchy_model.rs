@@ -16,8 +16,8 @@ use thermocline_core::policy::{
 use thermocline_core::pool;
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{
-    BlockId, Fault, FrameId, Hierarchy, HierarchyOptions, HintSet, Intent, MapChange, MapEntry,
-    ObjectId, PageId, ReadStart, SlotId, WriteJob,
+    BlockId, Doubtful, Fault, FrameId, Hierarchy, HierarchyOptions, HintSet, Intent, MapChange,
+    MapEntry, ObjectId, PageId, ReadStart, SlotId, WriteJob,
 };
 
 const PAGES: u64 = 24;
@@ -41,6 +41,11 @@ enum Step {
     EndCommit,
     Sync(u32),
     Trim(u64),
+    /// Pages of an object from here on become zeros under one intent for all of it.
+    Punch(u64),
+    /// Compares the next copy in doubt from here on with base.
+    StartVerify(u64),
+    EndVerify(bool),
     Off,
     On,
     Back(bool),
@@ -72,13 +77,42 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::EndCommit),
         2 => (0..2u32).prop_map(Step::Sync),
         1 => (0..PAGES).prop_map(Step::Trim),
+        1 => (0..PAGES).prop_map(Step::Punch),
+        4 => (0..PAGES).prop_map(Step::StartVerify),
+        4 => flag(0.9).prop_map(Step::EndVerify),
         1 => flag(0.2).prop_map(|off| if off { Step::Off } else { Step::On }),
         1 => flag(0.8).prop_map(Step::Back),
         1 => (0..policy::NAMES.len()).prop_map(Step::Policy),
         1 => (0..CALM.len()).prop_map(Step::Calm),
         1 => (1..9u32, flag(0.7)).prop_map(|(n, drive)| Step::Resize(n, drive)),
         1 => (1..9u32, flag(0.7)).prop_map(|(n, drive)| Step::Replace(n, drive)),
-        1 => any::<u64>().prop_map(Step::Crash),
+        2 => any::<u64>().prop_map(Step::Crash),
+    ]
+}
+
+/// What makes copies and crashes, so that many are held in doubt.
+fn step_of_doubt() -> impl Strategy<Value = Step> {
+    let flag = prop::bool::weighted;
+    prop_oneof![
+        6 => (0..PAGES).prop_map(Step::StartRead),
+        6 => any::<usize>().prop_map(|i| Step::EndRead(i, false)),
+        6 => (0..PAGES).prop_map(Step::StartWrite),
+        6 => (any::<usize>(), flag(0.9)).prop_map(|(i, whole)| Step::EndWrite(i, whole, true)),
+        8 => Just(Step::StartFlush),
+        8 => any::<usize>().prop_map(|i| Step::EndFlush(i, false)),
+        1 => Just(Step::Destage),
+        1 => flag(0.9).prop_map(Step::EndDestage),
+        6 => Just(Step::StartCommit),
+        6 => Just(Step::EndCommit),
+        4 => (0..2u32).prop_map(Step::Sync),
+        1 => (0..PAGES).prop_map(Step::Trim),
+        1 => (0..PAGES).prop_map(Step::Punch),
+        6 => (0..PAGES).prop_map(Step::StartVerify),
+        6 => flag(0.9).prop_map(Step::EndVerify),
+        1 => flag(0.5).prop_map(Step::Back),
+        1 => (0..policy::NAMES.len()).prop_map(Step::Policy),
+        1 => (6..24u32, flag(0.7)).prop_map(|(n, drive)| Step::Resize(n, drive)),
+        2 => any::<u64>().prop_map(Step::Crash),
     ]
 }
 
@@ -169,8 +203,12 @@ struct World {
     flushes: Vec<(WriteJob, u64)>,
     cleaning: Option<(CleanJob, u64)>,
     destaging: Vec<(DestageJob, u64)>,
+    /// A page that is being compared with base, and what base gave.
+    verifying: Option<(PageId, u64)>,
     /// Newest version of every page.
     newest: BTreeMap<PageId, u64>,
+    /// Newest version that a write to base failed with: it may be there all the same.
+    failed: BTreeMap<PageId, u64>,
     /// Newest version that a sync has promised.
     promised: BTreeMap<PageId, u64>,
     /// Failed devices: nothing is promised from then on.
@@ -211,7 +249,9 @@ impl World {
             flushes: Vec::new(),
             cleaning: None,
             destaging: Vec::new(),
+            verifying: None,
             newest: BTreeMap::new(),
+            failed: BTreeMap::new(),
             promised: BTreeMap::new(),
             broken: false,
             clock: 0,
@@ -305,8 +345,83 @@ impl World {
             }
             how => how,
         };
+        if let (ReadStart::Base, Some(sum)) = (how, self.hierarchy.doubt_of(page)) {
+            let same = version == Some(sum);
+            self.hierarchy.settle_doubt(page, same);
+            self.settled(page, same);
+        }
         self.hierarchy.finish_read(page, UNKNOWN, how, &mut out);
         self.carry_out(out, version);
+    }
+
+    /// A copy that came back from doubt is what base holds, and in no other block than before.
+    fn settled(&mut self, page: PageId, same: bool) {
+        let slot = self.hierarchy.slots().find(page);
+        if let (true, Some(slot)) = (same, slot) {
+            let (block, checksum) = self.hierarchy.bytes_of(slot).expect("valid");
+            assert_eq!(self.flash.now.get(&block), Some(&(page, checksum)));
+            assert_eq!(checksum, self.on_base(page), "{page:?} is not base's");
+            let named = self.map.entries.get(&block);
+            assert!(self.broken || named.is_some_and(|entry| entry.page == page));
+        } else {
+            let kept = self.hierarchy.doubt_of(page).is_some();
+            assert!(self.hierarchy.is_closed() || !kept, "{page:?} was settled");
+        }
+    }
+
+    fn start_verify(&mut self, from: PageId) {
+        if self.verifying.is_some() {
+            return;
+        }
+        let next = self.hierarchy.next_doubts(from, 1).first().copied();
+        if let Some(page) = next.filter(|page| self.hierarchy.start_verify(*page)) {
+            assert!(page >= from);
+            self.verifying = Some((page, self.on_base(page)));
+        }
+    }
+
+    fn end_verify(&mut self, ok: bool) {
+        let Some((page, version)) = self.verifying.take() else {
+            return;
+        };
+        let sum = self.hierarchy.doubt_of(page);
+        let same = ok.then_some(Some(version) == sum);
+        let mut out = Vec::new();
+        self.hierarchy.end_verify(page, same, &mut out);
+        self.carry_out(out, None);
+        if let (Some(same), Some(_)) = (same, sum) {
+            self.settled(page, same);
+        }
+    }
+
+    /// As the engine punches a hole: what is dirty there was destaged before, or it is not done.
+    fn punch(&mut self, first: PageId) {
+        let inside = |page: &PageId| page.object == first.object && page.index >= first.index;
+        let known = self.hierarchy.known_in(first.object, first.index, u64::MAX);
+        assert!(known.iter().all(inside) && known.is_sorted());
+        let dirty = known.iter().any(|page| self.hierarchy.is_dirty(*page));
+        let busy = self.writes.iter().any(inside) || self.cleaning.is_some();
+        if dirty || busy || self.broken {
+            return;
+        }
+        self.hierarchy.ledger_mut().intend_all(first.object);
+        for _ in 0..3 {
+            if !self.hierarchy.ledger().may_write_base_all(first.object) {
+                self.start_commit();
+                self.end_commit();
+            }
+        }
+        assert!(self.hierarchy.ledger().may_write_base_all(first.object));
+        for page in (0..PAGES).map(page).filter(inside) {
+            self.clock += 1;
+            self.base.write(page, self.clock);
+            self.newest.insert(page, self.clock);
+        }
+        let mut out = Vec::new();
+        self.hierarchy
+            .trim(first.object, first.index, u64::MAX, &mut out);
+        self.carry_out(out, None);
+        self.hierarchy.ledger_mut().base_written_all(first.object);
     }
 
     fn end_write(&mut self, at: usize, whole: bool, ok: bool) {
@@ -339,9 +454,10 @@ impl World {
         self.allow_base(page);
         self.base.write(page, self.clock);
         self.hierarchy.ledger_mut().base_written(page);
-        if ok || clean {
-            self.newest.insert(page, self.clock);
-        }
+        match ok || clean {
+            true => self.newest.insert(page, self.clock),
+            false => self.failed.insert(page, self.clock),
+        };
         let whole = whole || !clean;
         self.hierarchy
             .finish_write(page, UNKNOWN, whole, ok, &mut out);
@@ -497,6 +613,7 @@ impl World {
     /// As the engine does it: dirty frames are placed, staged pages written, base synced if need
     /// be, and the map committed. Gives up where others are in the way.
     fn sync(&mut self, object: ObjectId) {
+        self.end_verify(true);
         let idle = self.reads.is_empty() && self.writes.is_empty() && self.flushes.is_empty();
         let busy = self.cleaning.is_some() || !self.destaging.is_empty();
         if !idle || busy || self.hierarchy.is_off() || !self.hierarchy.lost().is_empty() {
@@ -721,11 +838,15 @@ impl World {
         }
         let mut hierarchy = Hierarchy::new(&self.options).expect("a known policy");
         let mut next = 0;
+        let doubtful: Doubtful = self.map.intents.iter().copied().collect();
         for (block, entry) in &self.map.entries {
             next = next.max(entry.version + 1);
-            let doubtful = self.map.intents.contains(&Intent::of(entry.page));
-            if !entry.dirty && doubtful {
-                assert!(hierarchy.discard(*block, entry), "{block:?} is named once");
+            if !entry.dirty && doubtful.covers(entry.page) {
+                if hierarchy.hold_in_doubt(*block, entry) {
+                    assert_eq!(hierarchy.doubt_of(entry.page), Some(entry.checksum));
+                } else {
+                    assert!(hierarchy.discard(*block, entry), "{block:?} is named once");
+                }
             } else {
                 let kept = hierarchy.restore(*block, entry);
                 assert!(kept || !entry.dirty, "room for {entry:?}");
@@ -739,6 +860,7 @@ impl World {
         let map = std::mem::take(&mut self.map);
         let newest = std::mem::take(&mut self.newest);
         let promised = std::mem::take(&mut self.promised);
+        let failed = std::mem::take(&mut self.failed);
         let clock = self.clock;
         let options = self.options.clone();
         *self = Self {
@@ -746,6 +868,7 @@ impl World {
             flash,
             map,
             newest,
+            failed,
             promised,
             clock,
             ..Self::over(options, hierarchy)
@@ -769,7 +892,9 @@ impl World {
                 }
                 None => self.on_base(page),
             };
-            let (least, most) = (self.promised.get(&page).copied(), self.newest(page));
+            let failed = self.failed.get(&page).copied().unwrap_or(0);
+            let least = self.promised.get(&page).copied();
+            let most = self.newest(page).max(failed);
             assert!(
                 version >= least.unwrap_or(0),
                 "{page:?}: {version} < {least:?} was promised"
@@ -809,6 +934,9 @@ impl World {
             Step::EndCommit => self.end_commit(),
             Step::Sync(object) => self.sync(ObjectId(object)),
             Step::Trim(i) => self.trim(i),
+            Step::Punch(i) => self.punch(page(i)),
+            Step::StartVerify(i) => self.start_verify(page(i)),
+            Step::EndVerify(ok) => self.end_verify(ok),
             Step::Off => {
                 let mut out = Vec::new();
                 self.broken = true;
@@ -851,6 +979,29 @@ proptest! {
             reserve,
             write_back,
             recovery_age,
+            ..options(policy::NAMES[policy], slots, frames, 4)
+        });
+        for step in steps {
+            world.run(step);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// The same where most pages fit on flash and power fails often.
+    #[test]
+    fn what_comes_back_from_doubt_is_what_base_holds(
+        policy in 0..policy::NAMES.len(),
+        slots in prop::sample::select(vec![3u32, 12, 24]),
+        frames in prop::sample::select(vec![0u32, 2]),
+        write_back in any::<bool>(),
+        steps in prop::collection::vec(step_of_doubt(), 1..400),
+    ) {
+        let mut world = World::new(HierarchyOptions {
+            reserve: 2,
+            write_back,
             ..options(policy::NAMES[policy], slots, frames, 4)
         });
         for step in steps {
@@ -947,4 +1098,150 @@ fn pages_can_enter_when_they_leave_the_pool() {
         matches!(world.reads[0].1, ReadStart::Slot(_)),
         "page 0 is on flash now"
     );
+}
+
+/// Six clean pages of one object on flash, whose region base is being written in.
+fn warm() -> World {
+    let mut world = World::new(options("lru", 8, 0, 4));
+    for index in 0..6 {
+        world.run(Step::StartWrite(2 * index));
+        world.run(Step::EndWrite(0, true, true));
+        world.run(Step::StartFlush);
+        world.run(Step::EndFlush(0, false));
+    }
+    for step in [Step::StartCommit, Step::EndCommit] {
+        world.run(step);
+    }
+    assert_eq!(world.hierarchy.slots().resident(), 6);
+    world
+}
+
+fn restarted(mut world: World) -> World {
+    world.base.sync(|_| true);
+    world.run(Step::Crash(0));
+    world
+}
+
+/// Clean copies of a region that base was being written in come back once they were compared, in
+/// the blocks they had, by a reader or by the verifier.
+#[test]
+fn copies_in_doubt_come_back_when_base_holds_the_same() {
+    let mut world = restarted(warm());
+    assert_eq!(world.hierarchy.doubts(), 6);
+    assert_eq!(world.hierarchy.slots().resident(), 0, "nobody is told");
+    assert_eq!(world.hierarchy.resident_of(ObjectId(0)), 6);
+    world.run(Step::StartRead(4));
+    assert_eq!(world.reads[0].1, ReadStart::Base);
+    world.run(Step::EndRead(0, false));
+    assert_eq!(world.hierarchy.doubts(), 5);
+    assert_eq!(
+        world.hierarchy.ledger().changed(),
+        0,
+        "the map says so already"
+    );
+    for _ in 0..5 {
+        world.run(Step::StartVerify(0));
+        world.run(Step::EndVerify(true));
+    }
+    assert_eq!(world.hierarchy.doubts(), 0);
+    assert_eq!(world.hierarchy.slots().resident(), 6);
+    assert_eq!(world.hierarchy.counters().doubts_verified, 6);
+}
+
+/// What base has newer than its copy is given up.
+#[test]
+fn copies_in_doubt_are_given_up_when_base_is_newer() {
+    let mut world = warm();
+    world.clock += 1;
+    let written = world.clock;
+    world.hierarchy.ledger_mut().intend(page(0));
+    world.base.write(page(0), written);
+    world.newest.insert(page(0), written);
+    let mut world = restarted(world);
+    world.run(Step::StartVerify(0));
+    world.run(Step::EndVerify(true));
+    assert_eq!(world.hierarchy.doubt_of(page(0)), None);
+    assert_eq!(world.hierarchy.slots().find(page(0)), None);
+    assert_eq!(world.hierarchy.counters().doubts_given_up, 1);
+    world.run(Step::StartRead(0));
+}
+
+/// A crash finds what was settled and what was not in doubt again: the region stays on while a copy
+/// of it is in doubt, however often base was synced, and no longer.
+#[test]
+fn a_region_stays_on_while_a_copy_of_it_is_in_doubt() {
+    let mut world = restarted(warm());
+    for _ in 0..5 {
+        world.run(Step::StartVerify(0));
+        world.run(Step::EndVerify(true));
+    }
+    for _ in 0..5 {
+        world.run(Step::Sync(0));
+    }
+    assert!(world.map.intents.contains(&Intent::of(page(0))));
+    let mut world = restarted(world);
+    assert_eq!(world.hierarchy.doubts(), 6);
+    for _ in 0..6 {
+        world.run(Step::StartVerify(0));
+        world.run(Step::EndVerify(true));
+    }
+    for _ in 0..5 {
+        world.run(Step::Sync(0));
+    }
+    assert!(world.map.intents.is_empty(), "{:?}", world.map.intents);
+    let world = restarted(world);
+    assert_eq!(world.hierarchy.slots().resident(), 6, "they are believed");
+}
+
+/// A writer waits for a comparison under way; when it comes first nothing is compared.
+#[test]
+fn writers_and_trims_end_a_doubt() {
+    let mut world = restarted(warm());
+    world.run(Step::StartVerify(0));
+    world.run(Step::StartWrite(0));
+    assert!(world.writes.is_empty(), "the page is being compared");
+    world.run(Step::EndVerify(false));
+    assert!(world.hierarchy.doubt_of(page(0)).is_some(), "base failed");
+    world.run(Step::StartWrite(0));
+    assert_eq!(world.hierarchy.doubt_of(page(0)), None);
+    world.run(Step::StartVerify(0));
+    assert_ne!(world.verifying.map(|v| v.0), Some(page(0)));
+    world.run(Step::EndVerify(true));
+    world.run(Step::EndWrite(0, true, true));
+    world.run(Step::StartVerify(4));
+    world.run(Step::Trim(4));
+    world.run(Step::EndVerify(true));
+    assert_eq!(world.hierarchy.slots().find(page(4)), None);
+    assert_eq!(world.hierarchy.doubts(), 0);
+}
+
+/// Doubts never cost room: every page that comes in takes the place of one.
+#[test]
+fn doubts_give_way_to_pages_that_come_in() {
+    let mut world = restarted(warm());
+    for index in 0..8 {
+        world.run(Step::StartRead(2 * index + 1));
+        world.run(Step::EndRead(0, false));
+        let room = world.hierarchy.slots().room();
+        assert_eq!(world.hierarchy.doubts(), room.min(6));
+        world.run(Step::StartFlush);
+        world.run(Step::EndFlush(0, false));
+    }
+    assert_eq!(world.hierarchy.slots().resident(), 8);
+    assert_eq!(world.hierarchy.doubts(), 0);
+}
+
+/// While a whole object is intended no clean copy of it is believed after a crash.
+#[test]
+fn an_intent_for_all_of_an_object_covers_every_page() {
+    let all = Intent::all_of(ObjectId(3));
+    let doubtful: Doubtful = [all].into_iter().collect();
+    for index in [0, 1, 511, 512, 1 << 50, u64::MAX] {
+        let page = PageId::new(ObjectId(3), index);
+        assert!(doubtful.covers(page), "{index}");
+        assert!(!doubtful.covers(PageId::new(ObjectId(4), index)));
+        assert!(all.pages().contains(&page));
+        assert!(Intent::of(page).pages().contains(&page), "{index}");
+        assert_ne!(Intent::of(page), all, "{index}");
+    }
 }

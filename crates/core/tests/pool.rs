@@ -601,5 +601,9 @@ fn policies_by_name() {
     assert!(pool::build("none", 1, &Costs::default()).is_none());
     let pool = Pool::new(100);
     assert_eq!(pool.policy().name(), "lru");
-    assert_eq!(pool.bytes(), 100 * (92 + 9), "92 bytes a frame and LRU's 9");
+    assert_eq!(
+        pool.bytes(),
+        100 * (100 + 9),
+        "100 bytes a frame and LRU's 9"
+    );
 }

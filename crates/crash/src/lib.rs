@@ -44,6 +44,7 @@
 //! Everything comes from the seed; a failure prints the command that repeats it, with `--trace`
 //! step by step: `cargo run --release -p thermocline-crash -- --seed N --mode back --trace`.
 
+mod clock;
 mod draw;
 mod image;
 mod model;
@@ -53,6 +54,7 @@ mod step;
 mod store_run;
 mod world;
 
+pub use clock::WorldClock;
 pub use draw::Draw;
 pub use image::{Image, SECTOR};
 pub use model::{Broken, FileModel, pattern};

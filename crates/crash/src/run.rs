@@ -15,15 +15,13 @@ use crate::world::{BARE_DEVICE, Fault, FileId, World};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use thermocline::clock;
-use thermocline::mutant::{Mutant, plant};
-use thermocline::{Engine, Error, Identity, Request};
-use thermocline_core::{HintSet, ObjectId, hint_type};
+use thermocline::clock::Clock;
+use thermocline::mutant::Mutant;
+use thermocline::{Engine, Error, Grave, Identity, Object, Request};
+use thermocline_core::{HintSet, hint_type};
 
 /// Crashes within crashes at most: the third is while recovering from the second.
 const DEPTH_MAX: u32 = 3;
-/// What the clock shows at the start of a run.
-const START_NS: i64 = 1_000_000_000_000_000;
 /// Device number of base files.
 const BASE_DEVICE: u64 = BARE_DEVICE + 1;
 
@@ -109,11 +107,17 @@ struct Tracked {
     identity: Identity,
     /// Its names so far: the engine may know it by an older one.
     names: Vec<String>,
-    id: ObjectId,
+    /// Once an engine has it open.
+    object: Option<Arc<Object>>,
     model: FileModel,
 }
 
 impl Tracked {
+    fn open(&self) -> Result<Arc<Object>, String> {
+        let object = self.object.clone();
+        object.ok_or_else(|| format!("{} is not open", self.name()))
+    }
+
     fn name(&self) -> &str {
         self.names.last().map_or("", String::as_str)
     }
@@ -147,8 +151,6 @@ struct Run {
 /// The first broken promise.
 pub fn run(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), Failure> {
     let at = |step, during: String| move |what| Failure { step, during, what };
-    plant(options.mutant);
-    clock::set(START_NS);
     let mut run = Run::new(seed, options).map_err(at(0, "start".into()))?;
     let mut result = Ok(());
     for number in 0..options.steps {
@@ -169,7 +171,10 @@ pub fn run(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), Failur
 
 impl Run {
     fn new(seed: u64, options: &Options) -> Result<Self, String> {
-        let setup = Setup::of(seed, options.mode);
+        let setup = Setup {
+            planted: options.mutant,
+            ..Setup::of(seed, options.mode)
+        };
         if options.trace {
             println!("seed {seed}: {setup:?}");
         }
@@ -206,7 +211,7 @@ impl Run {
 
     fn open_all(&mut self) -> Result<(), String> {
         for tracked in &mut self.files {
-            tracked.id = open(&self.engine, &self.world, tracked)?;
+            tracked.object = Some(open(&self.engine, &self.world, tracked)?);
         }
         Ok(())
     }
@@ -251,12 +256,12 @@ impl Run {
             Step::Sync(at) => self.sync(at),
             Step::Truncate(at, length) => {
                 self.files[at].model.begin_truncate(length);
-                let done = self.engine.truncate(self.files[at].id, length);
+                let done = self.engine.truncate(&*self.files[at].open()?, length);
                 self.end_change(at, done)
             }
             Step::Punch(at, offset, length) => {
                 self.files[at].model.begin_punch(offset, length);
-                let done = self.engine.punch(self.files[at].id, offset, length);
+                let done = self.engine.punch(&*self.files[at].open()?, offset, length);
                 self.end_change(at, done)
             }
             Step::Recreate(at) => self.recreate(at),
@@ -264,13 +269,13 @@ impl Run {
                 self.renames += 1;
                 let name = format!("file{at}.{}", self.renames);
                 self.world.rename(self.files[at].file, &name);
-                self.engine.rename(self.files[at].id, &name);
+                self.engine.rename(&*self.files[at].open()?, &name);
                 self.files[at].names.push(name);
                 Ok(())
             }
             Step::Reopen(at) => {
-                self.engine.close_object(self.files[at].id);
-                self.files[at].id = open(&self.engine, &self.world, &self.files[at])?;
+                self.engine.close_object(&self.files[at].open()?);
+                self.files[at].object = Some(open(&self.engine, &self.world, &self.files[at])?);
                 Ok(())
             }
             Step::Restart => self.restart(),
@@ -284,7 +289,8 @@ impl Run {
                 Ok(())
             }
             Step::Wait(ms) => {
-                clock::pass(Duration::from_millis(u64::from(ms)));
+                let time = Duration::from_millis(u64::from(ms));
+                self.world.clock().pass(time);
                 Ok(())
             }
             Step::WriteBack(back) => {
@@ -330,7 +336,7 @@ impl Run {
         let mut buf = vec![0xEE; length];
         let read = self
             .engine
-            .read(&request(self.files[at].id, offset, hint), &mut buf);
+            .read(&request(&*self.files[at].open()?, offset, hint), &mut buf);
         match read {
             Ok(read) => {
                 let checked = self.files[at]
@@ -348,7 +354,7 @@ impl Run {
         self.files[at].model.begin_write(offset, &data);
         let done = self
             .engine
-            .write(&request(self.files[at].id, offset, hint), &data);
+            .write(&request(&*self.files[at].open()?, offset, hint), &data);
         self.end_change(at, done)
     }
 
@@ -366,7 +372,9 @@ impl Run {
     }
 
     fn sync(&mut self, at: usize) -> Result<(), String> {
-        let done = self.engine.sync(self.files[at].id, self.draw.chance(1, 2));
+        let done = self
+            .engine
+            .sync(&*self.files[at].open()?, self.draw.chance(1, 2));
         self.verify_captured()?;
         self.files[at].model.end_sync(done.is_ok());
         self.excuse(done)
@@ -375,14 +383,10 @@ impl Run {
     /// The object is unlinked, closed and trimmed as a mount does; another takes its inode number.
     fn recreate(&mut self, at: usize) -> Result<(), String> {
         let old = &self.files[at];
-        let (id, unlinked, identity_before) = (old.id, old.file, old.identity);
-        let told = self.engine.before_unlink(&identity_before);
+        let (object, unlinked, identity_before) = (old.open()?, old.file, old.identity);
+        self.engine.before_unlink(&identity_before);
         // Nothing has happened to the file yet.
         self.verify_captured()?;
-        if told.is_err() {
-            self.engine.not_unlinked(&identity_before);
-            return self.excuse(told);
-        }
         // From here on a crash may leave anything in it, or bring it back.
         let identity = Identity {
             generation: identity_before.generation + 1,
@@ -395,17 +399,21 @@ impl Run {
             file,
             identity,
             names: vec![name],
-            id,
+            object: None,
             model: self.setup.model(&[]),
         };
         let old = std::mem::replace(&mut self.files[at], new);
-        let now = clock::wall_ns();
+        let now = self.world.clock().wall_ns();
         self.removed
             .extend(old.names.into_iter().map(|name| (name, old.file, now)));
         self.world.unlink(unlinked);
-        self.engine.trim(id);
-        self.engine.close_object(id);
-        self.files[at].id = open(&self.engine, &self.world, &self.files[at])?;
+        let grave = Grave {
+            directory: (BASE_DEVICE, 1),
+            sync: Arc::new(|| Ok(())),
+        };
+        self.engine.unlinked(&identity_before, grave);
+        self.engine.close_object(&object);
+        self.files[at].object = Some(open(&self.engine, &self.world, &self.files[at])?);
         Ok(())
     }
 
@@ -417,7 +425,7 @@ impl Run {
         }
         self.heal();
         for tracked in &self.files {
-            self.engine.close_object(tracked.id);
+            self.engine.close_object(&tracked.open()?);
         }
         let failed = self.world.failed_at(FLASH).is_some();
         match self.engine.stop() {
@@ -508,8 +516,9 @@ impl Run {
         self.engine = engine;
         self.verify_captured()?;
         for tracked in &mut self.files {
-            tracked.id = open(&self.engine, &self.world, tracked)?;
-            let found = contents(&self.engine, &self.world, tracked.file, tracked.id)?;
+            let object = open(&self.engine, &self.world, tracked)?;
+            let found = contents(&self.engine, &self.world, tracked.file, &object)?;
+            tracked.object = Some(object);
             let checked = match clean {
                 true => tracked.model.check_read(0, found.len(), &found),
                 false if whole => tracked.model.check_crash(&found),
@@ -613,7 +622,7 @@ impl Run {
         else {
             return wrong();
         };
-        let lease = thermocline::commit::LEASE.as_nanos() as i64;
+        let lease = thermocline::LEASE.as_nanos() as i64;
         for named in files.split(", ") {
             let changed = self.files.iter().any(|tracked| {
                 let stamp = image.stamp(tracked.file);
@@ -648,13 +657,11 @@ impl Run {
     /// What a fresh engine on `world` reads of every tracked object, or why it does not start.
     fn recover(&mut self, world: &World, discard: bool) -> Result<Recovered, String> {
         self.tally.recoveries += 1;
-        let now = clock::wall_ns();
         let engine = match self.setup.start(world, discard) {
             Ok(engine) => engine,
             Err(NoStart::Failed(what)) => return Err(what),
             Err(refused) => {
                 world.power_off();
-                clock::set(now);
                 return Ok(Err(refused));
             }
         };
@@ -666,13 +673,11 @@ impl Run {
                 continue;
             }
             let id = open(&engine, world, tracked)?;
-            let found = contents(&engine, world, tracked.file, id)?;
+            let found = contents(&engine, world, tracked.file, &id)?;
             self.tally.bytes += found.len() as u64;
             all.push(found);
         }
         world.power_off();
-        // What happens in a world that might be takes no time in the one that is.
-        clock::set(now);
         Ok(Ok(all))
     }
 
@@ -701,12 +706,12 @@ fn new_file(world: &World, draw: &mut Draw, at: u64, setup: &Setup) -> Tracked {
         file,
         identity,
         names: vec![name],
-        id: ObjectId(0),
+        object: None,
         model: setup.model(&bytes),
     }
 }
 
-fn open(engine: &Engine, world: &World, tracked: &Tracked) -> Result<ObjectId, String> {
+fn open(engine: &Engine, world: &World, tracked: &Tracked) -> Result<Arc<Object>, String> {
     let spec = spec_of(world, tracked.file, tracked.name(), tracked.identity);
     engine
         .open_object(spec)
@@ -714,7 +719,12 @@ fn open(engine: &Engine, world: &World, tracked: &Tracked) -> Result<ObjectId, S
 }
 
 /// Every byte of an object, read page by page in a fixed order.
-fn contents(engine: &Engine, world: &World, file: FileId, id: ObjectId) -> Result<Vec<u8>, String> {
+fn contents(
+    engine: &Engine,
+    world: &World,
+    file: FileId,
+    id: &Arc<Object>,
+) -> Result<Vec<u8>, String> {
     let length = world.stamp(file).map_or(0, |stamp| stamp.length) as usize;
     let mut bytes = vec![0xEE; length];
     for (at, part) in (0u64..).zip(bytes.chunks_mut(1024)) {
@@ -728,7 +738,7 @@ fn contents(engine: &Engine, world: &World, file: FileId, id: ObjectId) -> Resul
     Ok(bytes)
 }
 
-fn request(object: ObjectId, offset: u64, hint: u32) -> Request {
+fn request(object: &Object, offset: u64, hint: u32) -> Request<'_> {
     Request {
         object,
         offset,

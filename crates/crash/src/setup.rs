@@ -6,6 +6,7 @@ use crate::world::{FileId, World};
 use std::sync::Arc;
 use thermocline::classify::Dialect;
 use thermocline::config::DirtySettings;
+use thermocline::mutant::Mutant;
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Store, StoreOptions,
 };
@@ -55,6 +56,8 @@ pub struct Setup {
     pub buffer: u32,
     /// Whether devices fail now and then.
     pub faults: bool,
+    /// A bug planted in engine and store.
+    pub planted: Mutant,
 }
 
 /// Where the flash device is in every world.
@@ -83,6 +86,7 @@ impl Setup {
             },
             buffer: draw.one(&[1, 2, 4, 8]),
             faults: draw.chance(1, 3),
+            planted: Mutant::None,
         }
     }
 
@@ -91,8 +95,10 @@ impl Setup {
         FileModel::holding(bytes, u64::from(self.page_size))
     }
 
-    fn config(&self) -> EngineConfig {
+    fn config(&self, world: &World) -> EngineConfig {
         EngineConfig {
+            clock: world.clock().shared(),
+            planted: self.planted,
             page_size: self.page_size,
             policy: self.policy.into(),
             pool_bytes: self.frames * u64::from(self.page_size),
@@ -111,8 +117,10 @@ impl Setup {
         (40 << 10) + (slots * u64::from(self.page_size)).next_multiple_of(4096)
     }
 
-    fn store_options(&self, found: bool) -> StoreOptions {
+    fn store_options(&self, world: &World, found: bool) -> StoreOptions {
         StoreOptions {
+            clock: world.clock().shared(),
+            planted: self.planted,
             page_size: self.page_size,
             size: (!found).then_some(self.length(self.slots)),
             base: BaseIdentity {
@@ -121,8 +129,7 @@ impl Setup {
                 path: "/base".into(),
                 ..BaseIdentity::default()
             },
-            format: false,
-            deadline: None,
+            ..StoreOptions::default()
         }
     }
 
@@ -135,9 +142,13 @@ impl Setup {
         let base = world.sync_base();
         base.map_err(|error| NoStart::Failed(format!("base cannot be synced: {error}")))?;
         let found = world.stamp(FLASH).is_some_and(|stamp| stamp.length > 0);
-        let store = Store::with_device(world.device(FLASH), "flash", &self.store_options(found));
+        let store = Store::with_device(
+            world.device(FLASH),
+            "flash",
+            &self.store_options(world, found),
+        );
         let store = store.map_err(|e| NoStart::Failed(format!("the cache does not open: {e}")))?;
-        let engine = Engine::start(self.config(), Some(store));
+        let engine = Engine::start(self.config(world), Some(store));
         let engine =
             engine.map_err(|e| NoStart::Failed(format!("the engine does not start: {e}")))?;
         let opener = |identity: &Identity, _: &str, _: bool| {
@@ -147,7 +158,11 @@ impl Setup {
         match engine.adopt(&opener, discard) {
             Ok(()) => Ok(engine),
             Err(Error::ChangedBehind { files, .. }) => Err(NoStart::Refused {
-                files,
+                files: files
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", "),
                 dirty: engine.dirty_pages(),
             }),
             Err(error) => Err(NoStart::Failed(format!("files are not adopted: {error}"))),
@@ -182,5 +197,6 @@ pub fn spec_of(world: &World, file: FileId, name: &str, identity: Identity) -> O
         dialect: Dialect::None,
         cached: true,
         stamp: Arc::new(move || stamped.stamp(file)),
+        touch: thermocline::untouched(),
     }
 }

@@ -13,11 +13,11 @@ use crate::image::SECTOR;
 use crate::model::pattern;
 use crate::run::{Failure, Options, Tally};
 use crate::setup::FLASH;
-use crate::world::{Fault, World};
+use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError};
-use thermocline::mutant::plant;
+use thermocline::mutant::Mutant;
 use thermocline::store::{
     BaseIdentity, Batch, Fate, ObjectChange, Recovered, SavedObject, Store, StoreOptions, checksum,
 };
@@ -92,6 +92,7 @@ struct StoreRun {
     captured: Captured,
     tally: Tally,
     length: u64,
+    planted: Mutant,
 }
 
 /// Runs the store under the workload of `seed`.
@@ -104,8 +105,7 @@ pub fn run_store(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), 
         during: during.into(),
         what,
     };
-    plant(options.mutant);
-    let started = StoreRun::new(seed, options.flash_fault);
+    let started = StoreRun::new(seed, options);
     let mut run = started.map_err(|what| failed(0, "start", what))?;
     let mut result = Ok(());
     for number in 0..options.steps {
@@ -125,17 +125,17 @@ pub fn run_store(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), 
 }
 
 impl StoreRun {
-    fn new(seed: u64, fault: Option<Fault>) -> Result<Self, String> {
+    fn new(seed: u64, options: &Options) -> Result<Self, String> {
         let mut draw = Draw::new(seed ^ 0x570E);
         let world = World::new(seed);
         let flash = world.create("flash", Identity::default());
         assert_eq!(flash, FLASH, "flash is the first file of a world");
-        if let Some(fault) = fault {
+        if let Some(fault) = options.flash_fault {
             world.inject(FLASH, fault);
         }
         // From some ten blocks to some sixty.
         let length = (44 + 4 * draw.below(8)) << 10;
-        let store = open(&world, Some(length))?;
+        let store = open(&world, Some(length), options.mutant)?;
         store.mark_open().map_err(|e| e.to_string())?;
         let run = Self {
             draw,
@@ -147,6 +147,7 @@ impl StoreRun {
             captured: Captured::default(),
             tally: Tally::default(),
             length,
+            planted: options.mutant,
         };
         Ok(run.watched())
     }
@@ -336,7 +337,7 @@ impl StoreRun {
     fn restart(&mut self) -> Result<String, String> {
         let objects = self.now().objects.values().cloned().collect();
         self.store.close(objects).map_err(|e| e.to_string())?;
-        self.store = open(&self.world, None)?;
+        self.store = open(&self.world, None, self.planted)?;
         let found = self.store.take_recovered().ok_or("nothing is found")?;
         if !found.clean_stop || Book::of(&found) != *self.now() {
             return Err(format!(
@@ -381,7 +382,7 @@ impl StoreRun {
         let next = self.world.crash(self.draw.bits());
         self.world.power_off();
         self.world = next;
-        let mut store = open(&self.world, None)?;
+        let mut store = open(&self.world, None, self.planted)?;
         let found = store.take_recovered().ok_or("nothing is found")?;
         self.check(&found, &store)?;
         self.length = store.length();
@@ -408,7 +409,7 @@ impl StoreRun {
     /// Recovers from `image`, crashes while the store is opened, and recovers again.
     fn verify(&mut self, image: &World, depth: u32) -> Result<(), String> {
         self.tally.recoveries += 1;
-        let mut store = open(image, None)?;
+        let mut store = open(image, None, self.planted)?;
         let found = store.take_recovered().ok_or("nothing is found")?;
         self.check(&found, &store)?;
         if depth == 3 {
@@ -440,7 +441,7 @@ impl StoreRun {
     /// Nothing was changed since `before` was found: it is found again.
     fn verify_same(&mut self, image: &World, before: &Book) -> Result<(), String> {
         self.tally.recoveries += 1;
-        let found = open(image, None)?.take_recovered();
+        let found = open(image, None, self.planted)?.take_recovered();
         let again = Book::of(&found.ok_or("nothing is found")?);
         match again == *before {
             true => Ok(()),
@@ -536,6 +537,7 @@ fn object(id: ObjectId, length: u64) -> SavedObject {
         },
         name: "long ".repeat(length as usize % 120),
         fate: Fate::Stays,
+        promised: length.is_multiple_of(2),
     }
 }
 
@@ -548,8 +550,10 @@ fn lock(captured: &Captured) -> std::sync::MutexGuard<'_, Vec<World>> {
 }
 
 /// Opens what is there, or makes a cache of `length` bytes.
-fn open(world: &World, length: Option<u64>) -> Result<Store, String> {
+fn open(world: &World, length: Option<u64>, planted: Mutant) -> Result<Store, String> {
     let options = StoreOptions {
+        clock: world.clock().shared(),
+        planted,
         page_size: SECTOR as u32,
         size: length,
         base: BaseIdentity {
@@ -558,8 +562,7 @@ fn open(world: &World, length: Option<u64>) -> Result<Store, String> {
             path: "/base".into(),
             ..BaseIdentity::default()
         },
-        format: false,
-        deadline: None,
+        ..StoreOptions::default()
     };
     let store = Store::with_device(world.device(FLASH), "flash", &options);
     store.map_err(|error| format!("the cache does not open: {error}"))

@@ -12,13 +12,14 @@
 //! 1. Names of files are unique.
 //! 2. A file that a crash may bring back keeps its bytes.
 
+use crate::clock::WorldClock;
 use crate::draw::Draw;
 use crate::image::Image;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use thermocline::clock;
+use thermocline::clock::Clock;
 use thermocline::device::Device;
 use thermocline::{Identity, Stamp};
 
@@ -113,6 +114,7 @@ pub struct State {
     files: BTreeMap<FileId, File>,
     next: u32,
     off: bool,
+    clock: Arc<WorldClock>,
     draw: Option<Draw>,
     observer: Option<Observer>,
 }
@@ -133,9 +135,25 @@ impl World {
     /// A world without files, whose faults take their lots from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::by_the_clock(seed, WorldClock::default())
+    }
+
+    /// As [`World::new`], by this clock.
+    #[must_use]
+    pub fn by_the_clock(seed: u64, clock: WorldClock) -> Self {
         let world = Self::default();
-        world.state().draw = Some(Draw::new(seed));
+        {
+            let mut state = world.state();
+            state.draw = Some(Draw::new(seed));
+            state.clock = Arc::new(clock);
+        }
         world
+    }
+
+    /// What time it is in this world.
+    #[must_use]
+    pub fn clock(&self) -> Arc<WorldClock> {
+        Arc::clone(&self.state().clock)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -151,13 +169,14 @@ impl World {
         assert!(state.named(name).is_none(), "invariant 1: {name} exists");
         let id = FileId(state.next);
         state.next += 1;
+        let now = state.clock.wall_ns();
         let file = File {
             identity,
             name: Some(name.into()),
             old_name: None,
             image: Image::default(),
-            changed: clock::wall_ns(),
-            old_changed: clock::wall_ns(),
+            changed: now,
+            old_changed: now,
             faults: Vec::new(),
             failed_at: None,
         };
@@ -337,6 +356,7 @@ impl State {
         let state = Self {
             files,
             next: self.next,
+            clock: Arc::new(self.clock.split()),
             draw: Some(draw),
             ..Self::default()
         };
@@ -381,8 +401,8 @@ impl State {
     }
 
     fn tick(&mut self, id: FileId) {
-        let clock = clock::wall_ns();
-        clock::pass(Duration::from_micros(1));
+        let clock = self.clock.wall_ns();
+        self.clock.pass(Duration::from_micros(1));
         if let Some(file) = self.files.get_mut(&id) {
             file.changed = clock;
         }
@@ -433,8 +453,8 @@ impl File {
         self.image.pending() > 0 || self.changed != self.old_changed || self.old_name.is_some()
     }
 
-    fn fails(&mut self) {
-        self.failed_at = self.failed_at.or(Some(clock::wall_ns()));
+    fn fails(&mut self, now: i64) {
+        self.failed_at = self.failed_at.or(Some(now));
     }
 
     fn is_dead(&self) -> bool {
@@ -493,8 +513,9 @@ impl PowerDisk {
                 Ok(())
             }
             Err(refusal) => {
+                let now = state.clock.wall_ns();
                 if let Some(found) = state.files.get_mut(&file) {
-                    found.fails();
+                    found.fails(now);
                 }
                 if let (Refusal::Failed, Some(found)) = (refusal, state.files.get_mut(&file)) {
                     badly(&mut found.image, &mut draw);
@@ -516,11 +537,12 @@ impl Device for PowerDisk {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut state = self.world.state();
         let asked = state.ask(self.file, Failing::Reads).map(|_| ());
+        let now = state.clock.wall_ns();
         let Some(file) = state.files.get_mut(&self.file) else {
             return Err(Refusal::error());
         };
         if asked.is_err() {
-            file.fails();
+            file.fails(now);
             return Err(Refusal::error());
         }
         let bytes = file.image.current();

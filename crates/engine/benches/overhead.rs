@@ -23,9 +23,10 @@ use std::time::{Duration, Instant};
 use thermocline::classify::Dialect;
 use thermocline::device::{AlignedBuf, Device, MemoryDevice};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Request, Stamp, Store, StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stamp, Store,
+    StoreOptions,
 };
-use thermocline_core::{FileKind, HintSet, ObjectId, PageId, RequestType, hint_type};
+use thermocline_core::{FileKind, HintSet, PageId, RequestType, hint_type};
 
 const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(300);
@@ -87,7 +88,7 @@ impl Random {
 
 struct Rig {
     engine: Arc<Engine>,
-    object: ObjectId,
+    object: Arc<Object>,
     pages: u64,
     cache: PathBuf,
 }
@@ -114,6 +115,7 @@ fn rig(
         base,
         format: true,
         deadline,
+        ..StoreOptions::default()
     };
     let store = Store::open(&cache, &options).expect("a cache file");
     let pages = u64::from(EngineConfig::default().shares(store.blocks()).slots);
@@ -130,7 +132,7 @@ fn rig(
     let object = open(&engine, device);
     let mut buf = vec![0; page_size as usize];
     for page in 0..pages {
-        read(&engine, object, page * u64::from(page_size), &mut buf);
+        read(&engine, &object, page * u64::from(page_size), &mut buf);
         while engine.stats().tier.is_some_and(|t| t.staged > 200) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -150,7 +152,7 @@ fn rig(
     }
 }
 
-fn open(engine: &Engine, base: Arc<dyn Device>) -> ObjectId {
+fn open(engine: &Engine, base: Arc<dyn Device>) -> Arc<Object> {
     let spec = ObjectSpec {
         name: "bench".into(),
         group: "bench".into(),
@@ -164,11 +166,12 @@ fn open(engine: &Engine, base: Arc<dyn Device>) -> ObjectId {
         dialect: Dialect::Postgres,
         cached: true,
         stamp: Arc::new(|| Some(Stamp::default())),
+        touch: thermocline::untouched(),
     };
     engine.open_object(spec).expect("an object")
 }
 
-fn read(engine: &Engine, object: ObjectId, offset: u64, buf: &mut [u8]) {
+fn read(engine: &Engine, object: &Arc<Object>, offset: u64, buf: &mut [u8]) {
     let hints = HintSet::UNKNOWN.with(hint_type::REQUEST, RequestType::Read.value());
     let read = engine
         .read(
@@ -263,7 +266,7 @@ fn flash_hits(directory: &Path, page_size: u32, deadline: Option<Duration>) {
     };
     let library = |random: u64, buf: &mut AlignedBuf| {
         let offset = random % rig.pages * u64::from(page_size);
-        read(&rig.engine, rig.object, offset, &mut buf[..size]);
+        read(&rig.engine, &rig.object, offset, &mut buf[..size]);
     };
     let times = in_turn(&[&raw, &seen, &library]);
     println!(
@@ -326,7 +329,7 @@ fn profile(directory: &Path) {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(10) {
         let offset = random.next() % rig.pages * 8192;
-        read(&rig.engine, rig.object, offset, &mut buf);
+        read(&rig.engine, &rig.object, offset, &mut buf);
     }
 }
 
@@ -375,8 +378,8 @@ fn pool_hits() {
     let mut buf = vec![0; PAGE as usize];
     let cache: Cache<PageId, Arc<[u8]>> = Cache::new(2 * FRAMES as usize);
     for page in 0..FRAMES {
-        read(&engine, object, page * PAGE, &mut buf);
-        cache.insert(PageId::new(object, page), Arc::from(&buf[..]));
+        read(&engine, &object, page * PAGE, &mut buf);
+        cache.insert(PageId::new(object.id(), page), Arc::from(&buf[..]));
     }
     println!("\nDRAM hits, {FRAMES} pages of 8 KiB, Zipf, one word read of each; Mop/s");
     println!(
@@ -389,14 +392,14 @@ fn pool_hits() {
                 .map(|t| zipf(FRAMES, exponent, 1 << 18, t as u64 + 1))
                 .collect();
             let ours = |page: u64| {
-                let id = PageId::new(object, page);
+                let id = PageId::new(object.id(), page);
                 assert!(engine.read_pooled(id, |bytes| {
                     black_box(bytes[(page % PAGE) as usize]);
                 }));
             };
             let theirs = |page: u64| {
                 let bytes = cache
-                    .get(&PageId::new(object, page))
+                    .get(&PageId::new(object.id(), page))
                     .expect("all pages fit");
                 black_box(bytes[(page % PAGE) as usize]);
             };
@@ -432,7 +435,7 @@ fn keyed(keys: &[Vec<u64>], op: &(impl Fn(u64) + Sync)) -> f64 {
 fn space(directory: &Path) {
     let before = written_bytes();
     let rig = rig(directory, 8192, None, FLASH_BYTES, 0);
-    rig.engine.close_object(rig.object);
+    rig.engine.close_object(&rig.object);
     rig.engine.stop().expect("saves its map");
     let written = written_bytes() - before;
     let stored = rig.pages * 8192;

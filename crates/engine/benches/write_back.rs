@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 use thermocline::classify::Dialect;
 use thermocline::device::{AlignedBuf, FileDevice, FileOptions, Metered, Meters};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Request, Stamp, Store, StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stamp, Store,
+    StoreOptions,
 };
-use thermocline_core::{FileKind, HintSet, ObjectId};
+use thermocline_core::{FileKind, HintSet};
 
 const PAGE: usize = 8192;
 const PAGES: u64 = 8192;
@@ -65,7 +66,7 @@ fn main() {
 
 struct Rig {
     engine: Arc<Engine>,
-    object: ObjectId,
+    object: Arc<Object>,
     flash: Arc<Meters>,
     plain: File,
 }
@@ -90,6 +91,7 @@ impl Rig {
             },
             format: true,
             deadline: Some(Duration::from_secs(2)),
+            ..StoreOptions::default()
         };
         let store = Store::open(&cache, &options).expect("a cache");
         let store = store.wrapped(|device| Arc::new(Metered::sharing(device, meters)));
@@ -115,6 +117,7 @@ impl Rig {
             dialect: Dialect::None,
             cached: true,
             stamp: Arc::new(|| Some(Stamp::default())),
+            touch: thermocline::untouched(),
         };
         let object = engine.open_object(spec).expect("an object");
         let rig = Self {
@@ -137,7 +140,7 @@ impl Rig {
         let mut bytes = AlignedBuf::new(PAGE);
         bytes[..8].copy_from_slice(&word.to_le_bytes());
         let request = Request {
-            object: self.object,
+            object: &self.object,
             offset: page * PAGE as u64,
             hints: HintSet::UNKNOWN,
             client: 0,
@@ -146,7 +149,7 @@ impl Rig {
     }
 
     fn sync(&self) {
-        self.engine.sync(self.object, true).expect("syncs");
+        self.engine.sync(&self.object, true).expect("syncs");
     }
 }
 

@@ -62,6 +62,7 @@ fn options(size: Option<u64>) -> StoreOptions {
         },
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     }
 }
 
@@ -109,6 +110,7 @@ fn fill(path: &Path, size: u64) -> Result<(), Box<dyn Error>> {
         stamp: Stamp::default(),
         name: "table".into(),
         fate: Fate::Stays,
+        promised: true,
     };
     store.commit(&Batch {
         objects: vec![ObjectChange::Put(object)],

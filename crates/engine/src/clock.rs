@@ -1,61 +1,73 @@
-//! The wall clock, and one that only goes forward. With the feature `mutants` the crash tester sets
-//! its own for both, one a thread.
+//! What time it is: asked of a clock that is handed in, so that a test can hand in its own.
 
-use std::sync::LazyLock;
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What [`Moment`]s count from.
+/// The clocks of a machine, and how time passes on it.
+pub trait Clock: Debug + Send + Sync {
+    /// Time since some moment in the past; never less than an earlier answer.
+    fn now(&self) -> Duration;
+
+    /// Nanoseconds since 1970, by the wall clock: may jump.
+    fn wall_ns(&self) -> i64;
+
+    /// Returns when `time` has passed.
+    fn pass(&self, time: Duration);
+}
+
+/// A clock as it is handed in: by default the machine's own.
+#[derive(Clone, Debug)]
+pub struct SharedClock(Arc<dyn Clock>);
+
+impl SharedClock {
+    /// Hands `clock` in.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self(clock)
+    }
+}
+
+impl Default for SharedClock {
+    fn default() -> Self {
+        Self(Arc::new(SystemClock))
+    }
+}
+
+impl Deref for SharedClock {
+    type Target = dyn Clock;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+/// A clock is no part of what was configured: settings that differ in their clocks alone are equal.
+impl PartialEq for SharedClock {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// The machine's clocks.
+#[derive(Debug)]
+struct SystemClock;
+
+/// What [`SystemClock`] counts from.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// A point in time of a clock that only goes forward.
-#[derive(Clone, Copy, Debug)]
-pub struct Moment(Duration);
-
-impl Moment {
-    /// This moment.
-    #[must_use]
-    pub fn now() -> Self {
-        #[cfg(feature = "mutants")]
-        if let Some(ns) = VIRTUAL.with(std::cell::Cell::get) {
-            return Self(Duration::from_nanos(ns.unsigned_abs()));
-        }
-        Self(START.elapsed())
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        START.elapsed()
     }
 
-    /// Time that has passed since.
-    #[must_use]
-    pub fn elapsed(self) -> Duration {
-        Self::now().0.saturating_sub(self.0)
+    fn wall_ns(&self) -> i64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        now.map_or(0, |now| now.as_nanos() as i64)
     }
-}
 
-#[cfg(feature = "mutants")]
-thread_local! {
-    static VIRTUAL: std::cell::Cell<Option<i64>> = const { std::cell::Cell::new(None) };
-}
-
-/// This thread's clock shows `ns` since 1970 from now on, and stands still.
-#[cfg(feature = "mutants")]
-pub fn set(ns: i64) {
-    VIRTUAL.with(|clock| clock.set(Some(ns)));
-}
-
-/// Nanoseconds since 1970.
-pub fn wall_ns() -> i64 {
-    #[cfg(feature = "mutants")]
-    if let Some(ns) = VIRTUAL.with(std::cell::Cell::get) {
-        return ns;
+    fn pass(&self, time: Duration) {
+        std::thread::sleep(time);
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_nanos() as i64)
-}
-
-/// Lets `time` pass: sleeps, or puts a clock that was set forward.
-pub fn pass(time: Duration) {
-    #[cfg(feature = "mutants")]
-    if let Some(ns) = VIRTUAL.with(std::cell::Cell::get) {
-        set(ns.saturating_add(time.as_nanos() as i64));
-        return;
-    }
-    std::thread::sleep(time);
 }

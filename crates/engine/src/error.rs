@@ -23,8 +23,8 @@ pub enum Error {
     },
     /// Neither copy of the superblock is readable as one.
     #[error(
-        "{path} does not hold a cache, or its superblock is damaged ({reason}); if it may be \
-         overwritten, start with --format"
+        "{path} does not hold a cache, or its superblock is damaged ({reason}); name another cache \
+         file, or start with --format if this one may be overwritten"
     )]
     NotACache {
         /// The file.
@@ -34,21 +34,23 @@ pub enum Error {
     },
     /// The cache was written by another format version.
     #[error(
-        "cache file {path} has format version {found}, this program reads version {expected}; \
-         start with --format to make it anew"
+        "cache file {path} has format version {found}, this program reads versions {oldest} to \
+         {newest}; use the program that wrote it, or name another cache file"
     )]
     Version {
         /// The file.
         path: String,
         /// Version found.
         found: u32,
-        /// Version understood.
-        expected: u32,
+        /// The oldest version understood.
+        oldest: u32,
+        /// The newest one.
+        newest: u32,
     },
     /// The cache has another page size than asked for.
     #[error(
         "cache file {path} has pages of {found} bytes, {wanted} were asked for; use \
-         --page-size {found}, or --format to make it anew"
+         --page-size {found}, or name another cache file"
     )]
     PageSize {
         /// The file.
@@ -60,8 +62,8 @@ pub enum Error {
     },
     /// The cache belongs to another base.
     #[error(
-        "cache file {path} belongs to base {found}, not to {wanted}; name another cache file, or \
-         start with --format to make this one anew"
+        "cache file {path} belongs to base {found}, not to {wanted}; use it with {found}, or name \
+         another cache file"
     )]
     OtherBase {
         /// The file.
@@ -74,7 +76,7 @@ pub enum Error {
     /// The cache has another size than asked for.
     #[error(
         "cache file {path} was made with {found} bytes, {wanted} were asked for; leave --size \
-         away, or start with --format to make it anew"
+         away, and use `thermocline resize` once it is mounted"
     )]
     Size {
         /// The file.
@@ -87,7 +89,8 @@ pub enum Error {
     /// The file is shorter than its superblock says.
     #[error(
         "cache file {path} has {found} bytes, its superblock speaks of {expected}: it was \
-         truncated; start with --format to make it anew"
+         truncated; put the whole file back, or name another cache file: what this one had newer \
+         than base must come from a backup"
     )]
     Truncated {
         /// The file.
@@ -111,28 +114,52 @@ pub enum Error {
         /// The file.
         path: String,
     },
-    /// The device of the cache has no room for it.
+    /// The cache would be made anew over pages that base does not have.
     #[error(
-        "no room for a cache of {size} bytes at {path}: the device is full; choose a smaller \
-         --size or another device"
+        "cache {path} holds {pages} pages that base does not have yet{more}; `thermocline recover \
+         {base} {path}` writes them to base, and so does a mount without --format; --format \
+         --discard-dirty {pages} gives them up for good"
     )]
+    HoldsDirty {
+        /// The file.
+        path: String,
+        /// Dirty pages that are known.
+        pages: u64,
+        /// Why there may be more, as the end of a clause; empty when there cannot.
+        more: String,
+        /// The base they belong to.
+        base: String,
+    },
+    /// Somebody else may have made the file, or may change it.
+    #[error("cache file {path} is not to be trusted: {why}; {advice}")]
+    Untrusted {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The device of the cache has no room for it.
+    #[error("no room for a cache of {size} bytes at {path}: the device is full{}", fitting(*room))]
     NoRoom {
         /// The file.
         path: String,
         /// Bytes asked for.
         size: u64,
+        /// Bytes that it could have, where that is known.
+        room: Option<u64>,
     },
     /// Files were changed or removed while dirty pages of theirs were waiting on flash.
     #[error(
-        "cache {path} holds newer pages of files that were changed without it: {files}; \
-         `thermocline recover BASE {path} --discard` gives those pages up and keeps the files as \
-         they are now, `thermocline check {path}` shows how many they are"
+        "cache {path} holds newer pages of {} files that were changed without it: {}; bring those \
+         files back as they were, or give up their pages", files.len(), in_words(files)
     )]
     ChangedBehind {
         /// The cache.
         path: String,
         /// The files, and what happened to each.
-        files: String,
+        files: Vec<Refused>,
     },
     /// The tier cannot start from empty while pages are on their way to or from it.
     #[error(
@@ -213,12 +240,80 @@ pub enum Error {
     /// There is no flash tier to do that with.
     #[error("there is no flash tier: the engine was started without a cache file")]
     NoTier,
-    /// Flash failed while the map was saved; the next start will be cold.
-    #[error("the map of {path} could not be saved ({source}); the next start will be cold")]
+    /// The map could not be saved; the next start is as after a crash.
+    #[error(
+        "the map of {path} could not be saved ({source}); mount again: it recovers what was synced"
+    )]
     Save {
         /// The file.
         path: String,
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// A file that dirty pages wait for, and that is no longer the one they were made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its name, relative to base.
+    pub name: String,
+    /// What happened to it.
+    pub why: Behind,
+    /// The numbers of its dirty pages, ascending: the first [`Refused::LISTED`].
+    pub pages: Vec<u64>,
+    /// How many dirty pages it has in all.
+    pub total: u64,
+}
+
+impl Refused {
+    /// Pages listed at most.
+    pub const LISTED: usize = 20;
+}
+
+/// What happened to a file behind the tier's back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// It is gone.
+    Gone,
+    /// It is not what it was: its times, ns since 1970, where they can be read.
+    Changed(Option<i64>),
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let why = match self.why {
+            Behind::Gone => "gone",
+            Behind::Changed(_) => "changed",
+        };
+        let word = if self.total == 1 { "page" } else { "pages" };
+        let pages: Vec<String> = self.pages.iter().map(u64::to_string).collect();
+        let listed = pages.join(", ");
+        write!(out, "{} ({why}; {} {word}: {listed}", self.name, self.total)?;
+        match self.total.saturating_sub(self.pages.len() as u64) {
+            0 => write!(out, ")"),
+            more => write!(out, " and {more} more)"),
+        }
+    }
+}
+
+fn in_words(files: &[Refused]) -> String {
+    let files: Vec<String> = files.iter().map(ToString::to_string).collect();
+    files.join(", ")
+}
+
+/// What would fit, and what to do.
+fn fitting(room: Option<u64>) -> String {
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    let Some(room) = room else {
+        return "; choose a smaller --size or another device".into();
+    };
+    // A little is for the file system's own: which blocks the file has.
+    let fits = (room - room / 256).saturating_sub(64 * KIB);
+    let fits = match fits {
+        0..KIB => return format!(" ({room} bytes are free); free some, or use another device"),
+        KIB..MIB => format!("{}KiB", fits / KIB),
+        _ => format!("{}MiB", fits / MIB),
+    };
+    format!(" ({room} bytes are free); --size {fits} would fit, or use another device")
 }

@@ -16,9 +16,9 @@
 //!    core's pool whenever that lock is free.
 //! 2. A shard's lock is never held while the engine's lock is asked for.
 
+use crate::lock::{Mutex, MutexGuard, RwLock};
 use hashbrown::HashTable;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use thermocline_core::{FrameId, PageId, hash};
 
 const SHARDS: usize = 64;
@@ -95,7 +95,7 @@ impl Frames {
         let hash = hash::of_page(page);
         let number = Self::shard_of(hash);
         let shard = &self.shards[number];
-        let map = shard.map.read().unwrap_or_else(PoisonError::into_inner);
+        let map = shard.map.read();
         let entry = map.find(hash, |e| e.page == page)?;
         debug_assert_eq!(entry.bytes.len(), self.page_size, "invariant 1");
         use_bytes(&entry.bytes);
@@ -124,7 +124,7 @@ impl Frames {
         let shard = &self.shards[number];
         debug_assert!(number < SHARDS);
         let pages = std::mem::take(&mut *lock(&shard.pending));
-        let map = shard.map.read().unwrap_or_else(PoisonError::into_inner);
+        let map = shard.map.read();
         for page in pages {
             let found = map.find(hash::of_page(page), |e| e.page == page);
             if let Some(entry) = found {
@@ -138,7 +138,7 @@ impl Frames {
         debug_assert_eq!(bytes.len(), self.page_size);
         let hash = hash::of_page(page);
         let shard = &self.shards[Self::shard_of(hash)];
-        let mut map = shard.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = shard.map.write();
         if let Some(entry) = map.find_mut(hash, |e| e.page == page) {
             debug_assert_eq!(entry.frame, frame, "invariant 1");
             entry.bytes.copy_from_slice(bytes);
@@ -165,7 +165,7 @@ impl Frames {
     pub(crate) fn evict(&self, frame: FrameId, page: PageId) {
         let hash = hash::of_page(page);
         let shard = &self.shards[Self::shard_of(hash)];
-        let mut map = shard.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = shard.map.write();
         let found = map.find_entry(hash, |e| e.page == page && e.frame == frame);
         debug_assert!(found.is_ok(), "invariant 1");
         if let Ok(found) = found {
@@ -177,7 +177,7 @@ impl Frames {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -4,38 +4,37 @@
 //! [`device`] holds what both stand on. Decisions are made in `thermocline_core`; this crate
 //! carries them out.
 
-mod background;
 pub mod calibrate;
 pub mod claim;
 pub mod classify;
 pub mod clock;
-pub mod commit;
-pub mod config;
-mod destage;
 pub mod device;
+mod durable;
 mod engine;
 mod error;
+mod files;
 mod frames;
-mod histogram;
-mod io;
-mod learned;
+mod lifecycle;
+pub mod lock;
+#[doc(hidden)]
 pub mod mutant;
-mod object;
-mod objects;
-mod policy_table;
-mod registry;
-mod reshape;
-mod restart;
-mod stats;
+mod observe;
+mod request;
+mod settings;
+mod state;
 pub mod store;
+mod writeback;
 
-pub use config::{EngineConfig, Shares};
-pub use destage::FlushProgress;
+pub use durable::lease::LEASE;
 pub use engine::{Engine, Request};
-pub use error::Error;
-pub use histogram::{Histogram, Latency};
-pub use learned::{LearnedRow, LearnedTable, LearnedType};
-pub use object::{Identity, ObjectSpec, Stamp, StampFn};
-pub use restart::Opener;
-pub use stats::{LostPage, ObjectStats, PoolStats, Stats, TierStats};
+pub use error::{Behind, Error, Refused};
+pub use files::extents::DirtyPages;
+pub use files::object::{Grave, Identity, Object, ObjectSpec, Stamp, StampFn, TouchFn, untouched};
+pub use lifecycle::restart::{Discard, Opener};
+pub use observe::histogram::{Histogram, Latency};
+pub use observe::learned::{LearnedRow, LearnedTable, LearnedType};
+pub use observe::stats::{LostPage, ObjectStats, PoolStats, Stats, TierStats};
+pub use settings::config;
+pub use settings::config::{EngineConfig, Shares};
 pub use store::{BaseIdentity, Store, StoreOptions};
+pub use writeback::flush::FlushProgress;

@@ -1,8 +1,7 @@
-//! Bugs planted on purpose, to prove that the crash tester finds such bugs.
+//! Bugs planted on purpose, to prove that the testers find such bugs.
 //!
-//! Compiled in with the feature `mutants`, which the crash tester alone switches on; even then
-//! nothing is planted until [`plant`] is called, and then on the calling thread only. Without the
-//! feature every question is answered no at compile time.
+//! A tester plants one by handing it in with the settings of an engine or a store; nothing else
+//! names any but [`Mutant::None`].
 
 /// A bug that can be planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +24,12 @@ pub enum Mutant {
     SilentTrim,
     /// A destaged page is called clean before base was synced.
     CleanBeforeSync,
+    /// Metadata is changed however old the last commit is.
+    UnleasedMetadata,
+    /// The map does not say that a file is about to lose its name.
+    SilentUnlink,
+    /// Pages of a file without a name go before that is durable on base.
+    EarlyGrave,
 }
 
 impl Mutant {
@@ -38,28 +43,4 @@ impl Mutant {
         Self::SilentTrim,
         Self::CleanBeforeSync,
     ];
-}
-
-#[cfg(feature = "mutants")]
-thread_local! {
-    static PLANTED: std::cell::Cell<Mutant> = const { std::cell::Cell::new(Mutant::None) };
-}
-
-/// Plants `mutant` on this thread, in place of the one before.
-#[cfg(feature = "mutants")]
-pub fn plant(mutant: Mutant) {
-    PLANTED.with(|planted| planted.set(mutant));
-}
-
-/// Whether `mutant` is planted on this thread.
-#[cfg(feature = "mutants")]
-pub(crate) fn is(mutant: Mutant) -> bool {
-    debug_assert_ne!(mutant, Mutant::None, "no bug is no question");
-    PLANTED.with(std::cell::Cell::get) == mutant
-}
-
-/// Whether `mutant` is planted: never, in this build.
-#[cfg(not(feature = "mutants"))]
-pub(crate) const fn is(_mutant: Mutant) -> bool {
-    false
 }

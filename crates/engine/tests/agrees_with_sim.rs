@@ -152,7 +152,7 @@ fn logged(name: &str, options: &PolicyOptions) -> (Box<dyn TierPolicy>, Log) {
     (Box::new(logged), log)
 }
 
-fn open(engine: &Engine, inode: u64) -> ObjectId {
+fn open(engine: &Engine, inode: u64) -> Arc<thermocline::Object> {
     let device = Arc::new(MemoryDevice::new());
     device
         .set_len(PAGES * u64::from(PAGE))
@@ -170,6 +170,7 @@ fn open(engine: &Engine, inode: u64) -> ObjectId {
         dialect: Dialect::None,
         cached: true,
         stamp: Arc::new(|| None),
+        touch: thermocline::untouched(),
     };
     engine.open_object(spec).expect("opens")
 }
@@ -200,6 +201,7 @@ fn store_options(length: u64) -> StoreOptions {
         },
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     }
 }
 
@@ -234,11 +236,13 @@ fn settle(engine: &Engine) {
 /// What the live engine's policy was told and answered.
 fn live(name: &str) -> Vec<Event> {
     let (engine, log) = engine(name);
-    let objects: Vec<ObjectId> = (0..OBJECTS)
+    let opened: Vec<_> = (0..OBJECTS)
         .map(|i| open(&engine, u64::from(i) + 1))
         .collect();
-    let request = |object, page: u64, hints| Request {
-        object,
+    let objects: Vec<ObjectId> = opened.iter().map(|object| object.id()).collect();
+    let of = |id: ObjectId| &opened[id.0 as usize];
+    let request = |id, page: u64, hints| Request {
+        object: of(id),
         offset: page * u64::from(PAGE),
         hints,
         client: 1,
@@ -258,10 +262,10 @@ fn live(name: &str) -> Vec<Event> {
             }
             Step::Truncate(object, page) => {
                 engine
-                    .truncate(object, page * u64::from(PAGE))
+                    .truncate(of(object), page * u64::from(PAGE))
                     .expect("truncates");
                 let whole = PAGES * u64::from(PAGE);
-                engine.truncate(object, whole).expect("grows again");
+                engine.truncate(of(object), whole).expect("grows again");
             }
         }
         settle(&engine);
@@ -297,7 +301,7 @@ fn simulated(name: &str, objects: &[ObjectId]) -> Vec<Event> {
 fn every_policy_acts_the_same_live_and_simulated() {
     let (probe, _) = engine("lru");
     let objects: Vec<ObjectId> = (0..OBJECTS)
-        .map(|i| open(&probe, u64::from(i) + 1))
+        .map(|i| open(&probe, u64::from(i) + 1).id())
         .collect();
     for name in policy::NAMES {
         let (live, simulated) = (live(name), simulated(name, &objects));

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, MemoryDevice};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Request, Stamp, Store,
+    BaseIdentity, Engine, EngineConfig, Error, Identity, Object, ObjectSpec, Request, Stamp, Store,
     StoreOptions,
 };
 use thermocline_core::hash::mix;
-use thermocline_core::{FileKind, HintSet, ObjectId, RequestType, hint_type, policy};
+use thermocline_core::{FileKind, HintSet, RequestType, hint_type, policy};
 
 const PAGE: u32 = 512;
 const POLICIES: &[&str] = policy::NAMES;
@@ -29,6 +29,7 @@ fn options(size: u64) -> StoreOptions {
         base,
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     }
 }
 
@@ -71,7 +72,7 @@ impl BaseFile {
         }
     }
 
-    fn open(&self, engine: &Engine, inode: u64) -> ObjectId {
+    fn open(&self, engine: &Engine, inode: u64) -> Arc<Object> {
         let (device, version) = (self.device.clone(), self.version.clone());
         let stamp = move || {
             let length = device.len().ok()?;
@@ -95,12 +96,13 @@ impl BaseFile {
             dialect: Dialect::Postgres,
             cached: true,
             stamp: Arc::new(stamp),
+            touch: thermocline::untouched(),
         };
         engine.open_object(spec).expect("opens")
     }
 }
 
-fn request(object: ObjectId, offset: u64, hint: u32) -> Request {
+fn request(object: &Object, offset: u64, hint: u32) -> Request<'_> {
     let hints = HintSet::UNKNOWN.with(hint_type::REQUEST, hint);
     Request {
         object,
@@ -180,12 +182,12 @@ fn replace(engine: &Engine, slots: u64) {
     engine.assert_invariants();
 }
 
-fn apply(engine: &Engine, file: &BaseFile, id: &mut ObjectId, model: &mut Vec<u8>, step: Step) {
+fn apply(engine: &Engine, file: &BaseFile, id: &mut Arc<Object>, model: &mut Vec<u8>, step: Step) {
     match step {
         Step::Read(offset, length, hint) => {
             let mut buf = vec![0xAA; length];
             let read = engine
-                .read(&request(*id, offset, hint), &mut buf)
+                .read(&request(id, offset, hint), &mut buf)
                 .expect("reads");
             let from = (offset as usize).min(model.len());
             let expected = &model[from..(from + length).min(model.len())];
@@ -194,29 +196,29 @@ fn apply(engine: &Engine, file: &BaseFile, id: &mut ObjectId, model: &mut Vec<u8
         Step::Write(offset, length, byte, hint) => {
             let data: Vec<u8> = (0..length).map(|i| byte.wrapping_add(i as u8)).collect();
             engine
-                .write(&request(*id, offset, hint), &data)
+                .write(&request(id, offset, hint), &data)
                 .expect("writes");
             let end = offset as usize + length;
             model.resize(model.len().max(end), 0);
             model[offset as usize..end].copy_from_slice(&data);
         }
         Step::Truncate(length) => {
-            engine.truncate(*id, length).expect("truncates");
+            engine.truncate(id, length).expect("truncates");
             model.resize(length as usize, 0);
         }
         Step::Punch(offset, length) => {
-            engine.punch(*id, offset, length).expect("punches");
+            engine.punch(id, offset, length).expect("punches");
             let from = (offset as usize).min(model.len());
             let to = ((offset + length) as usize).min(model.len());
             model[from..to].fill(0);
         }
         Step::Reopen => {
-            engine.close_object(*id);
+            engine.close_object(id);
             *id = file.open(engine, 1);
         }
         Step::Policy(at) => engine.set_policy(POLICIES[at]).expect("known"),
         Step::Back(back) => engine.set_write_back(back),
-        Step::Sync => engine.sync(*id, false).expect("syncs"),
+        Step::Sync => engine.sync(id, false).expect("syncs"),
         Step::Flush => {
             engine.flush(|_| true).expect("flushes");
             assert_eq!(engine.dirty_pages(), 0);
@@ -255,12 +257,12 @@ proptest! {
         }
         engine.flush(|_| true).expect("flushes");
         prop_assert_eq!(file.device.snapshot(), model, "base holds every byte");
-        engine.close_object(id);
+        engine.close_object(&id);
         engine.stop().expect("stops");
     }
 }
 
-fn fill_and_read(engine: &Engine, id: ObjectId, pages: u64) {
+fn fill_and_read(engine: &Engine, id: &Arc<Object>, pages: u64) {
     let data: Vec<u8> = (0..pages * 512).map(|i| (i / 512) as u8).collect();
     engine.write(&request(id, 0, 0), &data).expect("writes");
     let mut buf = [0; 512];
@@ -289,8 +291,8 @@ fn a_clean_stop_is_warm_and_a_changed_file_is_not_believed() {
         let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
         let engine = start("lru", 0, Some(flash.clone()), 64);
         let id = file.open(&engine, 1);
-        fill_and_read(&engine, id, 3);
-        engine.close_object(id);
+        fill_and_read(&engine, &id, 3);
+        engine.close_object(&id);
         engine.stop().expect("stops");
         drop(engine);
         if changed {
@@ -303,13 +305,60 @@ fn a_clean_stop_is_warm_and_a_changed_file_is_not_believed() {
         assert_eq!(engine.stats().tier.map(|t| t.restored), Some(3));
         let id = file.open(&engine, 1);
         let mut buf = [0; 512];
-        engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+        engine.read(&request(&id, 0, 1), &mut buf).expect("reads");
         assert_eq!(buf, [if changed { 77 } else { 0 }; 512]);
         assert_eq!(flash_reads(&engine), u64::from(!changed));
         assert_eq!(
             engine.stats().tier.map(|t| t.stale_objects),
             Some(u32::from(changed))
         );
+    }
+}
+
+/// Clean copies of a region that base was being written in come back once they were compared, by
+/// whoever reads them or in the background; what base lost is not among them.
+#[test]
+fn copies_in_doubt_are_compared_with_base() {
+    for read in [false, true] {
+        let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+        let engine = start("lru", 0, Some(flash.clone()), 64);
+        let id = file.open(&engine, 1);
+        for page in 0..40 {
+            let write = request(&id, page * 512, 0);
+            engine.write(&write, &[page as u8; 512]).expect("writes");
+            settle(&engine);
+        }
+        engine.flush(|_| true).expect("commits");
+        drop(engine);
+        // A power failure took this write from base, and its time with it.
+        file.device.write_at(&[99; 512], 7 * 512).expect("writes");
+        let engine = start("lru", 0, Some(flash), 64);
+        let tier = || engine.stats().tier.expect("a tier");
+        assert_eq!(
+            (tier().restored, tier().doubted, tier().in_doubt),
+            (0, 40, 40)
+        );
+        let id = file.open(&engine, 1);
+        let mut buf = [0; 40 * 512];
+        if read {
+            engine.read(&request(&id, 0, 1), &mut buf).expect("reads");
+            assert_eq!(tier().in_doubt, 0, "a reader compares what it reads");
+        }
+        // From here on files were compared, and the verifier is at work.
+        engine.flush(|_| true).expect("commits");
+        while tier().in_doubt > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!((tier().verified, tier().given_up), (39, 1));
+        settle(&engine);
+        engine.read(&request(&id, 0, 1), &mut buf).expect("reads");
+        for (page, bytes) in buf.chunks_exact(512).enumerate() {
+            let expected = if page == 7 { 99 } else { page as u8 };
+            assert_eq!(bytes, [expected; 512], "page {page}");
+        }
+        assert!(flash_reads(&engine) >= 39);
+        engine.close_object(&id);
+        engine.stop().expect("stops");
     }
 }
 
@@ -324,12 +373,14 @@ fn a_crash_is_warm_but_where_base_was_being_written() {
         let mut buf = [0; 512];
         for page in 0..3 {
             engine
-                .read(&request(id, page * 512, 1), &mut buf)
+                .read(&request(&id, page * 512, 1), &mut buf)
                 .expect("reads");
         }
         settle(&engine);
         if written {
-            engine.write(&request(id, 0, 0), &[2; 512]).expect("writes");
+            engine
+                .write(&request(&id, 0, 0), &[2; 512])
+                .expect("writes");
         }
         engine.flush(|_| true).expect("commits");
         // No stop: the process is gone.
@@ -338,7 +389,7 @@ fn a_crash_is_warm_but_where_base_was_being_written() {
         let restored = if written { 0 } else { 3 };
         assert_eq!(engine.stats().tier.map(|t| t.restored), Some(restored));
         let id = file.open(&engine, 1);
-        engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+        engine.read(&request(&id, 0, 1), &mut buf).expect("reads");
         assert_eq!(buf, [if written { 2 } else { 1 }; 512]);
         assert_eq!(flash_reads(&engine), u64::from(!written));
     }
@@ -357,7 +408,7 @@ fn damaged_slots_are_refetched_and_counted() {
     let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
     let engine = start("lru", 0, Some(flash.clone()), 64);
     let id = file.open(&engine, 1);
-    fill_and_read(&engine, id, 4);
+    fill_and_read(&engine, &id, 4);
     settle(&engine);
     // Every block's bytes are changed on the device.
     for page in 0..4 {
@@ -368,7 +419,7 @@ fn damaged_slots_are_refetched_and_counted() {
     let mut buf = [0; 512];
     for page in 0..4 {
         engine
-            .read(&request(id, page * 512, 1), &mut buf)
+            .read(&request(&id, page * 512, 1), &mut buf)
             .expect("reads");
         assert_eq!(buf, [page as u8; 512]);
     }
@@ -385,11 +436,11 @@ fn swapped_slots_are_noticed() {
     let engine = start("lru", 0, Some(flash.clone()), 64);
     let id = file.open(&engine, 1);
     engine
-        .write(&request(id, 0, 0), &[5; 1024])
+        .write(&request(&id, 0, 0), &[5; 1024])
         .expect("writes two equal pages");
     settle(&engine);
     let mut buf = [0; 512];
-    engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+    engine.read(&request(&id, 0, 1), &mut buf).expect("reads");
     assert_eq!(flash_reads(&engine), 1);
     assert_eq!(
         find_blocks(&flash, &[5; 512]).len(),
@@ -397,7 +448,7 @@ fn swapped_slots_are_noticed() {
         "equal pages have equal bytes on flash"
     );
     engine
-        .write(&request(id, 512, 0), &[6; 512])
+        .write(&request(&id, 512, 0), &[6; 512])
         .expect("writes");
     settle(&engine);
     let first = find_blocks(&flash, &[5; 512]);
@@ -406,7 +457,7 @@ fn swapped_slots_are_noticed() {
             .write_at(&[6; 512], at)
             .expect("page 1's bytes into page 0's block");
     }
-    engine.read(&request(id, 0, 1), &mut buf).expect("reads");
+    engine.read(&request(&id, 0, 1), &mut buf).expect("reads");
     assert_eq!(buf, [5; 512]);
     assert_eq!(engine.stats().tier.map(|t| t.faults["corrupt"]), Some(1));
 }
@@ -426,7 +477,7 @@ fn bytes_read(policy: &str, change: impl Fn(HintSet, u64) -> HintSet) -> Vec<Vec
         }
         let request = Request {
             hints: change(hints, step),
-            ..request(id, (draw >> 33) % 60 * 512, 0)
+            ..request(&id, (draw >> 33) % 60 * 512, 0)
         };
         if draw.is_multiple_of(3) {
             engine.write(&request, &[step as u8; 512]).expect("writes");
@@ -485,11 +536,11 @@ fn many_threads_see_whole_and_growing_versions() {
         let id = file.open(&engine, 1);
         const PAGES: u64 = 48;
         engine
-            .write(&request(id, 0, 0), &vec![0; (PAGES * 512) as usize])
+            .write(&request(&id, 0, 0), &vec![0; (PAGES * 512) as usize])
             .expect("writes");
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let (engine, stop) = (&engine, &stop);
+            let (engine, stop, id) = (&engine, &stop, &id);
             let readers: Vec<_> = (0..4u64)
                 .map(|seed| scope.spawn(move || read_versions(engine, id, PAGES, seed, stop)))
                 .collect();
@@ -513,7 +564,7 @@ fn many_threads_see_whole_and_growing_versions() {
         let mut buf = [0; 512];
         for page in 0..PAGES {
             engine
-                .read(&request(id, page * 512, 1), &mut buf)
+                .read(&request(&id, page * 512, 1), &mut buf)
                 .expect("reads");
             assert_eq!(buf, [120; 512]);
         }
@@ -521,7 +572,7 @@ fn many_threads_see_whole_and_growing_versions() {
     }
 }
 
-fn read_versions(engine: &Engine, id: ObjectId, pages: u64, seed: u64, stop: &AtomicBool) {
+fn read_versions(engine: &Engine, id: &Arc<Object>, pages: u64, seed: u64, stop: &AtomicBool) {
     let mut newest = vec![0u8; pages as usize];
     let (mut state, mut reads) = (seed, 0);
     // At least some reads, however late this thread was started.

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Request, Stamp, Store,
+    BaseIdentity, Engine, EngineConfig, Error, Identity, Object, ObjectSpec, Request, Stamp, Store,
     StoreOptions,
 };
-use thermocline_core::{FileKind, HintSet, ObjectId};
+use thermocline_core::{FileKind, HintSet};
 
 const PAGE: u32 = 512;
 const PAGES: u64 = 96;
@@ -28,6 +28,7 @@ fn options(blocks: u32) -> StoreOptions {
         base,
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     }
 }
 
@@ -93,11 +94,12 @@ impl BaseFile {
             dialect: Dialect::Postgres,
             cached: true,
             stamp: Arc::new(stamp),
+            touch: thermocline::untouched(),
         }
     }
 
     /// An engine over `store`, and this file opened in it.
-    fn start(&self, config: EngineConfig, store: Store) -> (Arc<Engine>, ObjectId) {
+    fn start(&self, config: EngineConfig, store: Store) -> (Arc<Engine>, Arc<Object>) {
         let engine = Engine::start(config, Some(store)).expect("starts");
         let opener = |_: &Identity, _: &str, _: bool| Ok(Some(self.spec()));
         engine.adopt(&opener, false).expect("adopts");
@@ -106,7 +108,7 @@ impl BaseFile {
     }
 }
 
-fn request(object: ObjectId, page: u64) -> Request {
+fn request(object: &Object, page: u64) -> Request<'_> {
     Request {
         object,
         offset: page * u64::from(PAGE),
@@ -115,13 +117,13 @@ fn request(object: ObjectId, page: u64) -> Request {
     }
 }
 
-fn write(engine: &Engine, id: ObjectId, page: u64, byte: u8) {
+fn write(engine: &Engine, id: &Arc<Object>, page: u64, byte: u8) {
     engine
         .write(&request(id, page), &[byte; PAGE as usize])
         .expect("writes");
 }
 
-fn read(engine: &Engine, id: ObjectId, page: u64) -> u8 {
+fn read(engine: &Engine, id: &Arc<Object>, page: u64) -> u8 {
     let mut buf = [0xEE; PAGE as usize];
     let length = engine.read(&request(id, page), &mut buf).expect("reads");
     assert_eq!(length, buf.len());
@@ -139,7 +141,7 @@ fn rest(engine: &Engine) {
 }
 
 /// Every page newly written and synced, and read; some of them dirty.
-fn fill(engine: &Engine, id: ObjectId, byte: u8) {
+fn fill(engine: &Engine, id: &Arc<Object>, byte: u8) {
     for page in 0..PAGES {
         write(engine, id, page, byte);
     }
@@ -156,7 +158,7 @@ fn fill(engine: &Engine, id: ObjectId, byte: u8) {
     engine.sync(id, false).expect("syncs");
 }
 
-fn all_are(engine: &Engine, id: ObjectId, byte: u8) {
+fn all_are(engine: &Engine, id: &Arc<Object>, byte: u8) {
     for page in 0..PAGES {
         assert_eq!(read(engine, id, page), byte, "page {page}");
     }
@@ -167,7 +169,7 @@ fn a_longer_cache_keeps_its_pages_and_dirty_ones() {
     for (policy, pool) in [("lru", 0), ("tac", 8), ("cac", 8), ("lc", 0)] {
         let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
         let (engine, id) = file.start(config(policy, pool, true), cache(&flash, 40));
-        fill(&engine, id, 1);
+        fill(&engine, &id, 1);
         let before = tier(&engine);
         assert!(
             before.dirty > 0 && before.resident > 0,
@@ -181,8 +183,8 @@ fn a_longer_cache_keeps_its_pages_and_dirty_ones() {
             (after.resident, after.dirty),
             (before.resident, before.dirty)
         );
-        all_are(&engine, id, 1);
-        fill(&engine, id, 2);
+        all_are(&engine, &id, 1);
+        fill(&engine, &id, 2);
         let grown = tier(&engine);
         assert!(
             grown.resident > before.slots,
@@ -193,7 +195,7 @@ fn a_longer_cache_keeps_its_pages_and_dirty_ones() {
         let (engine, id) = file.start(config(policy, pool, true), cache(&flash, 0));
         assert_eq!(tier(&engine).slots, after.slots, "the size is in the cache");
         assert!(tier(&engine).dirty > 0);
-        all_are(&engine, id, 2);
+        all_are(&engine, &id, 2);
     }
 }
 
@@ -202,7 +204,7 @@ fn a_shorter_cache_writes_back_and_keeps_what_fits() {
     for (policy, pool) in [("lru", 0), ("tac", 8), ("cac", 8), ("lc", 0)] {
         let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
         let (engine, id) = file.start(config(policy, pool, true), cache(&flash, 160));
-        fill(&engine, id, 1);
+        fill(&engine, &id, 1);
         let before = tier(&engine);
         assert!(before.dirty > 0, "{before:?}");
         let mut told = Vec::new();
@@ -219,13 +221,13 @@ fn a_shorter_cache_writes_back_and_keeps_what_fits() {
         assert_eq!(flash.len().expect("length"), length(40));
         assert!(after.resident > 0, "some pages stay: {after:?}");
         assert!(engine.is_write_back(), "the mode is what it was");
-        all_are(&engine, id, 1);
-        fill(&engine, id, 3);
+        all_are(&engine, &id, 1);
+        fill(&engine, &id, 3);
         assert!(tier(&engine).dirty > 0, "{policy}: {:?}", tier(&engine));
         drop(engine);
         let (engine, id) = file.start(config(policy, pool, true), cache(&flash, 0));
         assert_eq!(tier(&engine).slots, after.slots);
-        all_are(&engine, id, 3);
+        all_are(&engine, &id, 3);
     }
 }
 
@@ -235,8 +237,8 @@ fn another_cache_takes_over_and_the_old_one_knows_nothing() {
         let (old, new) = (Arc::new(MemoryDevice::new()), Arc::new(MemoryDevice::new()));
         let file = BaseFile::new();
         let (engine, id) = file.start(config(policy, pool, true), cache(&old, 60));
-        fill(&engine, id, 1);
-        write(&engine, id, 5, 9);
+        fill(&engine, &id, 1);
+        write(&engine, &id, 5, 9);
         engine
             .replace(cache(&new, 120), |_| true)
             .expect("replaces");
@@ -244,27 +246,30 @@ fn another_cache_takes_over_and_the_old_one_knows_nothing() {
         let after = tier(&engine);
         assert_eq!((after.resident, after.dirty), (0, 0), "it starts cold");
         assert_eq!(after.bytes, length(120));
-        assert_eq!(read(&engine, id, 5), 9);
-        fill(&engine, id, 2);
+        assert_eq!(read(&engine, &id, 5), 9);
+        fill(&engine, &id, 2);
         assert!(tier(&engine).dirty > 0);
         drop(engine);
         // The old cache first: base is then as its own run left it, and it adds nothing to it.
         let (engine, id) = file.start(config(policy, pool, true), cache(&old, 0));
         assert_eq!((tier(&engine).restored, tier(&engine).dirty), (0, 0));
-        assert!((1..3).contains(&read(&engine, id, 0)), "what base has");
+        assert!((1..3).contains(&read(&engine, &id, 0)), "what base has");
         drop(engine);
         let (engine, id) = file.start(config(policy, pool, true), cache(&new, 0));
-        all_are(&engine, id, 2);
+        all_are(&engine, &id, 2);
     }
 }
 
 /// An engine at work on a device that `script` can kill.
-fn mortal(old: &Arc<MemoryDevice>, file: &BaseFile) -> (Arc<FaultScript>, Arc<Engine>, ObjectId) {
+fn mortal(
+    old: &Arc<MemoryDevice>,
+    file: &BaseFile,
+) -> (Arc<FaultScript>, Arc<Engine>, Arc<Object>) {
     let script = FaultScript::new();
     let faults = Arc::clone(&script);
     let store = cache(old, 60).wrapped(|device| Arc::new(Faulty::new(device, faults, None)));
     let (engine, id) = file.start(config("lru", 0, true), store);
-    fill(&engine, id, 1);
+    fill(&engine, &id, 1);
     (script, engine, id)
 }
 
@@ -280,20 +285,20 @@ fn a_cache_whose_device_died_is_replaced() {
         engine.flush(|_| true).expect("flushes");
         if noticed {
             script.load("sync fail EIO").expect("script");
-            write(&engine, id, 90, 1);
-            let _ = engine.sync(id, false);
+            write(&engine, &id, 90, 1);
+            let _ = engine.sync(&id, false);
             assert!(engine.tier_state().is_err(), "a commit failed");
             engine.flush(|_| true).expect("it can still be read");
         }
         script.load(DEAD).expect("script");
         engine.replace(cache(&new, 60), |_| true).expect("replaces");
         engine.assert_invariants();
-        fill(&engine, id, 2);
+        fill(&engine, &id, 2);
         assert_eq!(engine.tier_state(), Ok(()));
         assert!(tier(&engine).dirty > 0, "the new cache is used");
         drop(engine);
         let (engine, id) = file.start(config("lru", 0, true), cache(&new, 0));
-        all_are(&engine, id, 2);
+        all_are(&engine, &id, 2);
     }
 }
 
@@ -309,7 +314,7 @@ fn a_cache_that_alone_has_pages_is_not_replaced_once_it_is_dead() {
     assert_eq!(tier(&engine).bytes, length(60));
     engine.assert_invariants();
     let mut buf = [0; PAGE as usize];
-    let read = engine.read(&request(id, 0), &mut buf);
+    let read = engine.read(&request(&id, 0), &mut buf);
     assert!(read.is_err(), "never the older bytes of base");
 }
 
@@ -317,7 +322,7 @@ fn a_cache_that_alone_has_pages_is_not_replaced_once_it_is_dead() {
 fn what_cannot_be_done_is_refused_and_changes_nothing() {
     let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
     let (engine, id) = file.start(config("lru", 0, true), cache(&flash, 100));
-    fill(&engine, id, 1);
+    fill(&engine, &id, 1);
     let before = tier(&engine);
     let kind = |error: Error| match error {
         Error::CacheIo { source, .. } => source.kind(),
@@ -347,9 +352,9 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         "it holds pages"
     );
     assert_eq!(tier(&engine).slots, before.slots);
-    all_are(&engine, id, 1);
-    fill(&engine, id, 2);
-    all_are(&engine, id, 2);
+    all_are(&engine, &id, 1);
+    fill(&engine, &id, 2);
+    all_are(&engine, &id, 2);
     engine.tier_off("test").expect("off");
     let off = engine.resize(length(120), |_| true);
     assert!(matches!(off, Err(Error::TierOff { .. })));
@@ -375,7 +380,7 @@ fn requests_go_on_while_the_tier_changes() {
         let (engine, id) = file.start(config(policy, pool, false), cache(&flash, 60));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let (engine, stop) = (&engine, &stop);
+            let (engine, stop, id) = (&engine, &stop, &id);
             let readers: Vec<_> = (0..2)
                 .map(|seed| scope.spawn(move || read_on(engine, id, seed, stop)))
                 .collect();
@@ -404,13 +409,13 @@ fn requests_go_on_while_the_tier_changes() {
             }
         });
         engine.flush(|_| true).expect("flushes");
-        engine.close_object(id);
+        engine.close_object(&id);
         engine.stop().expect("stops");
     }
 }
 
 /// Writes ever higher versions to every second page, with syncs and pairs of pages; the last.
-fn write_on(engine: &Engine, id: ObjectId, half: u64, stop: &AtomicBool) -> u8 {
+fn write_on(engine: &Engine, id: &Arc<Object>, half: u64, stop: &AtomicBool) -> u8 {
     let mut version = 0;
     while !stop.load(Ordering::Relaxed) && version < 250 {
         version += 1;
@@ -422,7 +427,7 @@ fn write_on(engine: &Engine, id: ObjectId, half: u64, stop: &AtomicBool) -> u8 {
     version
 }
 
-fn read_on(engine: &Engine, id: ObjectId, seed: u64, stop: &AtomicBool) {
+fn read_on(engine: &Engine, id: &Arc<Object>, seed: u64, stop: &AtomicBool) {
     let mut newest = [0; PAGES as usize];
     let mut page = seed;
     while !stop.load(Ordering::Relaxed) {

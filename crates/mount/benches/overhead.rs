@@ -62,6 +62,7 @@ fn measure(directory: &Path, page_size: u32) {
         base: identity,
         format: true,
         deadline: Some(Duration::from_secs(5)),
+        ..StoreOptions::default()
     };
     let store = Store::open(&cache, &options).expect("a cache file");
     let config = EngineConfig {

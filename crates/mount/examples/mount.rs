@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 },
                 format: true,
                 deadline: None,
+                ..StoreOptions::default()
             },
         )?),
         _ => None,

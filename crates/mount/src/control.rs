@@ -15,6 +15,9 @@ use crate::sys::{self, Stat};
 /// The control directory's name.
 pub const CONTROL_DIR: &str = ".thermocline";
 
+/// Ids that the directory and its files may have.
+const IDS: u64 = 256;
+
 /// One file of the control directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlFile {
@@ -54,8 +57,12 @@ impl Control {
         let mounted = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
+        let files = source.files();
+        assert!(files.len() < IDS as usize, "{} control files", files.len());
+        let plain = |file: &ControlFile| !file.name.is_empty() && !file.name.contains('/');
+        assert!(files.iter().all(plain), "names of control files");
         Self {
-            files: source.files(),
+            files,
             source,
             mounted: mounted.as_secs().cast_signed(),
         }
@@ -63,7 +70,7 @@ impl Control {
 
     /// Whether an id belongs to this directory.
     pub(crate) fn owns(id: u64) -> bool {
-        (FIRST_CONTROL..FIRST_CONTROL + 256).contains(&id)
+        (FIRST_CONTROL..FIRST_CONTROL + IDS).contains(&id)
     }
 
     /// The directory's own id.
@@ -78,7 +85,9 @@ impl Control {
             .iter()
             .position(|file| OsStr::new(file.name) == name);
         let index = index.ok_or_else(|| sys::errno(libc::ENOENT))?;
-        Ok(FIRST_CONTROL + 1 + index as u64)
+        let id = FIRST_CONTROL + 1 + index as u64;
+        assert!(Self::owns(id), "{id} is another's");
+        Ok(id)
     }
 
     fn file(&self, id: u64) -> io::Result<(usize, &ControlFile)> {
@@ -99,6 +108,7 @@ impl Control {
         } else {
             libc::S_IFREG | 0o444
         };
+        assert!(Self::owns(id), "{id} is another's");
         // SAFETY: all zero is a valid `stat64`.
         let mut stat: Stat = unsafe { std::mem::zeroed() };
         (stat.st_ino, stat.st_mode, stat.st_nlink) = (id, mode, 1);

@@ -3,15 +3,17 @@
 //! Names and attributes are the base's own; this layer adds nothing to them and caches
 //! nothing. File contents go through the tier. Operations are grouped by what they work on:
 //! [`names`] (directory entries), [`attr`] (attributes, extended attributes), [`file`]
-//! (contents of files), [`dir`] (listings).
+//! (contents of files), [`seek`] (where they have any), [`dir`] (listings).
 //!
 //! Every operation may be called from many threads. Locks are held for look-ups only, never
-//! across I/O, except a node's own object slot while that one inode is opened or closed.
+//! across I/O, except a node's own: its object slot while that one inode is opened or closed, and
+//! the one of its mode.
 
 mod attr;
 mod dir;
 mod file;
 mod names;
+mod seek;
 
 use std::ffi::OsStr;
 use std::io;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use thermocline::Engine;
 use thermocline::classify::Rules;
 
+use crate::acting::Acting;
 use crate::control::{Control, ControlFiles};
 use crate::handle::{Handle, Handles};
 use crate::inode::{Node, Nodes};
@@ -31,7 +34,7 @@ use crate::sys::{self, Stat};
 
 pub use attr::{SetAttr, Time};
 pub use dir::Listed;
-pub use file::Opened;
+pub use file::{Opened, WriteOptions};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +87,7 @@ impl Fs {
         control: Option<Arc<dyn ControlFiles>>,
     ) -> io::Result<Self> {
         let base = base.canonicalize()?;
+        assert!(base.is_absolute());
         let nodes = Nodes::new(sys::open_base(&base)?)?;
         Ok(Self {
             nodes,
@@ -101,7 +105,10 @@ impl Fs {
     ///
     /// # Errors
     /// Those of [`Engine::adopt`].
-    pub fn adopt_dirty(&self, discard: bool) -> Result<(), thermocline::Error> {
+    pub fn adopt_dirty(
+        &self,
+        discard: impl Into<thermocline::Discard>,
+    ) -> Result<(), thermocline::Error> {
         let find = |identity: &thermocline::Identity, name: &str, anywhere: bool| {
             self.objects.find(identity, name, anywhere)
         };
@@ -145,12 +152,28 @@ impl Fs {
     /// The node under a name, counted as one lookup.
     fn find(&self, parent: &Node, name: &OsStr) -> io::Result<Entry> {
         let fd = sys::open_node(parent.fd(), name)?;
-        let stat = sys::stat(fd.as_raw_fd())?;
+        let mut stat = sys::stat(fd.as_raw_fd())?;
+        self.count_blocks(fd.as_raw_fd(), &mut stat);
         let node = self.nodes.lookup(fd, &stat);
+        assert!(node.is(&stat), "node {} is another inode", node.id());
         Ok(Entry {
             id: node.id(),
             stat,
         })
+    }
+
+    /// Runs `make`, which makes an inode, as the caller: what it makes belongs to the caller with
+    /// the mode asked for.
+    fn made_by<T>(&self, caller: Caller, make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        sys::own_umask();
+        if !self.privileged {
+            return make();
+        }
+        let acting = Acting::start(caller.uid, caller.gid)?;
+        let made = make();
+        drop(acting);
+        assert_eq!(sys::fs_user(), 0, "the thread is root's again");
+        made
     }
 
     fn handle(&self, handle: u64) -> io::Result<Arc<Handle>> {

@@ -18,7 +18,9 @@ use fuser::{
 };
 use thermocline::device::AlignedBuf;
 
-use crate::fs::{Caller, Entry, Fs, Opened, SetAttr, Time};
+use crate::fs::{Caller, Entry, Fs, Opened, SetAttr, Time, WriteOptions};
+use crate::inode::ROOT;
+use crate::serving::{Served, Serving};
 use crate::sys::Stat;
 
 /// How long the kernel may keep names and attributes. Changes through the mount are seen at
@@ -41,7 +43,7 @@ thread_local! {
 
 /// An [`Fs`] as the kernel sees it.
 pub(crate) struct Frontend {
-    fs: Arc<Fs>,
+    served: Served,
     /// Whether files opened for direct I/O can be mapped shared.
     direct_mmap: bool,
 }
@@ -49,9 +51,14 @@ pub(crate) struct Frontend {
 impl Frontend {
     pub(crate) fn new(fs: Arc<Fs>) -> Self {
         Self {
-            fs,
+            served: Served::new(fs),
             direct_mmap: false,
         }
+    }
+
+    /// The file system, for the request at hand.
+    fn fs(&self) -> Serving<'_> {
+        self.served.fs()
     }
 
     /// Data bypasses the kernel's page cache, which would hide hits, merge reads and split
@@ -75,6 +82,7 @@ fn caller(request: &Request) -> Caller {
 }
 
 fn time(seconds: i64, nanos: i64) -> SystemTime {
+    let nanos = nanos.clamp(0, 999_999_999); // a damaged base may say anything
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let start = if seconds < 0 {
         UNIX_EPOCH - whole
@@ -101,6 +109,11 @@ fn listed_kind(kind: u8) -> FileType {
 }
 
 fn attr(id: u64, stat: &Stat) -> FileAttr {
+    assert!(id >= ROOT, "0 is no node");
+    assert!(
+        stat.st_size >= 0 && stat.st_blocks >= 0,
+        "lengths of node {id}"
+    );
     FileAttr {
         ino: INodeNo(id),
         size: stat.st_size.unsigned_abs(),
@@ -144,7 +157,10 @@ fn reply_empty(result: io::Result<()>, reply: ReplyEmpty) {
 fn reply_xattr(result: io::Result<(usize, Vec<u8>)>, size: u32, reply: ReplyXattr) {
     match result {
         Ok((len, _)) if size == 0 => reply.size(len as u32),
-        Ok((_, value)) => reply.data(&value),
+        Ok((_, value)) => {
+            assert!(value.len() <= size as usize, "more than was asked for");
+            reply.data(&value);
+        }
         Err(error) => reply.error(errno(&error)),
     }
 }
@@ -169,14 +185,11 @@ fn set_time(time: TimeOrNow) -> Time {
         TimeOrNow::Now => Time::Now,
         TimeOrNow::SpecificTime(at) => match at.duration_since(UNIX_EPOCH) {
             Ok(since) => Time::At(since.as_secs().cast_signed(), since.subsec_nanos()),
+            // `fuser` takes the nanoseconds away from the seconds instead of adding them.
             Err(before) => {
                 let before = before.duration();
-                let (seconds, nanos) = (before.as_secs().cast_signed(), before.subsec_nanos());
-                if nanos == 0 {
-                    Time::At(-seconds, 0)
-                } else {
-                    Time::At(-seconds - 1, 1_000_000_000 - nanos)
-                }
+                let seconds = before.as_secs();
+                Time::At(seconds.wrapping_neg().cast_signed(), before.subsec_nanos())
             }
         },
     }
@@ -184,10 +197,12 @@ fn set_time(time: TimeOrNow) -> Time {
 
 impl fuser::Filesystem for Frontend {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Not `FUSE_ATOMIC_O_TRUNC`: the kernel then truncates as `truncate` does, and takes set-id
+        // bits away with it; an open that truncates would not say whether to. Nor
+        // `FUSE_HANDLE_KILLPRIV_V2`, with which nothing says so for `fallocate`.
         let wanted = [
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ];
         for flag in wanted {
@@ -199,16 +214,16 @@ impl fuser::Filesystem for Frontend {
         }
         let limits = config.set_max_write(REQUEST_MAX).is_ok()
             && config.set_max_background(BACKGROUND_MAX).is_ok();
-        debug_assert!(limits);
+        assert!(limits, "limits that every kernel takes");
         Ok(())
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        reply_entry(self.fs.lookup(parent.0, name), reply);
+        reply_entry(self.fs().lookup(parent.0, name), reply);
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, count: u64) {
-        self.fs.forget(ino.0, count);
+        self.fs().forget(ino.0, count);
     }
 
     fn getattr(
@@ -218,7 +233,7 @@ impl fuser::Filesystem for Frontend {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        reply_attr(self.fs.getattr(ino.0), reply);
+        reply_attr(self.fs().getattr(ino.0), reply);
     }
 
     fn setattr(
@@ -248,11 +263,11 @@ impl fuser::Filesystem for Frontend {
             atime,
             mtime,
         };
-        reply_attr(self.fs.setattr(ino.0, &set), reply);
+        reply_attr(self.fs().setattr(ino.0, &set), reply);
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.fs.readlink(ino.0) {
+        match self.fs().readlink(ino.0) {
             Ok(target) => reply.data(target.as_bytes()),
             Err(error) => reply.error(errno(&error)),
         }
@@ -269,7 +284,7 @@ impl fuser::Filesystem for Frontend {
         reply: ReplyEntry,
     ) {
         let entry = self
-            .fs
+            .fs()
             .mknod(caller(request), parent.0, name, mode, u64::from(rdev));
         reply_entry(entry, reply);
     }
@@ -283,15 +298,18 @@ impl fuser::Filesystem for Frontend {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        reply_entry(self.fs.mkdir(caller(request), parent.0, name, mode), reply);
+        reply_entry(
+            self.fs().mkdir(caller(request), parent.0, name, mode),
+            reply,
+        );
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.fs.unlink(parent.0, name), reply);
+        reply_empty(self.fs().unlink(parent.0, name), reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.fs.rmdir(parent.0, name), reply);
+        reply_empty(self.fs().rmdir(parent.0, name), reply);
     }
 
     fn symlink(
@@ -304,7 +322,7 @@ impl fuser::Filesystem for Frontend {
     ) {
         let target = target.as_os_str();
         reply_entry(
-            self.fs.symlink(caller(request), parent.0, name, target),
+            self.fs().symlink(caller(request), parent.0, name, target),
             reply,
         );
     }
@@ -320,7 +338,7 @@ impl fuser::Filesystem for Frontend {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent.0, name), (new_parent.0, new_name));
-        reply_empty(self.fs.rename(from, to, flags.bits()), reply);
+        reply_empty(self.fs().rename(from, to, flags.bits()), reply);
     }
 
     fn link(
@@ -331,11 +349,11 @@ impl fuser::Filesystem for Frontend {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        reply_entry(self.fs.link(ino.0, new_parent.0, new_name), reply);
+        reply_entry(self.fs().link(ino.0, new_parent.0, new_name), reply);
     }
 
     fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.fs.open(ino.0, flags.0) {
+        match self.fs().open(ino.0, flags.0) {
             Ok(opened) => reply.opened(FileHandle(opened.handle), self.open_flags(opened)),
             Err(error) => reply.error(errno(&error)),
         }
@@ -351,7 +369,10 @@ impl fuser::Filesystem for Frontend {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        match self.fs.create(caller(request), parent.0, name, mode, flags) {
+        match self
+            .fs()
+            .create(caller(request), parent.0, name, mode, flags)
+        {
             Ok((entry, opened)) => {
                 let (attr, handle) = (attr(entry.id, &entry.stat), FileHandle(opened.handle));
                 reply.created(&TTL, &attr, GENERATION, handle, self.open_flags(opened));
@@ -377,8 +398,11 @@ impl fuser::Filesystem for Frontend {
                 *buffer = AlignedBuf::new(REQUEST_MAX as usize);
             }
             let buf = &mut buffer[..size];
-            match self.fs.read(caller(request), handle.0, offset, buf) {
-                Ok(len) => reply.data(&buf[..len]),
+            match self.fs().read(caller(request), handle.0, offset, buf) {
+                Ok(len) => {
+                    assert!(len <= size, "{len} of {size} bytes");
+                    reply.data(&buf[..len]);
+                }
                 Err(error) => reply.error(errno(&error)),
             }
         });
@@ -392,15 +416,22 @@ impl fuser::Filesystem for Frontend {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let most = REQUEST_MAX as usize;
+        assert!(data.len() <= most, "a request of {} bytes", data.len());
         let mut caller = caller(request);
         if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             caller.tid = 0; // a page of a shared map: whoever the kernel happens to name
         }
-        match self.fs.write(caller, handle.0, offset, data) {
+        let options = WriteOptions {
+            flags: flags.0,
+            strip: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+        };
+        let fs = self.fs();
+        match fs.write(caller, handle.0, offset, data, options) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(errno(&error)),
         }
@@ -416,7 +447,7 @@ impl fuser::Filesystem for Frontend {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.fs.release(handle.0), reply);
+        reply_empty(self.fs().release(handle.0), reply);
     }
 
     fn flush(
@@ -439,11 +470,11 @@ impl fuser::Filesystem for Frontend {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.fs.fsync(handle.0, data_only), reply);
+        reply_empty(self.fs().fsync(handle.0, data_only), reply);
     }
 
     fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.fs.opendir(ino.0) {
+        match self.fs().opendir(ino.0) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(error) => reply.error(errno(&error)),
         }
@@ -457,7 +488,7 @@ impl fuser::Filesystem for Frontend {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let result = self.fs.readdir(handle.0, offset, &mut |entry| {
+        let result = self.fs().readdir(handle.0, offset, &mut |entry| {
             reply.add(
                 INodeNo(entry.ino),
                 entry.next,
@@ -479,7 +510,7 @@ impl fuser::Filesystem for Frontend {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.fs.release(handle.0), reply);
+        reply_empty(self.fs().release(handle.0), reply);
     }
 
     fn fsyncdir(
@@ -490,11 +521,11 @@ impl fuser::Filesystem for Frontend {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.fs.fsyncdir(handle.0, data_only), reply);
+        reply_empty(self.fs().fsyncdir(handle.0, data_only), reply);
     }
 
     fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        match self.fs.statfs() {
+        match self.fs().statfs() {
             Ok(s) => reply.statfs(
                 s.f_blocks,
                 s.f_bfree,
@@ -519,7 +550,7 @@ impl fuser::Filesystem for Frontend {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.fs.setxattr(ino.0, name, value, flags), reply);
+        reply_empty(self.fs().setxattr(ino.0, name, value, flags), reply);
     }
 
     fn getxattr(
@@ -530,15 +561,15 @@ impl fuser::Filesystem for Frontend {
         size: u32,
         reply: ReplyXattr,
     ) {
-        reply_xattr(self.fs.getxattr(ino.0, name, size), size, reply);
+        reply_xattr(self.fs().getxattr(ino.0, name, size), size, reply);
     }
 
     fn listxattr(&self, _request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        reply_xattr(self.fs.listxattr(ino.0, size), size, reply);
+        reply_xattr(self.fs().listxattr(ino.0, size), size, reply);
     }
 
     fn removexattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.fs.removexattr(ino.0, name), reply);
+        reply_empty(self.fs().removexattr(ino.0, name), reply);
     }
 
     fn fallocate(
@@ -551,7 +582,7 @@ impl fuser::Filesystem for Frontend {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.fs.fallocate(handle.0, offset, length, mode), reply);
+        reply_empty(self.fs().fallocate(handle.0, offset, length, mode), reply);
     }
 
     fn lseek(
@@ -563,8 +594,11 @@ impl fuser::Filesystem for Frontend {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        match self.fs.lseek(handle.0, offset, whence) {
-            Ok(at) => reply.offset(at),
+        match self.fs().lseek(handle.0, offset, whence) {
+            Ok(at) => {
+                assert!(at >= 0, "an offset of {at}");
+                reply.offset(at);
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }

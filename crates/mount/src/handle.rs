@@ -5,17 +5,41 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use crate::inode::Node;
+use crate::lock::{read, write};
 use crate::object::OpenObject;
 use crate::sys;
+
+/// What a change is followed by before its caller is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// `fdatasync`.
+    Data,
+    /// `fsync`.
+    Everything,
+}
+
+impl Durable {
+    /// What `flags` of `open` or of a write ask for.
+    pub(crate) fn from_flags(flags: i32) -> Option<Self> {
+        // `O_SYNC` has the bit of `O_DSYNC` in it.
+        match flags & libc::O_SYNC {
+            libc::O_SYNC => Some(Self::Everything),
+            both if both & libc::O_DSYNC != 0 => Some(Self::Data),
+            _ => None,
+        }
+    }
+}
 
 /// An open regular file.
 #[derive(Debug)]
 pub(crate) struct FileHandle {
     pub(crate) node: Arc<Node>,
     pub(crate) object: Arc<OpenObject>,
+    /// What every change by this handle is followed by (`O_SYNC`, `O_DSYNC`).
+    pub(crate) durable: Option<Durable>,
 }
 
 /// An open directory. The lock keeps a seek and the reads after it together.
@@ -57,12 +81,12 @@ impl Handles {
     /// Adds a handle; returns its number.
     pub(crate) fn add(&self, handle: Handle) -> u64 {
         let handle = Some(Arc::new(handle));
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = write(&self.table);
         let slot = table.free.pop().unwrap_or(table.slots.len());
         if slot == table.slots.len() {
             table.slots.push(handle);
         } else {
-            debug_assert!(table.slots[slot].is_none());
+            assert!(table.slots[slot].is_none(), "handle {slot} is in use");
             table.slots[slot] = handle;
         }
         slot as u64
@@ -70,7 +94,7 @@ impl Handles {
 
     /// The handle with this number; `EBADF` when there is none.
     pub(crate) fn get(&self, number: u64) -> io::Result<Arc<Handle>> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = read(&self.table);
         let slot = table.slots.get(number as usize);
         slot.cloned()
             .flatten()
@@ -79,17 +103,25 @@ impl Handles {
 
     /// Takes the handle out of the table.
     pub(crate) fn remove(&self, number: u64) -> io::Result<Arc<Handle>> {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = write(&self.table);
         let handle = table.slots.get_mut(number as usize).and_then(Option::take);
         if handle.is_some() {
             table.free.push(number as usize);
         }
+        assert!(
+            table.free.len() <= table.slots.len(),
+            "a number is free once"
+        );
         handle.ok_or_else(|| sys::errno(libc::EBADF))
     }
 
     /// How many handles are open.
     pub(crate) fn len(&self) -> usize {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = read(&self.table);
+        assert!(
+            table.free.len() <= table.slots.len(),
+            "a number is free once"
+        );
         table.slots.len() - table.free.len()
     }
 }
@@ -97,6 +129,14 @@ impl Handles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_ask_for_what_the_kernel_means() {
+        assert_eq!(Durable::from_flags(libc::O_RDWR | libc::O_APPEND), None);
+        assert_eq!(Durable::from_flags(libc::O_DSYNC), Some(Durable::Data));
+        let both = libc::O_SYNC | libc::O_DIRECT | libc::O_WRONLY;
+        assert_eq!(Durable::from_flags(both), Some(Durable::Everything));
+    }
 
     #[test]
     fn numbers_are_reused_only_after_removal() {

@@ -18,11 +18,13 @@
 //! pressure only, so the limit on open files is raised to the system's `fs.nr_open`.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::lock::lock;
 use crate::object::ObjectSlot;
 use crate::sys::{self, Stat};
 
@@ -49,12 +51,24 @@ pub(crate) struct Node {
     lookups: AtomicU64,
     /// The inode as an object of the tier, while a handle has it open.
     pub(crate) object: Mutex<ObjectSlot>,
+    /// The descriptor that made the file, for the first to open it.
+    pub(crate) fresh: Mutex<Option<File>>,
+    /// Held while the mode is changed.
+    pub(crate) mode: Mutex<()>,
+    /// The file was seen without set-id bits and file capabilities, and got none since through
+    /// the mount; changed under `mode`.
+    pub(crate) harmless: AtomicBool,
 }
 
 impl Node {
     /// The id the kernel knows the node by.
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Whether this is the inode that `stat` is of.
+    pub(crate) fn is(&self, stat: &Stat) -> bool {
+        (self.key.dev, self.key.ino) == (stat.st_dev, stat.st_ino)
     }
 
     /// The `O_PATH` descriptor.
@@ -75,6 +89,9 @@ impl Node {
             fd,
             lookups: AtomicU64::new(1),
             object,
+            fresh: Mutex::default(),
+            mode: Mutex::default(),
+            harmless: AtomicBool::new(false),
         })
     }
 }
@@ -101,6 +118,8 @@ impl Nodes {
             dev: stat.st_dev,
             ino: stat.st_ino,
         };
+        let kind = stat.st_mode & libc::S_IFMT;
+        assert_eq!(kind, libc::S_IFDIR, "the root is a directory");
         let node = Node::new(ROOT, key, root);
         let maps = Maps {
             by_id: HashMap::from([(ROOT, node)]),
@@ -114,7 +133,7 @@ impl Nodes {
     }
 
     fn maps(&self) -> MutexGuard<'_, Maps> {
-        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.maps)
     }
 
     /// The live node with this id; `ESTALE` when there is none.
@@ -134,15 +153,21 @@ impl Nodes {
         };
         let mut maps = self.maps();
         if let Some(node) = maps.by_key.get(&key).and_then(|id| maps.by_id.get(id)) {
-            node.lookups.fetch_add(1, Ordering::Relaxed);
+            let before = node.lookups.fetch_add(1, Ordering::Relaxed);
+            assert!(before > 0, "invariant 3: node {} is forgotten", node.id);
+            assert_eq!(node.key, key, "invariant 1");
             return Arc::clone(node);
         }
         let id = maps.new_id(key, self.base_dev);
+        assert!(
+            id == key.ino && key.dev == self.base_dev || id > FIRST_FOREIGN,
+            "invariant 4: node {id}"
+        );
         let node = Node::new(id, key, fd);
         let before = maps.by_id.insert(id, Arc::clone(&node));
         maps.by_key.insert(key, id);
         assert!(before.is_none(), "node id {id} is already live");
-        debug_assert_eq!(maps.by_id.len(), maps.by_key.len());
+        maps.check();
         node
     }
 
@@ -159,30 +184,28 @@ impl Nodes {
             .cloned()
     }
 
-    /// Takes back `count` lookups. The node dies with the last.
-    pub(crate) fn forget(&self, id: u64, count: u64) {
+    /// Takes back `count` lookups. The node dies with the last: it is the answer then.
+    pub(crate) fn forget(&self, id: u64, count: u64) -> Option<Arc<Node>> {
         if id == ROOT {
-            return;
+            return None;
         }
         let mut maps = self.maps();
-        let Some(node) = maps.by_id.get(&id) else {
-            return;
-        };
+        let node = maps.by_id.get(&id)?;
         let before = node.lookups.fetch_sub(count, Ordering::Relaxed);
-        debug_assert!(
+        assert!(
             before >= count,
-            "node {id}: {count} of {before} lookups forgotten"
+            "invariant 3: node {id}: {count} of {before} lookups forgotten"
         );
         if before > count {
-            return;
+            return None;
         }
         let node = maps.by_id.remove(&id);
         if let Some(node) = &node {
-            maps.by_key.remove(&node.key);
+            let other = maps.by_key.remove(&node.key);
+            assert_eq!(other, Some(id), "invariant 1: the maps hold the same nodes");
         }
-        debug_assert_eq!(maps.by_id.len(), maps.by_key.len());
-        drop(maps);
-        drop(node); // closes the descriptor, outside the lock
+        maps.check();
+        node
     }
 
     /// How many nodes are live.
@@ -197,11 +220,20 @@ impl Nodes {
 }
 
 impl Maps {
+    fn check(&self) {
+        assert_eq!(self.by_id.len(), self.by_key.len(), "invariant 1");
+        assert!(!self.by_id.is_empty(), "invariant 3: the root stays");
+    }
+
     fn new_id(&mut self, key: Key, base_dev: u64) -> u64 {
         if key.dev == base_dev && key.ino > ROOT && key.ino < FIRST_CONTROL {
             return key.ino;
         }
         self.next_foreign += 1;
+        assert!(
+            self.next_foreign > FIRST_FOREIGN,
+            "invariant 4: ids are used up"
+        );
         self.next_foreign
     }
 }

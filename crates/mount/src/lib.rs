@@ -4,20 +4,24 @@
 //! kernel. The mount never decides what is cached: it translates requests, adds hints (object,
 //! file kind, request type, role) and gives them to the engine.
 
+mod acting;
 mod control;
 mod error;
 mod fs;
 mod fuse;
 mod handle;
 mod inode;
+mod lock;
 mod mount;
 mod object;
 mod roles;
+mod search;
+mod serving;
 mod sys;
 
 pub use control::{CONTROL_DIR, ControlFile, ControlFiles};
 pub use error::Error;
-pub use fs::{Caller, Entry, Fs, Listed, Opened, SetAttr, Time};
+pub use fs::{Caller, Entry, Fs, Listed, Opened, SetAttr, Time, WriteOptions};
 pub use inode::ROOT;
 pub use mount::{Mount, MountConfig, MountHandle, file_devices};
 pub use object::{BaseFile, DeviceFactory};

@@ -94,6 +94,8 @@ impl Mount {
         }
         let mountpoint = check_mountpoint(mountpoint)?;
         check_device()?;
+        assert!(base.is_absolute() && mountpoint.is_absolute());
+        assert_ne!(base, mountpoint, "a mount over its own base");
         Ok((base, mountpoint))
     }
 
@@ -204,6 +206,7 @@ impl Drop for MountHandle {
 }
 
 fn options(base: &Path, threads: usize, allow_other: bool) -> Config {
+    assert!(threads > 0, "somebody must serve");
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(base.to_string_lossy().into_owned()),

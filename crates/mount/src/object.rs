@@ -1,32 +1,36 @@
 //! Open files as objects of the tier.
 //!
-//! States of a slot (one per node): *closed* (no handle has the inode open) and *open* (one
-//! object, shared by `users` handles and operations in progress).
+//! States of a slot (one per node): *closed* (no handle has the inode open), *open* (one object,
+//! shared by `users` handles and operations in progress), and *nameless* (the inode's last name is
+//! gone: the object stays open, with users or without).
 //! Transitions: [`Objects::acquire`] closed → open and open → open; [`Objects::release`]
-//! open → open, and open → closed when the last user goes.
+//! open → open, and open → closed when the last user goes; [`Objects::losing_name`] → nameless;
+//! [`Objects::forgotten`] nameless → closed.
 //!
 //! Invariants
-//! 1. `users` > 0 exactly while the slot holds an object.
+//! 1. The slot holds an object exactly while `users` > 0 or it is nameless.
 //! 2. Handles of one inode share one base descriptor, opened for writing whenever the base
 //!    allows it: permission was checked by the kernel when the handle was opened.
-//! 3. An inode without a name left is trimmed when its last user goes, not when the name goes:
-//!    databases unlink temporary files first and use them afterwards.
+//! 3. The pages of an inode without a name go when the kernel has forgotten it, not when the name
+//!    goes: databases unlink temporary files first and use them afterwards, and whoever has the
+//!    inode in any way can open it again.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{DirEntryExt, FileExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use thermocline::classify::path::object_group;
 use thermocline::classify::{Access, FileClass, Rules, Streams};
 use thermocline::device::Device;
-use thermocline::{Engine, Identity, ObjectSpec, Stamp};
+use thermocline::{Engine, Grave, Identity, Object, ObjectSpec, Stamp, TouchFn};
 use thermocline_core::hint::{HintSet, RequestType, Role, hint_type};
-use thermocline_core::page::ObjectId;
 
 use crate::inode::Node;
+use crate::lock::lock;
+use crate::search;
 use crate::sys::{self, Stat};
 
 /// Makes the device an open base file is served by, perhaps at the pace of an emulated disk.
@@ -47,8 +51,8 @@ pub struct BaseFile<'a> {
 
 /// One inode that is open.
 pub(crate) struct OpenObject {
-    /// The id the engine knows the inode by.
-    pub(crate) id: ObjectId,
+    /// What the engine knows the inode by.
+    pub(crate) object: Arc<Object>,
     /// The base file; for what the engine has no word for (seek, allocate).
     pub(crate) file: Arc<File>,
     /// What the rules said when it was opened.
@@ -64,7 +68,7 @@ pub(crate) struct OpenObject {
 impl std::fmt::Debug for OpenObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OpenObject")
-            .field("id", &self.id)
+            .field("object", &self.object)
             .field("class", &self.class)
             .finish()
     }
@@ -105,11 +109,17 @@ impl OpenObject {
 pub(crate) struct ObjectSlot {
     open: Option<Arc<OpenObject>>,
     users: u32,
+    /// The inode has no name; the object stays open until the kernel has forgotten the node.
+    nameless: bool,
 }
 
 impl ObjectSlot {
     fn check(&self) {
-        debug_assert_eq!(self.open.is_some(), self.users > 0);
+        assert_eq!(
+            self.open.is_some(),
+            self.users > 0 || self.nameless,
+            "invariant 1"
+        );
     }
 }
 
@@ -165,113 +175,157 @@ impl Objects {
             node.id()
         );
         slot.users -= 1;
-        if slot.users > 0 {
-            return;
+        if slot.users == 0 && !slot.nameless {
+            self.close_slot(&mut slot);
         }
-        let Some(object) = slot.open.take() else {
-            return;
-        };
-        if sys::stat(object.file.as_raw_fd()).is_ok_and(|stat| stat.st_nlink == 0) {
-            self.engine.trim(object.id);
-        }
-        self.engine.close_object(object.id);
     }
 
-    /// The inode behind an `O_PATH` descriptor is about to lose a name: if that is its last, dirty
-    /// pages of it are not waited for after a crash.
-    pub(crate) fn losing_name(&self, fd: &OwnedFd) -> io::Result<()> {
-        match sys::stat(fd.as_raw_fd()) {
-            Ok(stat) if is_file(&stat) && stat.st_nlink == 1 => {
-                self.engine.before_unlink(&identity(fd.as_raw_fd(), &stat))
+    /// Changes the metadata of the inode behind a descriptor (`O_PATH` will do), so that the tier
+    /// knows that it was the mount that did it.
+    pub(crate) fn change<T>(
+        &self,
+        fd: RawFd,
+        change: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match sys::stat(fd) {
+            Ok(stat) if is_file(&stat) => {
+                let now = || stamp_of(fd);
+                let identity = identity(fd, &stat);
+                self.engine.change_metadata(&identity, now, change)
             }
-            _ => Ok(()),
+            _ => change(),
         }
     }
 
-    /// It did not lose it.
-    pub(crate) fn kept_name(&self, fd: &OwnedFd) {
-        if let Ok(stat) = sys::stat(fd.as_raw_fd()) {
-            self.engine.not_unlinked(&identity(fd.as_raw_fd(), &stat));
-        }
-    }
-
-    /// The inode behind an `O_PATH` descriptor lost a name: if that was its last and nothing has
-    /// it open, its pages are dropped now.
-    pub(crate) fn lost_name(&self, fd: &OwnedFd) {
-        let Ok(stat) = sys::stat(fd.as_raw_fd()) else {
-            return;
+    /// Does what takes a name in the directory `parent` from the inode behind an `O_PATH`
+    /// descriptor. If that is its last, its pages stay until base has made that durable and nobody
+    /// can ask for them any more: while the kernel knows the inode (`node`) somebody can.
+    pub(crate) fn losing_name(
+        &self,
+        victim: &OwnedFd,
+        node: Option<&Node>,
+        parent: &Arc<Node>,
+        change: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let fd = victim.as_raw_fd();
+        let Some(before) = sys::stat(fd).ok().filter(is_file) else {
+            return change();
         };
-        if is_file(&stat) && stat.st_nlink == 0 {
-            self.engine.forget(&identity(fd.as_raw_fd(), &stat));
+        let identity = identity(fd, &before);
+        let last = before.st_nlink == 1;
+        if last {
+            self.engine.before_unlink(&identity);
+        }
+        let changed = self.change(fd, change);
+        let gone = sys::stat(fd).is_ok_and(|stat| stat.st_nlink == 0);
+        if gone {
+            if let Some(node) = node {
+                self.keep_until_forgotten(node);
+            }
+            self.engine
+                .unlinked(&identity, grave(parent, before.st_dev));
+        } else if last {
+            self.engine.not_unlinked(&identity);
+        }
+        changed
+    }
+
+    /// A node without a name keeps its object open until the kernel has forgotten it.
+    fn keep_until_forgotten(&self, node: &Node) {
+        let mut slot = lock(&node.object);
+        if slot.open.is_none() && self.engine.is_newer(&identity_of(node)) {
+            // Its bytes are in the tier alone: whoever still has the inode may open it again.
+            slot.open = self.open(node).ok().map(Arc::new);
+        }
+        slot.nameless = slot.open.is_some();
+    }
+
+    /// The kernel has forgotten the node.
+    pub(crate) fn forgotten(&self, node: &Node) {
+        let mut slot = lock(&node.object);
+        assert_eq!(slot.users, 0, "an open inode is not forgotten");
+        self.close_slot(&mut slot);
+    }
+
+    fn close_slot(&self, slot: &mut ObjectSlot) {
+        slot.nameless = false;
+        if let Some(object) = slot.open.take() {
+            self.engine.close_object(&object.object);
         }
     }
 
     /// Closes the node's object whatever users it has; for the end of the mount.
     pub(crate) fn close(&self, node: &Node) {
-        let users = lock(&node.object).users;
-        for _ in 0..users {
-            self.release(node);
+        let mut slot = lock(&node.object);
+        slot.users = 0;
+        self.close_slot(&mut slot);
+    }
+
+    /// Lets the times of an open file show what was written to it.
+    pub(crate) fn touch(&self, node: &Node) {
+        let open = lock(&node.object).open.clone();
+        if let Some(open) = open {
+            self.engine.touch(&open.object);
         }
     }
 
     /// Tells the tier the node's present name, if the node is open.
     pub(crate) fn renamed(&self, node: &Node) {
-        let Some(id) = lock(&node.object).open.as_ref().map(|object| object.id) else {
+        let Some(open) = lock(&node.object).open.clone() else {
             return;
         };
         if let Ok(name) = self.name(node) {
-            self.engine.rename(id, &name);
+            self.engine.rename(&open.object, &name);
         }
     }
 
-    /// The node's path relative to the base; absolute when the base itself was moved.
+    /// The node's path relative to the base; absolute when the base itself was moved. Names are
+    /// for rules and for people: a file that lies deeper than the longest path that the system
+    /// tells is called by its number.
     fn name(&self, node: &Node) -> io::Result<String> {
-        let path = sys::path(node.fd())?;
+        let path = match sys::path(node.fd()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => {
+                return Ok(format!("(path too long)/{}", node.id()));
+            }
+            path => path?,
+        };
         let relative = path.strip_prefix(&self.base).unwrap_or(&path);
+        assert_ne!(relative.as_os_str(), "", "base itself is no file");
         Ok(relative.to_string_lossy().into_owned())
     }
 
     /// Finds the file that pages belong to: under its name, or, `anywhere`, wherever it is now.
+    ///
+    /// # Errors
+    /// Those of searching; and those of opening the file for writing, when it was to be searched
+    /// for: then something waits to be written to it.
     pub(crate) fn find(
         &self,
         wanted: &Identity,
         name: &str,
         anywhere: bool,
     ) -> io::Result<Option<ObjectSpec>> {
-        let is_it = |path: &Path| -> Option<File> {
-            let file = File::options().read(true).write(true).open(path).ok()?;
-            let stat = sys::stat(file.as_raw_fd()).ok()?;
-            (identity(file.as_raw_fd(), &stat) == *wanted).then_some(file)
+        let base = sys::open_base(&self.base)?;
+        let found = match search::under_name(base.as_raw_fd(), name, wanted) {
+            Some(found) => Some((found, name.to_owned())),
+            None if anywhere => search::anywhere(base.as_raw_fd(), wanted)?
+                .map(|(found, path)| (found, search::name_of(&path))),
+            None => None,
         };
-        if let Some(file) = is_it(&self.base.join(name)) {
-            return self
-                .spec(Arc::new(file), name.to_owned(), *wanted)
-                .map(|(s, _)| Some(s));
-        }
-        if !anywhere {
+        let Some((found, name)) = found else {
             return Ok(None);
-        }
-        let inode = |entry: &fs::DirEntry| entry.ino() == wanted.inode;
-        let mut directories = vec![self.base.clone()];
-        while let Some(directory) = directories.pop() {
-            for entry in fs::read_dir(&directory)? {
-                let entry = entry?;
-                if entry.file_type()?.is_dir() {
-                    directories.push(entry.path());
-                } else if inode(&entry) {
-                    let Some(file) = is_it(&entry.path()) else {
-                        continue;
-                    };
-                    let path = entry.path();
-                    let relative = path.strip_prefix(&self.base).unwrap_or(&path);
-                    let name = relative.to_string_lossy().into_owned();
-                    return self
-                        .spec(Arc::new(file), name, *wanted)
-                        .map(|(s, _)| Some(s));
-                }
-            }
-        }
-        Ok(None)
+        };
+        let file = match search::open(&found, !anywhere) {
+            Err(_) if !anywhere => return Ok(None), // its clean pages are not worth a refusal
+            opened => opened?,
+        };
+        let (spec, _) = self.spec(Arc::new(file), name, *wanted)?;
+        Ok(Some(spec))
+    }
+
+    /// Whether the tier has bytes of the inode behind a descriptor that base has not.
+    pub(crate) fn is_newer(&self, fd: RawFd, stat: &Stat) -> bool {
+        self.engine.is_newer(&identity(fd, stat))
     }
 
     /// A base file as the engine is given it, and what the rules say of it.
@@ -296,8 +350,10 @@ impl Objects {
             kind: class.kind,
             dialect: class.dialect,
             cached: class.cached,
-            stamp: Arc::new(move || stamp(&file)),
+            touch: touch(&file),
+            stamp: Arc::new(move || stamp_of(file.as_raw_fd())),
         };
+        assert_eq!(spec.cached, class.cached, "the rules decide");
         Ok((spec, class))
     }
 
@@ -305,16 +361,18 @@ impl Objects {
         let (file, write_error) = open_file(node)?;
         let name = self.name(node)?;
         let stat = sys::stat(file.as_raw_fd())?;
+        assert!(is_file(&stat), "{name}: only regular files are objects");
+        assert!(node.is(&stat), "invariant 2: {name} is another inode");
         let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
         let file = Arc::new(file);
         let identity = identity(node.fd(), &stat);
         let (spec, class) = self.spec(Arc::clone(&file), name, identity)?;
         // The engine adds the object hint, which it makes from the group.
         let hints = HintSet::UNKNOWN.with(hint_type::FILE_KIND, class.kind.value());
-        let id = self.engine.open_object(spec)?;
+        let object = self.engine.open_object(spec)?;
         let streams = Mutex::default();
         Ok(OpenObject {
-            id,
+            object,
             file,
             class,
             mapped,
@@ -325,27 +383,29 @@ impl Objects {
     }
 }
 
-fn is_file(stat: &Stat) -> bool {
+pub(crate) fn is_file(stat: &Stat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFREG
 }
 
 /// The base file of a node, for writing if the base lets us.
 fn open_file(node: &Node) -> io::Result<(File, Option<i32>)> {
+    // Whoever made a file may write it, whatever its mode.
+    if let Some(file) = lock(&node.fresh).take() {
+        return Ok((file, None));
+    }
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     match sys::reopen(node.fd(), libc::O_RDWR | flags) {
         Ok(fd) => Ok((File::from(fd), None)),
-        Err(error) => match error.raw_os_error() {
-            Some(code @ (libc::EROFS | libc::ETXTBSY | libc::EPERM | libc::EACCES)) => {
-                let fd = sys::reopen(node.fd(), libc::O_RDONLY | flags)?;
-                Ok((File::from(fd), Some(code)))
-            }
-            _ => Err(error),
-        },
+        Err(error) if sys::refuses_writers(&error) => {
+            let fd = sys::reopen(node.fd(), libc::O_RDONLY | flags)?;
+            Ok((File::from(fd), error.raw_os_error()))
+        }
+        Err(error) => Err(error),
     }
 }
 
 /// Which file a descriptor (`O_PATH` will do) stands for.
-fn identity(fd: RawFd, stat: &Stat) -> Identity {
+pub(crate) fn identity(fd: RawFd, stat: &Stat) -> Identity {
     Identity {
         device: stat.st_dev,
         inode: stat.st_ino,
@@ -353,9 +413,45 @@ fn identity(fd: RawFd, stat: &Stat) -> Identity {
     }
 }
 
+fn identity_of(node: &Node) -> Identity {
+    let stat = node.stat();
+    stat.map_or_else(|_| Identity::default(), |stat| identity(node.fd(), &stat))
+}
+
+/// How the loss of a name in `parent` is made durable.
+fn grave(parent: &Arc<Node>, device: u64) -> Grave {
+    let directory = Arc::clone(parent);
+    Grave {
+        directory: (device, directory.id()),
+        sync: Arc::new(move || sys::sync_directory(directory.fd())),
+    }
+}
+
+/// Sets the time of contents of a base file: now, or ns since 1970.
+fn touch(file: &Arc<File>) -> TouchFn {
+    let file = Arc::clone(file);
+    Arc::new(move |at| {
+        let mtime = match at {
+            None => libc::timespec {
+                tv_sec: 0,
+                tv_nsec: libc::UTIME_NOW,
+            },
+            Some(ns) => libc::timespec {
+                tv_sec: ns.div_euclid(1_000_000_000),
+                tv_nsec: ns.rem_euclid(1_000_000_000),
+            },
+        };
+        let atime = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: libc::UTIME_OMIT,
+        };
+        sys::set_times(file.as_raw_fd(), [atime, mtime])
+    })
+}
+
 /// What tells whether a file was changed without the engine's knowledge.
-fn stamp(file: &File) -> Option<Stamp> {
-    let stat = sys::stat(file.as_raw_fd()).ok()?;
+fn stamp_of(fd: RawFd) -> Option<Stamp> {
+    let stat = sys::stat(fd).ok()?;
     let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000) + nanos;
     Some(Stamp {
         length: stat.st_size.unsigned_abs(),
@@ -368,10 +464,7 @@ fn stamp(file: &File) -> Option<Stamp> {
 fn head(file: &File) -> Vec<u8> {
     let mut head = vec![0; 100];
     let len = file.read_at(&mut head, 0).unwrap_or(0);
+    assert!(len <= head.len(), "{len} bytes of a header");
     head.truncate(len);
     head
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,10 +24,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 
 use thermocline_core::hint::Role;
+
+use crate::lock::{read, write};
 
 /// Titles of PostgreSQL processes change with every statement.
 const REFRESH_TITLE_MS: u64 = 20;
@@ -83,7 +85,7 @@ impl Roles {
         if tid == 0 {
             return Role::Unknown;
         }
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = read(&self.table);
         let Some(entry) = table.get(&tid) else {
             drop(table);
             self.first_sight(tid);
@@ -99,11 +101,12 @@ impl Roles {
     }
 
     fn first_sight(&self, tid: u32) {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        assert_ne!(tid, 0, "0 is nobody");
+        let mut table = write(&self.table);
         table.entry(tid).or_insert_with(|| Arc::new(blank(None)));
         drop(table);
         if !self.ask(tid) {
-            let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+            let mut table = write(&self.table);
             table.remove(&tid);
         }
     }
@@ -140,11 +143,11 @@ fn blank(comm: Option<File>) -> Entry {
 fn resolve_all(wanted: &Receiver<u32>, table: &Table) {
     while let Ok(tid) = wanted.recv() {
         let known = {
-            let table = table.read().unwrap_or_else(PoisonError::into_inner);
+            let table = read(table);
             table.get(&tid).cloned()
         };
         let resolved = resolve(tid, known.as_deref());
-        let mut table = table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = write(table);
         match resolved {
             Some(Resolved::Refreshed) => {}
             Some(Resolved::New(entry)) => {
@@ -189,6 +192,11 @@ fn resolve(tid: u32, known: Option<&Entry>) -> Option<Resolved> {
 
 fn fill(entry: &Entry, tid: u32, name: &str) {
     let (role, refresh) = role_of(tid, name);
+    assert!(role.value() <= u32::from(u8::MAX), "roles are bytes");
+    assert!(
+        refresh >= REFRESH_TITLE_MS,
+        "a title is looked at too often"
+    );
     entry.role.store(role.value() as u8, Ordering::Relaxed);
     entry.stale_at.store(now_ms() + refresh, Ordering::Relaxed);
     entry.queued.store(false, Ordering::Relaxed);

@@ -32,6 +32,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
 
 fn check_fd(result: libc::c_int) -> io::Result<OwnedFd> {
     check(result)?;
+    assert!(result >= 0, "{result} is no descriptor");
     // SAFETY: the call succeeded, so the descriptor is open and nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
@@ -58,7 +59,7 @@ fn text_of(text: &OsStr) -> io::Result<CString> {
 
 /// `/proc/self/fd/N`: the way to reopen an `O_PATH` descriptor.
 fn proc_path(fd: RawFd) -> CString {
-    debug_assert!(fd >= 0);
+    assert!(fd >= 0, "{fd} is no descriptor");
     let mut text = format!("/proc/self/fd/{fd}").into_bytes();
     text.push(0);
     CString::from_vec_with_nul(text).unwrap_or_default()
@@ -196,6 +197,104 @@ fn birth(fd: RawFd) -> Option<u64> {
         .then(|| (time.tv_sec as u64).wrapping_mul(1_000_000_000) + u64::from(time.tv_nsec))
 }
 
+/// Whether an error of opening a file says that it may be read all the same.
+pub(crate) fn refuses_writers(error: &io::Error) -> bool {
+    let codes = [libc::EROFS, libc::ETXTBSY, libc::EPERM, libc::EACCES];
+    error
+        .raw_os_error()
+        .is_some_and(|code| codes.contains(&code))
+}
+
+/// A descriptor of the directory behind `fd` that lives for itself.
+pub(crate) fn open_directory(fd: RawFd) -> io::Result<OwnedFd> {
+    reopen(fd, libc::O_PATH | libc::O_DIRECTORY)
+}
+
+/// A short path of whatever a descriptor stands for, while it is open.
+pub(crate) fn descriptor_path(fd: RawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{fd}"))
+}
+
+/// Gives this thread a file mode creation mask of its own, an empty one: the kernel has applied
+/// the caller's. False where the system does not let it, and new modes are the stricter for it.
+pub(crate) fn own_umask() -> bool {
+    thread_local! {
+        static OWN: bool = {
+            // SAFETY: the working directory and the mask of this thread become its own; no
+            // memory is concerned.
+            let own = unsafe { libc::unshare(libc::CLONE_FS) } == 0;
+            if own {
+                // SAFETY: the call always succeeds.
+                unsafe { libc::umask(0) };
+            }
+            own
+        };
+    }
+    OWN.with(|own| *own)
+}
+
+/// Changes the user whose files this thread makes; the one before.
+pub(crate) fn set_fs_user(user: u32) -> u32 {
+    // SAFETY: no memory is passed; the kernel's call is about one thread.
+    unsafe { libc::setfsuid(user) }.cast_unsigned()
+}
+
+/// Changes the group of files this thread makes; the one before.
+pub(crate) fn set_fs_group(group: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { libc::setfsgid(group) }.cast_unsigned()
+}
+
+/// The user whose files this thread makes.
+pub(crate) fn fs_user() -> u32 {
+    set_fs_user(u32::MAX) // no user: nothing is changed
+}
+
+/// The group of files this thread makes.
+pub(crate) fn fs_group() -> u32 {
+    set_fs_group(u32::MAX)
+}
+
+/// Whether a crash of the process may leave a core dump.
+pub(crate) fn is_dumpable() -> bool {
+    // SAFETY: no memory is passed.
+    unsafe { libc::prctl(libc::PR_GET_DUMPABLE) == 1 }
+}
+
+/// Lets a crash of the process leave a core dump.
+pub(crate) fn set_dumpable() {
+    // SAFETY: no memory is passed. It cannot fail for this value.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
+}
+
+/// `struct __user_cap_data_struct`, twice: effective, permitted, inheritable.
+pub(crate) type Capabilities = [[u32; 3]; 2];
+
+/// `_LINUX_CAPABILITY_VERSION_3`, for this thread.
+const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
+
+/// What this thread may.
+pub(crate) fn capabilities() -> io::Result<Capabilities> {
+    let (mut header, mut found) = (CAPABILITY_HEADER, Capabilities::default());
+    // SAFETY: both have the layouts of this version and live through the call.
+    let result =
+        unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), found.as_mut_ptr()) };
+    check(result as libc::c_int)?;
+    Ok(found)
+}
+
+/// Takes back capabilities that this thread had before.
+pub(crate) fn set_capabilities(wanted: &Capabilities) -> io::Result<()> {
+    let within = wanted
+        .iter()
+        .all(|[effective, permitted, _]| effective & !permitted == 0);
+    assert!(within, "nothing is taken that was not permitted");
+    let mut header = CAPABILITY_HEADER;
+    // SAFETY: both have the layouts of this version and live through the call.
+    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), wanted.as_ptr()) };
+    check(result as libc::c_int)
+}
+
 /// Where the descriptor's name is now, and whether that name has been removed.
 pub(crate) fn path(fd: RawFd) -> io::Result<PathBuf> {
     let link = readlink_at(libc::AT_FDCWD, &proc_path(fd))?;
@@ -217,6 +316,7 @@ fn readlink_at(fd: RawFd, path: &CStr) -> io::Result<OsString> {
     let len = check_size(unsafe {
         libc::readlinkat(fd, path.as_ptr(), buf.as_mut_ptr().cast(), buf.len())
     })?;
+    assert!(len <= buf.len(), "a target of {len} bytes does not fit");
     buf.truncate(len);
     Ok(OsString::from_vec(buf))
 }
@@ -333,6 +433,19 @@ pub(crate) fn lseek(fd: RawFd, offset: i64, whence: i32) -> io::Result<i64> {
     }
 }
 
+/// Makes durable what names the directory behind an `O_PATH` descriptor has; where directories
+/// cannot be synced, its whole file system.
+pub(crate) fn sync_directory(fd: RawFd) -> io::Result<()> {
+    let open = reopen(fd, libc::O_RDONLY | libc::O_DIRECTORY)?;
+    match sync(open.as_raw_fd(), false) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+            // SAFETY: the descriptor is open through the call.
+            check(unsafe { libc::syncfs(open.as_raw_fd()) })
+        }
+        other => other,
+    }
+}
+
 /// `fsync`, or `fdatasync` when `data_only`.
 pub(crate) fn sync(fd: RawFd, data_only: bool) -> io::Result<()> {
     // SAFETY: no memory is passed.
@@ -349,7 +462,9 @@ pub(crate) fn sync(fd: RawFd, data_only: bool) -> io::Result<()> {
 pub(crate) fn getdents(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     // SAFETY: `buf` has the length given.
     let result = unsafe { libc::syscall(libc::SYS_getdents64, fd, buf.as_mut_ptr(), buf.len()) };
-    check_size(result as libc::ssize_t)
+    let len = check_size(result as libc::ssize_t)?;
+    assert!(len <= buf.len(), "entries of {len} bytes do not fit");
+    Ok(len)
 }
 
 /// `setxattr` on the inode behind an `O_PATH` descriptor.
@@ -366,21 +481,26 @@ pub(crate) fn setxattr(fd: RawFd, name: &OsStr, value: &[u8], flags: i32) -> io:
 pub(crate) fn getxattr(fd: RawFd, name: &OsStr, buf: &mut [u8]) -> io::Result<usize> {
     let (path, name) = (proc_path(fd), text_of(name)?);
     // SAFETY: the strings are NUL-terminated and `buf` has the length given.
-    check_size(unsafe {
+    let len = check_size(unsafe {
         libc::getxattr(
             path.as_ptr(),
             name.as_ptr(),
             buf.as_mut_ptr().cast(),
             buf.len(),
         )
-    })
+    })?;
+    assert!(buf.is_empty() || len <= buf.len(), "{len} bytes do not fit");
+    Ok(len)
 }
 
 /// `listxattr`; with an empty `buf` the size that would be needed.
 pub(crate) fn listxattr(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     let path = proc_path(fd);
     // SAFETY: the path is NUL-terminated and `buf` has the length given.
-    check_size(unsafe { libc::listxattr(path.as_ptr(), buf.as_mut_ptr().cast(), buf.len()) })
+    let len = unsafe { libc::listxattr(path.as_ptr(), buf.as_mut_ptr().cast(), buf.len()) };
+    let len = check_size(len)?;
+    assert!(buf.is_empty() || len <= buf.len(), "{len} bytes do not fit");
+    Ok(len)
 }
 
 /// `removexattr`.
@@ -411,6 +531,10 @@ pub(crate) fn raise_open_files() -> io::Result<u64> {
     };
     // SAFETY: `limit` is a valid `rlimit` in all three calls.
     unsafe { check(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit))? };
+    assert!(
+        limit.rlim_cur <= limit.rlim_max,
+        "the limits of the process"
+    );
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open")
         .ok()
         .and_then(|text| text.trim().parse::<u64>().ok())

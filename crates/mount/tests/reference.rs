@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use common::Random;
-use thermocline_mount::{Caller, Fs, ROOT, SetAttr, file_devices};
+use thermocline_mount::{Caller, Fs, ROOT, SetAttr, WriteOptions, file_devices};
 
 const CALLER: Caller = Caller {
     uid: 0,
@@ -315,7 +315,10 @@ impl Ours {
             Op::Write { slot, offset, len } => {
                 let handle = self.handle(*slot);
                 outcome(
-                    handle.and_then(|h| self.fs.write(CALLER, h, *offset, &data[..*len])),
+                    handle.and_then(|h| {
+                        let options = WriteOptions::default();
+                        self.fs.write(CALLER, h, *offset, &data[..*len], options)
+                    }),
                     done,
                 )
             }

@@ -9,8 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use thermocline::classify::{Access, Dialect, Streams};
 use thermocline::device::Device;
-use thermocline::{Engine, Identity, ObjectSpec, Request, Stamp};
-use thermocline_core::ObjectId;
+use thermocline::{Engine, Identity, Object, ObjectSpec, Request, Stamp, untouched};
 use thermocline_core::hint::{FileKind, HintSet, RequestType, hint_type};
 
 /// A file to be registered with the engine.
@@ -25,7 +24,7 @@ pub(crate) struct Spec<'a> {
 /// An open object; closed when dropped. Its pages stay cached.
 pub(crate) struct Backing {
     engine: Arc<Engine>,
-    object: ObjectId,
+    object: Arc<Object>,
     base: Arc<dyn Device>,
     streams: Mutex<Streams>,
 }
@@ -52,6 +51,7 @@ impl Backing {
             },
             cached: spec.cached,
             stamp: Arc::new(move || file.metadata().ok().as_ref().map(stamp)),
+            touch: untouched(),
         })?;
         let (engine, streams) = (Arc::clone(engine), Mutex::default());
         Ok(Self {
@@ -80,7 +80,7 @@ impl Backing {
         let hints = hints.with(hint_type::REQUEST, request.value());
         self.engine.read(
             &Request {
-                object: self.object,
+                object: &self.object,
                 offset,
                 hints,
                 client,
@@ -98,7 +98,7 @@ impl Backing {
     ) -> io::Result<()> {
         self.engine.write(
             &Request {
-                object: self.object,
+                object: &self.object,
                 offset,
                 hints,
                 client,
@@ -108,11 +108,11 @@ impl Backing {
     }
 
     pub(crate) fn truncate(&self, len: u64) -> io::Result<()> {
-        self.engine.truncate(self.object, len)
+        self.engine.truncate(&self.object, len)
     }
 
     pub(crate) fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.engine.sync(self.object, data_only)
+        self.engine.sync(&self.object, data_only)
     }
 
     /// Bytes on base.
@@ -123,19 +123,19 @@ impl Backing {
     /// The file was changed by somebody else: drops what is cached of it and takes note of its
     /// length.
     pub(crate) fn refresh(&self) -> io::Result<()> {
-        self.engine.trim(self.object);
-        self.engine.truncate(self.object, self.base.len()?)
+        self.engine.trim(&self.object);
+        self.engine.truncate(&self.object, self.base.len()?)
     }
 
     /// Drops what is cached of the file.
     pub(crate) fn forget_pages(&self) {
-        self.engine.trim(self.object);
+        self.engine.trim(&self.object);
     }
 }
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        self.engine.close_object(self.object);
+        self.engine.close_object(&self.object);
     }
 }
 

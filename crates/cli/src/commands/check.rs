@@ -6,10 +6,14 @@ use crate::table::Table;
 use crate::units::{show_bytes, show_count};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::fmt::Write;
 use std::path::Path;
 use thermocline::claim::mark_of;
-use thermocline::store::{CheckStep, Fate, ObjectPages, Report, check_path};
+use thermocline::store::{CheckStep, Fate, ObjectPages, Problem, Report, check_path};
+
+/// Files and problems listed at most, without --all.
+const LISTED: usize = 20;
 
 /// Verifies.
 pub(crate) fn run(args: &CheckArgs) -> Outcome {
@@ -28,7 +32,7 @@ pub(crate) fn run(args: &CheckArgs) -> Outcome {
     if args.json {
         println!("{:#}", as_json(&report));
     } else {
-        print!("{}", show(&report));
+        print!("{}", show(args, &report));
         print_mark(&report);
     }
     verdict(args, &report)
@@ -59,34 +63,71 @@ fn verdict(args: &CheckArgs, report: &Report) -> Outcome {
         show_count(damaged(report)),
         show_count(report.dirty_damaged)
     );
-    let advice = match report.pages().1 {
-        0 => "base is whole: thermocline mount --format makes the cache anew".to_string(),
-        _ => format!(
-            "thermocline recover BASE {shown} --discard writes back what can be read; \
-             restore the rest from a backup"
-        ),
-    };
-    Err(Failure::new(Code::Failure, message).advise(advice))
+    Err(Failure::new(Code::Failure, message).advise(format!(
+        "thermocline recover BASE {shown} --discard writes back what can be read; restore the rest \
+         from a backup"
+    )))
 }
 
-fn show(report: &Report) -> String {
+fn show(args: &CheckArgs, report: &Report) -> String {
+    let limit = if args.all { usize::MAX } else { LISTED };
     let mut out = String::new();
     // Writing to a String cannot fail.
     let _ = head(&mut out, report);
+    let _ = objects(&mut out, report, limit);
+    let _ = problems(&mut out, report, limit);
+    let _ = dirty(&mut out, args, report);
+    out
+}
+
+/// The files, those with most dirty pages first.
+fn objects(out: &mut String, report: &Report, limit: usize) -> std::fmt::Result {
+    let mut objects: Vec<&ObjectPages> = report.objects.iter().collect();
+    objects.sort_by_key(|o| (Reverse(o.dirty), Reverse(o.clean), &o.name));
     let mut table = Table::new(&["object", "state", "clean", "dirty"]).left(2);
-    for object in &report.objects {
+    for object in objects.iter().take(limit) {
         table.row([
-            object.name.clone(),
+            shown_name(&object.name).to_string(),
             fate(object).to_string(),
             show_count(object.clean),
             show_count(object.dirty),
         ]);
     }
     if !table.is_empty() {
-        let _ = write!(out, "\n{table}");
+        write!(out, "\n{table}")?;
     }
-    let _ = problems(&mut out, report);
-    out
+    let rest = objects.get(limit..).unwrap_or_default();
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let sum = |of: fn(&ObjectPages) -> u64| show_count(rest.iter().map(|o| of(o)).sum());
+    writeln!(
+        out,
+        "  and {} more files with {} clean and {} dirty pages; --all lists them",
+        show_count(rest.len() as u64),
+        sum(|o| o.clean),
+        sum(|o| o.dirty)
+    )
+}
+
+fn shown_name(name: &str) -> &str {
+    if name.is_empty() { "(no name)" } else { name }
+}
+
+/// What must come before base is used.
+fn dirty(out: &mut String, args: &CheckArgs, report: &Report) -> std::fmt::Result {
+    let dirty = report.pages().1;
+    if dirty == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\nBASE IS NOT WHOLE: {} pages are newer here. Mount or recover before you use base:\n  \
+         thermocline recover {} {}",
+        show_count(dirty),
+        report.base,
+        args.cache.display()
+    )
 }
 
 fn head(out: &mut String, report: &Report) -> std::fmt::Result {
@@ -130,12 +171,14 @@ fn fate(object: &ObjectPages) -> &'static str {
     }
 }
 
-fn problems(out: &mut String, report: &Report) -> std::fmt::Result {
+fn problems(out: &mut String, report: &Report, limit: usize) -> std::fmt::Result {
     if report.problems.is_empty() {
-        return writeln!(out, "\nnothing is wrong");
+        return writeln!(out, "\nnothing is damaged");
     }
     writeln!(out)?;
-    for problem in &report.problems {
+    let mut listed: Vec<&Problem> = report.problems.iter().collect();
+    listed.sort_by_key(|problem| (!problem.damage, problem.offset));
+    for problem in listed.iter().take(limit) {
         let kind = if problem.damage { "DAMAGE" } else { "note" };
         writeln!(
             out,
@@ -143,7 +186,8 @@ fn problems(out: &mut String, report: &Report) -> std::fmt::Result {
             problem.offset, problem.text
         )?;
     }
-    match report.more_problems {
+    let unlisted = listed.len().saturating_sub(limit) as u64;
+    match report.more_problems + unlisted {
         0 => Ok(()),
         more => writeln!(out, "and {} more", show_count(more)),
     }
@@ -184,7 +228,6 @@ fn as_json(report: &Report) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermocline::store::Problem;
 
     fn report() -> Report {
         Report {
@@ -206,18 +249,21 @@ mod tests {
         CheckArgs {
             cache: "/ssd/tier".into(),
             data: false,
+            all: false,
             json: false,
         }
     }
 
     #[test]
     fn a_sound_cache_is_shown_with_its_objects() {
-        let text = show(&report());
+        let text = show(&args(), &report());
         for part in [
             "base/5/16384",
             "7 clean, 3 dirty",
             "/bulk/pg",
-            "nothing is wrong",
+            "nothing is damaged",
+            "BASE IS NOT WHOLE: 3 pages",
+            "thermocline recover /bulk/pg /ssd/tier",
         ] {
             assert!(text.contains(part), "no \"{part}\" in {text}");
         }
@@ -236,7 +282,7 @@ mod tests {
         report.problems = vec![problem(false)];
         assert!(verdict(&args(), &report).is_ok(), "a note is no damage");
         report.problems.push(problem(true));
-        assert!(show(&report).contains("DAMAGE    at byte 8192: wrong checksum"));
+        assert!(show(&args(), &report).contains("DAMAGE    at byte 8192: wrong checksum"));
         let failure = verdict(&args(), &report).expect_err("fails");
         assert_eq!(failure.code, Code::Failure);
         assert!(failure.message.starts_with("1 problems"), "{failure}");
@@ -247,10 +293,44 @@ mod tests {
         );
         report.objects.clear();
         let failure = verdict(&args(), &report).expect_err("fails");
+        let advice = failure.advice.expect("advice");
+        assert!(!advice.contains("--format"), "{advice}");
+    }
+
+    #[test]
+    fn a_long_list_is_sorted_and_cut() {
+        let mut report = report();
+        report.objects = (0..70)
+            .map(|n| ObjectPages {
+                name: format!("base/5/{n}"),
+                dirty: n * 37 % 70,
+                ..ObjectPages::default()
+            })
+            .collect();
+        let text = show(&args(), &report);
+        assert!(text.lines().count() < 40, "{text}");
+        let most = report.objects.iter().max_by_key(|o| o.dirty).expect("some");
+        let first = text
+            .lines()
+            .position(|line| line.contains("object"))
+            .expect("head");
         assert!(
-            failure
-                .advice
-                .is_some_and(|advice| advice.contains("--format"))
+            text.lines()
+                .nth(first + 1)
+                .expect("row")
+                .contains(&most.name),
+            "{text}"
         );
+        assert!(
+            text.contains("and 50 more files with 0 clean and 1,225 dirty pages"),
+            "{text}"
+        );
+        let all = CheckArgs {
+            all: true,
+            ..args()
+        };
+        let text = show(&all, &report);
+        assert!(report.objects.iter().all(|o| text.contains(&o.name)));
+        assert!(text.contains("BASE IS NOT WHOLE: 2,415 pages"), "{text}");
     }
 }

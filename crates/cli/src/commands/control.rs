@@ -1,6 +1,7 @@
 //! `policy`, `tier` and `mode`: one word written to a control file of the running mount.
 
 use crate::args::{ModeArgs, PolicyArgs, TierArgs, WriteMode};
+use crate::beacon::{self, Stage};
 use crate::failure::{Code, Failure, Outcome, reason};
 use std::fs;
 use std::io;
@@ -54,7 +55,7 @@ pub(crate) fn file(mountpoint: &Path, name: &str) -> Result<PathBuf, Failure> {
 }
 
 /// The failure for a mount that was killed.
-fn gone(mountpoint: &Path) -> Failure {
+pub(crate) fn gone(mountpoint: &Path) -> Failure {
     let shown = mountpoint.display();
     Failure::new(
         Code::NotMounted,
@@ -65,6 +66,10 @@ fn gone(mountpoint: &Path) -> Failure {
 
 /// The failure for a directory that is no mount.
 pub(crate) fn not_mounted(mountpoint: &Path) -> Failure {
+    let standing = beacon::of_mountpoint(mountpoint);
+    if let Some(standing) = standing.filter(|standing| standing.stage != Stage::Serving) {
+        return standing.not_mounted(mountpoint);
+    }
     Failure::new(
         Code::NotMounted,
         format!("no Thermocline mount at {}", mountpoint.display()),

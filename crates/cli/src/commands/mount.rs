@@ -4,6 +4,7 @@
 //! saved) → done. In the background the process is forked while *checked*, before it has threads.
 
 use crate::args::MountArgs;
+use crate::beacon;
 use crate::claiming;
 use crate::config::{Config, NO_TIER};
 use crate::daemon::{self, Side};
@@ -30,19 +31,29 @@ pub(crate) struct Plan {
     pub(crate) record: Option<PathBuf>,
     /// Whether to make the cache anew.
     pub(crate) format: bool,
+    /// How many pages newer than base that may give up.
+    pub(crate) discard_dirty: Option<u64>,
     /// Whether faults of the flash device can be scripted.
     pub(crate) faults: bool,
     /// What is allowed where base's mark stands in the way.
     pub(crate) leave: Leave,
-    /// Log of the background process; `None` in the foreground.
+    /// Whether to stay in the foreground.
+    pub(crate) foreground: bool,
+    /// Where the log is; only in the foreground there may be none.
     pub(crate) log: Option<PathBuf>,
 }
 
 /// Mounts; returns once it serves, or in the foreground once it was unmounted.
 pub(crate) fn run(args: &MountArgs) -> Outcome {
     let plan = plan(args)?;
-    let Some(log) = &plan.log else {
-        return serve(&plan, |_| ());
+    free(&plan)?;
+    let log = match &plan.log {
+        Some(log) if !plan.foreground => log,
+        log => {
+            log.as_deref().map_or(Ok(()), log::copy_to)?;
+            let outcome = serve(&plan, |_| ());
+            return outcome.inspect_err(|failure| log::copy(&format!("{failure}\n")));
+        }
     };
     match daemon::leave(log)? {
         Side::Parent(outcome) => {
@@ -55,6 +66,18 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
             Ok(())
         }
         Side::Child(report) => serve(&plan, |outcome| report.send(outcome)),
+    }
+}
+
+/// Refuses a cache whose user can be asked: before this process writes into the log they share.
+fn free(plan: &Plan) -> Outcome {
+    let cache = plan.places.cache.as_deref();
+    match cache.filter(|cache| beacon::of_cache(cache).is_some()) {
+        None => Ok(()),
+        Some(cache) => {
+            let path = cache.display().to_string();
+            Err(thermocline::Error::CacheInUse { path }.into())
+        }
     }
 }
 
@@ -73,10 +96,10 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         }
     };
     let places = preflight::check(&args.base, &args.mountpoint, cache)?;
-    let log = if args.foreground {
-        None
-    } else {
-        Some(log_path(&config, &places)?)
+    let named = !config.mount.log.as_os_str().is_empty();
+    let log = match args.foreground && !named {
+        true => None,
+        false => Some(log_path(&config, &places)?),
     };
     let record = Some(&config.trace.record).filter(|path| !path.as_os_str().is_empty());
     let record = record.map(|path| absolute(path)).transpose()?;
@@ -88,6 +111,8 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         emulated: emulated(args, &config)?,
         record,
         format: args.format,
+        discard_dirty: args.discard_dirty,
+        foreground: args.foreground,
         faults: args.faults,
         leave: claiming::leave(&args.claim, args.format),
         log,
@@ -294,6 +319,8 @@ mod tests {
             emulated: None,
             record: None,
             format: false,
+            discard_dirty: None,
+            foreground: true,
             faults: false,
             leave: Leave::default(),
             log: None,

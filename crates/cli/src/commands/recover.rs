@@ -1,9 +1,14 @@
 //! `recover`: what a cache holds goes to base, without a mount.
+//!
+//! The cache is opened twice when pages are to be given up: first to learn which files were changed
+//! behind it (nothing is given up then), and, when those are the ones that were named and their
+//! pages are saved, to write back the others and give these up.
 
 use crate::args::RecoverArgs;
 use crate::claiming::{self, Claiming};
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::pace::Pace;
+use crate::salvage;
 use crate::units::show_count;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io;
@@ -14,18 +19,30 @@ use thermocline::claim::{Fence, Fenced};
 use thermocline::classify::Rules;
 use thermocline::device::Device;
 use thermocline::store::{Report, check_path};
-use thermocline::{Engine, EngineConfig, FlushProgress, LostPage, Store, StoreOptions};
+use thermocline::{
+    Discard, Engine, EngineConfig, Error, FlushProgress, LostPage, Refused, Store, StoreOptions,
+};
 use thermocline_mount::{DeviceFactory, Fs, file_devices};
 
 /// Lost pages listed at most.
 const LISTED: usize = 20;
 
 /// What came of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Recovery {
     written: u64,
     given_up: u64,
+    /// Pages saved before they were given up.
+    saved: u64,
     seconds: f64,
+}
+
+/// One recovery.
+struct Recovering<'a> {
+    args: &'a RecoverArgs,
+    base: PathBuf,
+    page_size: u32,
+    claiming: Claiming,
 }
 
 /// Writes back and closes the cache: base is whole afterwards, the cache clean and warm.
@@ -36,19 +53,17 @@ pub(crate) fn run(args: &RecoverArgs) -> Outcome {
     sound_enough(args, &found)?;
     let leave = claiming::leave(&args.claim, false);
     let claiming = Claiming::take(&base, Some(&args.cache), leave)?;
-    let engine = start(args, &claiming, &found)?;
-    claiming.hold(&engine, Path::new(""))?;
-    let dirty = engine.dirty_pages();
-    let written = write_back(&engine, &base, &claiming, args.discard);
-    let closed = engine.stop().map_err(Failure::from);
-    let ended = claiming.end(&engine, &closed);
-    let kept = written?;
-    closed.and(ended)?;
-    let recovery = Recovery {
-        written: kept,
-        given_up: dirty - kept.min(dirty),
-        seconds: started.elapsed().as_secs_f64(),
+    let recovering = Recovering {
+        args,
+        base,
+        page_size: found.page_size,
+        claiming,
     };
+    let recovered = recovering.run();
+    let released = recovering.claiming.release();
+    let mut recovery = recovered?;
+    released?;
+    recovery.seconds = started.elapsed().as_secs_f64();
     print(args, &recovery);
     Ok(())
 }
@@ -57,14 +72,19 @@ fn print(args: &RecoverArgs, recovery: &Recovery) {
     let Recovery {
         written,
         given_up,
+        saved,
         seconds,
     } = recovery;
     if args.json {
         let shown = serde_json::json!({
-            "written": written, "given_up": given_up, "seconds": seconds,
+            "written": written, "given_up": given_up, "saved": saved, "seconds": seconds,
         });
         println!("{shown}");
         return;
+    }
+    if let Some(directory) = &args.save_to {
+        let (saved, directory) = (show_count(*saved), directory.display());
+        println!("{saved} pages saved in {directory} before they were given up");
     }
     println!(
         "{} pages written back to {} in {seconds:.1} s, {} given up; \
@@ -90,7 +110,7 @@ fn directory(base: &Path) -> Result<PathBuf, Failure> {
 /// Where the map is damaged, dirty pages may be unknown: base would get old bytes beside new ones.
 fn sound_enough(args: &RecoverArgs, found: &Report) -> Outcome {
     let shown = args.cache.display();
-    if found.is_sound() || args.discard {
+    if found.is_sound() || gives_up(args) == Discard::All {
         return Ok(());
     }
     let message =
@@ -100,24 +120,129 @@ fn sound_enough(args: &RecoverArgs, found: &Report) -> Outcome {
     )))
 }
 
-/// An engine over the cache that writes through, so that nothing becomes dirty any more.
-fn start(args: &RecoverArgs, claiming: &Claiming, found: &Report) -> Result<Arc<Engine>, Failure> {
-    let options = StoreOptions {
-        page_size: found.page_size,
-        size: None,
-        base: claiming.identity(),
-        format: false,
-        deadline: None,
-    };
-    let store = Store::open(&args.cache, &options)?;
-    claiming.check_store(&store)?;
-    let config = EngineConfig {
-        page_size: found.page_size,
-        policy: "lru".into(),
-        write_back: false,
-        ..EngineConfig::default()
-    };
-    Ok(Engine::start(claiming.with_clock(config)?, Some(store))?)
+/// Whose pages the command line gives up.
+fn gives_up(args: &RecoverArgs) -> Discard {
+    let named = || args.discard.iter().filter(|name| !name.is_empty()).cloned();
+    match args.discard.as_slice() {
+        [] => Discard::Nothing,
+        all if all.iter().any(String::is_empty) => Discard::All,
+        _ => Discard::Files(named().collect()),
+    }
+}
+
+impl Recovering<'_> {
+    fn run(&self) -> Result<Recovery, Failure> {
+        let refused = match self.attempt(&Discard::Nothing)? {
+            Ok(done) => {
+                self.are_refused(&[])?;
+                return Ok(done);
+            }
+            Err(refused) => refused,
+        };
+        let files = match &refused {
+            Error::ChangedBehind { files, .. } => files.as_slice(),
+            _ => return Err(refused.into()),
+        };
+        if self.args.discard.is_empty() {
+            return Err(refused.into());
+        }
+        self.are_refused(files)?;
+        let discard = gives_up(self.args);
+        let kept = files.iter().any(|file| !discard.covers(&file.name));
+        // Where others stand in the way nothing is given up, so there is nothing to save.
+        let saved = match &self.args.save_to {
+            Some(directory) if !kept => {
+                salvage::save(&self.store()?, files, directory, self.page_size)?
+            }
+            _ => 0,
+        };
+        let done = self.attempt(&discard)??;
+        Ok(Recovery { saved, ..done })
+    }
+
+    /// Refuses names of files that were not changed: a name that is written wrong gives up nothing.
+    fn are_refused(&self, files: &[Refused]) -> Outcome {
+        let named = self.args.discard.iter().filter(|name| !name.is_empty());
+        let mut unknown = named.filter(|name| files.iter().all(|file| &file.name != *name));
+        let Some(name) = unknown.next() else {
+            return Ok(());
+        };
+        let message = match files.is_empty() {
+            true => {
+                format!("all files are as they were, and {name} too: nothing is to be given up")
+            }
+            false => format!("{name} is none of the files that were changed"),
+        };
+        let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        Err(Failure::usage(message).advise(match files.is_empty() {
+            true => "the same command without --discard".to_string(),
+            false => format!("one of: {}", names.join(", ")),
+        }))
+    }
+
+    fn store(&self) -> Result<Store, Failure> {
+        let options = StoreOptions {
+            page_size: self.page_size,
+            size: None,
+            base: self.claiming.identity(),
+            format: false,
+            deadline: None,
+            ..StoreOptions::default()
+        };
+        let store = Store::open(&self.args.cache, &options)?;
+        self.claiming.check_store(&store)?;
+        Ok(store)
+    }
+
+    /// Writes back with an engine that writes through, so that nothing becomes dirty any more. The
+    /// inner error is a refusal: base stays claimed then, for another attempt.
+    fn attempt(&self, discard: &Discard) -> Result<Result<Recovery, Error>, Failure> {
+        let config = EngineConfig {
+            page_size: self.page_size,
+            policy: "lru".into(),
+            write_back: false,
+            ..EngineConfig::default()
+        };
+        let store = self.store()?;
+        let engine = Engine::start(self.claiming.with_clock(config)?, Some(store))?;
+        self.claiming.hold(&engine, Path::new(""))?;
+        let dirty = engine.dirty_pages();
+        let written = self.write_back(&engine, discard);
+        let closed = engine.stop().map_err(Failure::from);
+        if let Ok(Err(refused)) = written {
+            return Ok(Err(refused));
+        }
+        let ended = self.claiming.end(&engine, &closed);
+        let written = written??;
+        closed.and(ended)?;
+        Ok(Ok(Recovery {
+            written,
+            given_up: dirty - written.min(dirty),
+            ..Recovery::default()
+        }))
+    }
+
+    /// Gives dirty pages to their files; how many there were.
+    fn write_back(
+        &self,
+        engine: &Arc<Engine>,
+        discard: &Discard,
+    ) -> Result<Result<u64, Error>, Failure> {
+        let files = Fs::new(
+            self.base.clone(),
+            Arc::clone(engine),
+            fenced_devices(self.claiming.fence()),
+            Rules::default(),
+            None,
+        );
+        let files = files.map_err(|e| Failure::io("use base directory", &self.base, &e))?;
+        match files.adopt_dirty(discard.clone()) {
+            Ok(()) => {}
+            Err(refused @ Error::ChangedBehind { .. }) => return Ok(Err(refused)),
+            Err(error) => return Err(error.into()),
+        }
+        flush(engine).map(Ok)
+    }
 }
 
 /// Base files that are not touched once base belongs to somebody else.
@@ -129,23 +254,7 @@ fn fenced_devices(fence: Arc<dyn Fence>) -> DeviceFactory {
     })
 }
 
-/// Gives dirty pages to their files; how many there were.
-fn write_back(
-    engine: &Arc<Engine>,
-    base: &Path,
-    claiming: &Claiming,
-    discard: bool,
-) -> Result<u64, Failure> {
-    let failed = |e: &io::Error| Failure::io("use base directory", base, e);
-    let files = Fs::new(
-        base.to_path_buf(),
-        Arc::clone(engine),
-        fenced_devices(claiming.fence()),
-        Rules::default(),
-        None,
-    )
-    .map_err(|e| failed(&e))?;
-    files.adopt_dirty(discard)?;
+fn flush(engine: &Engine) -> Result<u64, Failure> {
     let dirty = engine.dirty_pages();
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} pages, {msg}");
     let bar =

@@ -28,6 +28,7 @@ pub(crate) fn replace(args: &ReplaceArgs) -> Outcome {
     let change = Change::Replace {
         size: args.size,
         format: args.format,
+        discard: args.discard_dirty,
         path,
     };
     follow(&args.mountpoint, &change, args.json)?;

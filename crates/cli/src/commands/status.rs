@@ -1,15 +1,14 @@
 //! `status`: what a mount says about itself, once or refreshed.
 
 use crate::args::StatusArgs;
+use crate::beacon;
 use crate::commands::control;
 use crate::failure::{Code, Failure, Outcome};
-use crate::report::{Report, text};
+use crate::report::{Report, live, text};
+use crate::terminal::Terminal;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
-
-/// Clears the terminal and goes to its first line.
-const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Shows the statistics.
 pub(crate) fn run(args: &StatusArgs) -> Outcome {
@@ -25,29 +24,45 @@ pub(crate) fn run(args: &StatusArgs) -> Outcome {
     print(&text::render(&fetch(&args.mountpoint)?, None))
 }
 
-/// Refreshes until interrupted, until the mount ends or the reader goes away.
+/// Refreshes until the reader leaves, until the mount ends or the reader goes away: on a terminal
+/// as one screen, elsewhere as one report after another.
 fn live(args: &StatusArgs) -> Outcome {
-    let clear = if io::stdout().is_terminal() {
-        CLEAR
-    } else {
-        ""
+    let terminal = match io::stdout().is_terminal() {
+        true => Terminal::take()?,
+        false => None,
     };
     let mut earlier: Option<Report> = None;
     loop {
         let report = match fetch(&args.mountpoint) {
             Err(failure) if failure.code == Code::NotMounted && earlier.is_some() => {
-                return print(&format!("{} was unmounted\n", args.mountpoint.display()));
+                drop(terminal);
+                let message = match beacon::of_mountpoint(&args.mountpoint) {
+                    Some(_) => failure.message,
+                    None => format!("{} was unmounted", args.mountpoint.display()),
+                };
+                return print(&format!("{message}\n"));
             }
             other => other?,
         };
         // After a remount there is nothing to compare with.
         let same = |before: &&Report| before.mount.pid == report.mount.pid;
-        let page = text::render(&report, earlier.as_ref().filter(same));
-        if !shown(&format!("{clear}{page}"))? {
+        let before = earlier.as_ref().filter(same);
+        let interval = Duration::from_secs(args.interval);
+        let leaves = match &terminal {
+            Some(terminal) => {
+                terminal.draw(&live::render(&report, before, terminal.screen()))?;
+                terminal.wants_to_leave(interval)?
+            }
+            None if shown(&text::render(&report, before))? => {
+                std::thread::sleep(interval);
+                false
+            }
+            None => true,
+        };
+        if leaves {
             return Ok(());
         }
         earlier = Some(report);
-        std::thread::sleep(Duration::from_secs(args.interval));
     }
 }
 

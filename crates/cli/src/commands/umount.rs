@@ -1,6 +1,7 @@
 //! `umount`: detach, then wait until the serving process has saved its map and ended.
 
 use crate::args::UmountArgs;
+use crate::beacon::{self, Stage};
 use crate::commands::control;
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::report::MountFacts;
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &UmountArgs) -> Outcome {
     let serving = match facts(&mountpoint) {
         Ok(facts) => Some(Serving::find(&facts)),
         Err(_) if is_abandoned(&mountpoint) => None,
-        Err(failure) => return Err(failure),
+        Err(failure) => return wait_for_the_end(&mountpoint, args).unwrap_or(Err(failure)),
     };
     let serves = serving.is_some();
     if args.keep_dirty && serves {
@@ -44,6 +45,18 @@ pub(crate) fn run(args: &UmountArgs) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A mount that was unmounted before, and has not ended: says what it is at and waits for it.
+/// `None` when there is no such mount.
+fn wait_for_the_end(mountpoint: &Path, args: &UmountArgs) -> Option<Outcome> {
+    let standing = beacon::of_mountpoint(mountpoint)?;
+    if standing.stage == Stage::Serving {
+        return None;
+    }
+    eprintln!("{}", standing.not_mounted(mountpoint).message);
+    let ended = Serving::find(&standing.mount).wait(Duration::from_secs(args.timeout));
+    Some(ended.map(|()| println!("unmounted {}", mountpoint.display())))
 }
 
 /// What is needed of a mount's report: a mount of any version can be ended.
@@ -149,7 +162,7 @@ impl Serving {
         let mut lines = fresh.lines();
         let (_, message) = lines.find_map(|line| line.split_once("error: "))?;
         let advice = lines.next().and_then(|line| line.strip_prefix("  try: "));
-        let usual = "the next mount starts with an empty tier; the files are complete";
+        let usual = "mount again: it recovers what was synced";
         Some(Failure::new(Code::Failure, message).advise(advice.unwrap_or(usual)))
     }
 }
@@ -170,7 +183,7 @@ fn ended(process: &OwnedFd) -> Result<bool, Failure> {
 }
 
 /// Whether `mountpoint` is a mount whose process is gone.
-fn is_abandoned(mountpoint: &Path) -> bool {
+pub(crate) fn is_abandoned(mountpoint: &Path) -> bool {
     // Attributes may still be in the kernel's cache; to open a file, the process is asked.
     let file = mountpoint.join(control::DIRECTORY).join("stats.json");
     fs::File::open(file).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))

@@ -350,6 +350,7 @@ fn flash_store(plan: &Plan, meter: &Arc<Meter>) -> Result<Store> {
         },
         format: true,
         deadline: None,
+        ..StoreOptions::default()
     };
     let store = Store::open(&plan.directory.join("flash"), &options)?;
     Ok(store.wrapped(|device| Arc::new(Metered::real(device, meter))))

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, FileDevice, FileOptions, Metered, Meters, ShapedDisk};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Request, Stats, Store, StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stats, Store,
+    StoreOptions,
 };
-use thermocline_core::{FileKind, ObjectId};
+use thermocline_core::FileKind;
 use thermocline_sim::PageRequest;
 use thermocline_sim::request::{Kind, PAGES_MAX};
 
@@ -95,7 +96,7 @@ impl Device for Lasting {
 struct Bench<'a> {
     replay: &'a Replay<'a>,
     engine: Arc<Engine>,
-    objects: Vec<ObjectId>,
+    objects: Vec<Arc<Object>>,
     base: Arc<Meters>,
     disk: Option<Arc<ShapedDisk>>,
     next: AtomicUsize,
@@ -181,7 +182,7 @@ fn measure(
     measured.slots = stats.tier.as_ref().map_or(0, |tier| tier.slots);
     measured.base_s = base_ns as f64 / 1e9;
     for object in &bench.objects {
-        bench.engine.close_object(*object);
+        bench.engine.close_object(object);
     }
     bench.engine.stop()?;
     let error = bench
@@ -209,6 +210,7 @@ fn store(replay: &Replay<'_>, path: &Path) -> Result<Store, Failure> {
         },
         format: true,
         deadline: Some(FLASH_DEADLINE),
+        ..StoreOptions::default()
     };
     Ok(Store::open(path, &options)?)
 }
@@ -248,7 +250,7 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    fn open(&self, object: usize) -> Result<ObjectId, Failure> {
+    fn open(&self, object: usize) -> Result<Arc<Object>, Failure> {
         let path = self.replay.files.path(object);
         let options = FileOptions {
             // Behind an emulated disk the file itself may be as fast as it can.
@@ -276,6 +278,7 @@ impl<'a> Bench<'a> {
             dialect: Dialect::None,
             cached: true,
             stamp: Arc::new(|| None),
+            touch: thermocline::untouched(),
         };
         let opened = self.engine.open_object(spec);
         opened.map_err(|error| Failure::io("open", &path, &error))
@@ -336,9 +339,9 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn request(&self, first: &PageRequest, offset: u64) -> Request {
+    fn request(&self, first: &PageRequest, offset: u64) -> Request<'_> {
         Request {
-            object: self.objects[first.object.0 as usize],
+            object: &self.objects[first.object.0 as usize],
             offset,
             hints: self.replay.hint_sets[first.hints as usize],
             client: 0,
@@ -396,7 +399,7 @@ impl<'a> Bench<'a> {
         if offset >= length {
             return Ok(());
         }
-        let id = self.objects[object];
+        let id = &self.objects[object];
         if trim.pages() == PAGES_MAX {
             self.engine.truncate(id, offset)?;
             return self.engine.truncate(id, length);

@@ -142,6 +142,12 @@ fn tier_state(out: &mut Exposition, tier: &TierStats) {
     let help = "Pages that were warm when the mount began.";
     out.family("thermocline_tier_restored_pages", Kind::Gauge, help)
         .value(f64::from(tier.restored));
+    let help = "Pages that a crash left in doubt and that were not compared with base yet.";
+    out.family("thermocline_tier_doubted_pages", Kind::Gauge, help)
+        .value(f64::from(tier.in_doubt));
+    let help = "Pages in doubt that were what base holds.";
+    out.family("thermocline_tier_verified_pages_total", Kind::Counter, help)
+        .value(tier.verified as f64);
     let help = "Files found changed while not mounted; what flash held of them was dropped.";
     out.family("thermocline_tier_stale_objects_total", Kind::Counter, help)
         .value(f64::from(tier.stale_objects));

@@ -1,6 +1,7 @@
 //! What a mount says about itself: one structure, shown as text, as JSON and as metrics.
 
 pub(crate) mod exposition;
+pub(crate) mod live;
 pub(crate) mod metrics;
 pub(crate) mod text;
 
@@ -33,10 +34,12 @@ pub(crate) struct MountFacts {
     pub(crate) mountpoint: PathBuf,
     /// Cache file; empty without one.
     pub(crate) cache: PathBuf,
-    /// Log of the process; empty in the foreground.
+    /// Log of the process; empty for none, which only a mount in the foreground may have.
     pub(crate) log: PathBuf,
     /// Trace file being recorded; empty for none.
     pub(crate) record: PathBuf,
+    /// Whether a signal asked for the end, which waits for open files.
+    pub(crate) asked_to_end: bool,
 }
 
 /// What one device did since the mount.
@@ -156,6 +159,7 @@ pub(crate) mod sample {
             ..Stats::default()
         };
         let mount = MountFacts {
+            asked_to_end: false,
             pid: 42,
             version: "0.1.0".into(),
             base: "/bulk/pg".into(),

@@ -60,6 +60,12 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
         "process   {}, version {}, for {since}",
         mount.pid, mount.version
     )?;
+    if mount.asked_to_end {
+        writeln!(
+            out,
+            "ENDING    asked to end; waits for open files, a second signal detaches"
+        )?;
+    }
     match &stats.tier {
         None => writeln!(out, "tier      none: everything from base")?,
         Some(tier) => tier_head(out, tier)?,
@@ -107,23 +113,45 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
             show_count(tier.stale_objects.into()),
         )?;
     }
+    doubts(out, tier)?;
     dirty(out, tier)
+}
+
+/// Where the newest bytes are.
+pub(super) fn mode(tier: &TierStats) -> String {
+    let dirty = show_count(tier.dirty.into());
+    match (tier.write_back, tier.dirty) {
+        (false, 0) => "write-through: base is whole".into(),
+        (false, _) => format!("write-through: {dirty} pages are still to be written back to base"),
+        (true, 0) => "write-back: base is whole now, and will not be after the next write".into(),
+        (true, _) => "write-back: base is whole only together with the cache".into(),
+    }
+}
+
+/// What became of the clean pages that a crash left in doubt.
+fn doubts(out: &mut String, tier: &TierStats) -> std::fmt::Result {
+    if tier.doubted == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "in doubt  {} pages after a crash: {} are what base holds, {} given up, {} to be compared",
+        show_count(tier.doubted.into()),
+        show_count(tier.verified),
+        show_count(tier.given_up),
+        show_count(tier.in_doubt.into()),
+    )
 }
 
 /// What write-back keeps on flash, and what it lost.
 fn dirty(out: &mut String, tier: &TierStats) -> std::fmt::Result {
+    writeln!(out, "mode      {}", mode(tier))?;
     if !tier.write_back && tier.dirty == 0 && tier.destaged == 0 {
         return Ok(());
     }
-    let mode = if tier.write_back {
-        "write-back"
-    } else {
-        "write-through"
-    };
     writeln!(
         out,
-        "dirty     {} pages newer than base ({mode}), {} of {} in reserve; {} written back; \
-         {} commits",
+        "dirty     {} pages newer than base, {} of {} in reserve; {} written back; {} commits",
         show_count(tier.dirty.into()),
         show_count(tier.reserved.into()),
         show_count(tier.reserve.into()),
@@ -286,13 +314,22 @@ fn learned(out: &mut String, learned: &LearnedTable) -> std::fmt::Result {
     write!(out, "{table}")
 }
 
+/// A reason as people read it, where its name alone says too little.
+fn in_words(reason: &str) -> &str {
+    match reason {
+        // A policy that admits pages as they leave the pool, say, is asked at reads too.
+        "opportunity" => "not yet (the policy admits at another moment)",
+        other => other,
+    }
+}
+
 /// The counts that are not zero, most first.
 fn reasons(out: &mut String, title: &str, counts: &BTreeMap<String, u64>) -> std::fmt::Result {
     let mut list: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
     list.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
     let list: Vec<String> = list
         .iter()
-        .map(|(name, count)| format!("{} {name}", show_count(**count)))
+        .map(|(name, count)| format!("{} {}", show_count(**count), in_words(name)))
         .collect();
     let shown = if list.is_empty() {
         "none".to_string()
@@ -495,9 +532,11 @@ mod tests {
     #[test]
     fn dirty_and_lost_pages_are_shown() {
         let mut report = sample::report();
+        let text = render(&report, None);
+        assert!(!text.contains("\ndirty "), "nothing is dirty");
         assert!(
-            !render(&report, None).contains("\ndirty "),
-            "nothing is dirty"
+            text.contains("\nmode      write-through: base is whole\n"),
+            "{text}"
         );
         let tier = report.stats.tier.as_mut().expect("a tier");
         tier.write_back = true;
@@ -512,7 +551,8 @@ mod tests {
         report.stats.pool.dirty = 9;
         let text = render(&report, None);
         for part in [
-            "dirty     1,234 pages newer than base (write-back), 20 of 500 in reserve",
+            "mode      write-back: base is whole only together with the cache",
+            "dirty     1,234 pages newer than base, 20 of 500 in reserve",
             "LOST      22 pages",
             "base/5/16384 at byte 155648",
             "and 2 more",

@@ -94,6 +94,7 @@ impl Hierarchy {
         if !self.inflight.try_write(page) {
             return Cleaned::Wait;
         }
+        assert_eq!(self.doubt_of(page), None, "a dirty page is not in doubt");
         let access = self.access_at(page, Op::Write, &hints, self.requests + 1);
         let placed = match self.health.is_off() {
             true => Placed::Base,
@@ -187,6 +188,11 @@ impl Hierarchy {
         }
         if self.pool.filled() == self.pool.capacity() {
             let victim = self.pool.victim()?;
+            assert!(
+                !self.pool.is_dirty(victim.frame),
+                "invariant 1: {:?} is newest in its frame",
+                victim.page
+            );
             self.offer_evicted(&victim, out);
             self.counters.pool_evictions += 1;
             self.evict_frame(victim.frame, out);

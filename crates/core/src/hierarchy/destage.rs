@@ -182,7 +182,7 @@ impl Hierarchy {
     /// no longer stands).
     pub fn destage_written(&mut self, job: &DestageJob, out: &mut Vec<Action>) {
         let held = self.held.remove(&job.page);
-        debug_assert!(held, "an end follows a start");
+        assert!(held, "an end follows a start");
         let ended = self.inflight.end(job.page);
         if job.from.is_some() {
             self.slots.unpin(job.slot);

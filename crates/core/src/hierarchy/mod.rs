@@ -18,6 +18,7 @@
 //!   next_destage - dirty pages on flash to write to base                  (`destage.rs`)
 //!   begin_commit - changes to the durable map, then end_commit            (`ledger.rs`)
 //!   set_calm    -- the tier is about to change its size or its device     (`reshape.rs`)
+//!   start_verify - a copy in doubt to compare with base, then end_verify  (`doubt.rs`)
 //! ```
 //!
 //! # Invariants (with those of [`SlotTable`], [`Pool`], [`InFlight`] and [`Ledger`])
@@ -28,9 +29,11 @@
 //! 3. While the tier is off no page is admitted, and only dirty ones are served from flash.
 //! 4. Pinned slots belong to pages that are being read or destaged.
 //! 5. Base is written only at pages that no slot holds dirty.
+//! 6. The ledger's named blocks are those of slots, its doubted ones those of no slot.
 
 mod clean;
 mod destage;
+mod doubt;
 mod reshape;
 mod staging;
 mod write;
@@ -227,7 +230,6 @@ pub struct Hierarchy {
     health: Health,
     requests: u64,
     counters: Counters,
-    resident_by_object: Vec<u32>,
 }
 
 /// There is no tier policy, or no pool policy, of that name.
@@ -314,7 +316,6 @@ impl Hierarchy {
             health: Health::default(),
             requests: 0,
             counters: Counters::default(),
-            resident_by_object: Vec::new(),
         })
     }
 
@@ -359,13 +360,26 @@ impl Hierarchy {
         self.health.is_off()
     }
 
-    /// Resident pages of `object`.
+    /// Pages of `object` on flash, those in doubt included. O(those in doubt).
     #[must_use]
     pub fn resident_of(&self, object: ObjectId) -> u32 {
-        self.resident_by_object
-            .get(object.0 as usize)
-            .copied()
-            .unwrap_or(0)
+        let doubts = self.ledger.doubts_in(object, 0, u64::MAX).len() as u32;
+        self.slots.resident_of(object) + doubts
+    }
+
+    /// Pages `first..=last` of `object` of which there is anything: on flash, in doubt, in the pool,
+    /// or a request under way; in order. O(pages of the object that there are, and requests).
+    #[must_use]
+    pub fn known_in(&self, object: ObjectId, first: u64, last: u64) -> Vec<PageId> {
+        let slots = self.slots.in_range(object, first, last).into_iter();
+        let frames = self.pool.in_range(object, first, last).into_iter();
+        let mut pages: Vec<PageId> = slots.filter_map(|slot| self.slots.page(slot)).collect();
+        pages.extend(frames.filter_map(|frame| self.pool.page(frame)));
+        pages.extend(self.ledger.doubts_in(object, first, last));
+        pages.extend(self.inflight.in_range(object, first, last));
+        pages.sort_unstable();
+        pages.dedup();
+        pages
     }
 
     /// Bytes of memory held by decisions (map, policy), not by pages.
@@ -389,6 +403,10 @@ impl Hierarchy {
         if !self.inflight.start_read(page) {
             return ReadStart::Busy;
         }
+        assert!(
+            !self.inflight.is_written(page),
+            "invariant 1: nobody reads {page:?} while it is being written"
+        );
         match slot {
             Some(slot) if self.slots.state(slot) == SlotState::Staged => ReadStart::Buffer(slot),
             Some(slot) => {
@@ -492,6 +510,7 @@ impl Hierarchy {
     /// Pages `first..=last` of `object` are gone (deleted, truncated, punched).
     pub fn trim(&mut self, object: ObjectId, first: u64, last: u64, out: &mut Vec<Action>) {
         self.inflight.doom(object, first, last);
+        self.give_up_doubts(object, first, last);
         for slot in self.slots.in_range(object, first, last) {
             let pinned = self.slots.pins(slot) > 0;
             match (self.slots.page(slot), self.slots.block(slot)) {
@@ -514,9 +533,10 @@ impl Hierarchy {
     /// A sync of base failed: what is read of `object` from now on may be bytes that a system's
     /// page cache shows and will never write. Its clean copies leave flash, and what base gives is
     /// not copied there until [`Hierarchy::trust`]: they would outlive what they are copies of.
-    /// O(slots).
+    /// O(its pages).
     pub fn doubt(&mut self, object: ObjectId, out: &mut Vec<Action>) {
         self.doubted.insert(object);
+        self.give_up_doubts(object, 0, u64::MAX);
         for slot in self.slots.in_range(object, 0, u64::MAX) {
             let pinned = self.slots.pins(slot) > 0;
             match (self.slots.page(slot), self.slots.block(slot)) {
@@ -566,7 +586,7 @@ impl Hierarchy {
         if self.slots.is_policy(slot) {
             self.policy.on_admit(&quiet_access(entry.page, 0), slot);
         }
-        self.count_resident(entry.page.object, true);
+        self.came_in(entry.page);
         true
     }
 
@@ -580,7 +600,8 @@ impl Hierarchy {
         known
     }
 
-    /// Ends a series of [`Hierarchy::restore`] and [`Hierarchy::discard`].
+    /// Ends a series of [`Hierarchy::restore`], [`Hierarchy::hold_in_doubt`] and
+    /// [`Hierarchy::discard`]. The `intents` cover every page in doubt.
     pub fn restored(&mut self, next_version: u64, intents: impl IntoIterator<Item = Intent>) {
         self.ledger.restored(next_version, intents);
     }
@@ -588,6 +609,7 @@ impl Hierarchy {
     /// Stops using flash: every clean copy is forgotten; dirty pages stay until they are destaged.
     pub fn switch_off(&mut self, out: &mut Vec<Action>) {
         self.health.switch_off();
+        self.give_up_all_doubts();
         let residents: Vec<SlotId> = self.slots.residents().map(|(slot, _)| slot).collect();
         for slot in residents {
             if self.slots.pins(slot) == 0 && !self.slots.is_dirty(slot) {
@@ -607,12 +629,13 @@ impl Hierarchy {
         }
     }
 
-    /// The map on the device is empty and knows nothing: every block is free. False, and nothing is
-    /// done, while a page is on flash or under way to it.
+    /// The map on the device is empty and knows nothing: every block is free. Base writes that go
+    /// on keep their regions. False, and nothing is done, while a page is on flash or under way to
+    /// it.
     pub fn forget_map(&mut self) -> bool {
         let idle = self.staged() == 0 && self.slots.occupied().next().is_none();
         if idle {
-            self.ledger = Ledger::new(self.ledger.blocks());
+            self.ledger = self.ledger.moved_to(self.ledger.blocks());
         }
         idle
     }
@@ -629,22 +652,20 @@ impl Hierarchy {
         self.inflight.assert_invariants();
         self.policy.assert_invariants(&self.slots);
         self.ledger.assert_invariants();
-        let mut queued: Vec<u32> = self.queue.iter().map(|s| s.0).collect();
-        queued.sort_unstable();
-        let staged = self.slots.occupied().filter(|(slot, _)| {
-            self.slots.state(*slot) == SlotState::Staged && !self.slots.is_writing(*slot)
-        });
-        let staged: Vec<u32> = staged.map(|(slot, _)| slot.0).collect();
-        assert_eq!(queued, staged, "invariant 2");
+        self.assert_queue();
+        let mut named = 0;
         for (slot, page) in self.slots.occupied() {
             let pinned = self.slots.pins(slot) > 0;
             assert!(!pinned || self.inflight.is_busy(page), "invariant 4");
             let kept = pinned || self.slots.is_dirty(slot);
             assert!(kept || !self.health.is_off(), "invariant 3");
+            if let Some(block) = self.slots.block(slot) {
+                assert!(self.ledger.is_named(block), "invariant 6: {page:?}");
+                named += 1;
+            }
         }
-        let counted: u32 = self.resident_by_object.iter().sum();
-        let resident = self.slots.resident() + self.slots.reserved();
-        assert_eq!(counted, resident, "residents are counted by object");
+        assert_eq!(named, self.ledger.named(), "invariant 6");
+        self.assert_doubts();
         for page in &self.lost {
             let slot = self.slots.find(*page);
             assert!(
@@ -652,6 +673,16 @@ impl Hierarchy {
                 "only dirty pages are lost"
             );
         }
+    }
+
+    fn assert_queue(&self) {
+        let mut queued: Vec<u32> = self.queue.iter().map(|s| s.0).collect();
+        queued.sort_unstable();
+        let staged = self.slots.occupied().filter(|(slot, _)| {
+            self.slots.state(*slot) == SlotState::Staged && !self.slots.is_writing(*slot)
+        });
+        let staged: Vec<u32> = staged.map(|(slot, _)| slot.0).collect();
+        assert_eq!(queued, staged, "invariant 2");
     }
 
     fn next_access(&mut self, page: PageId, op: Op, hints: &HintSet) -> Access {
@@ -672,17 +703,6 @@ impl Hierarchy {
     fn count_read(&mut self, how: ReadStart) {
         if let Some(source) = how.source() {
             self.counters.reads[source as usize] += 1;
-        }
-    }
-
-    fn count_resident(&mut self, object: ObjectId, added: bool) {
-        let at = object.0 as usize;
-        if at >= self.resident_by_object.len() {
-            self.resident_by_object.resize(at + 1, 0);
-        }
-        match added {
-            true => self.resident_by_object[at] += 1,
-            false => self.resident_by_object[at] -= 1,
         }
     }
 

@@ -46,6 +46,15 @@ impl Hierarchy {
         }
     }
 
+    /// A page on flash gets bytes that base has not; it `was` dirty there before, or not.
+    pub(super) fn assert_may_become_dirty(&self, was: bool) {
+        let open = self.calm == Calm::Open;
+        assert!(
+            was || open,
+            "invariant 1: nothing becomes dirty on the way to rest"
+        );
+    }
+
     /// Whether write requests that have not begun must wait.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -88,6 +97,7 @@ impl Hierarchy {
             self.remove(slot, Removal::Evicted, out);
         }
         self.slots = self.slots.reshaped(capacity, reserve);
+        self.make_way_for_slots();
         self.take_over(policy, options);
         match blocks < self.ledger.blocks() {
             true => self.ledger.retire(blocks),
@@ -141,7 +151,8 @@ impl Hierarchy {
     }
 
     fn take_over(&mut self, mut policy: Box<dyn TierPolicy>, options: &HierarchyOptions) {
-        debug_assert_eq!(self.slots.capacity(), options.policy_options.capacity);
+        assert_eq!(self.slots.capacity(), options.policy_options.capacity);
+        assert!(self.is_still(), "invariant 2: nobody knows a slot");
         self.introduce(policy.as_mut());
         self.policy = policy;
         self.policy_options = options.policy_options.clone();

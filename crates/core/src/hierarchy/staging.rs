@@ -42,7 +42,7 @@ impl Hierarchy {
         // A page restaged while its slot is being written waits for that write to end.
         let slot = self.queue.pop_front()?;
         let page = self.slots.page(slot);
-        debug_assert!(page.is_some(), "invariant 2");
+        assert!(page.is_some(), "invariant 2");
         self.slots.start_write(slot);
         self.writing.push(slot);
         Some(WriteJob {
@@ -57,7 +57,7 @@ impl Hierarchy {
     pub fn end_write(&mut self, job: WriteJob, result: Result<u64, Fault>, out: &mut Vec<Action>) {
         let before = self.writing.len();
         self.writing.retain(|slot| *slot != job.slot);
-        debug_assert_eq!(self.writing.len() + 1, before, "an end follows a start");
+        assert_eq!(self.writing.len() + 1, before, "an end follows a start");
         let block = result.is_ok().then_some(job.block);
         let Written { state, old } = self.slots.end_write(job.slot, job.generation, block);
         match (state, result) {
@@ -135,7 +135,7 @@ impl Hierarchy {
     }
 
     pub(super) fn queue_write(&mut self, slot: SlotId, out: &mut Vec<Action>) {
-        debug_assert!(!self.queue.contains(&slot), "invariant 2");
+        assert!(!self.queue.contains(&slot), "invariant 2");
         self.queue.push_back(slot);
         out.push(Action::WakeWriter);
     }
@@ -163,7 +163,6 @@ impl Hierarchy {
             self.counters.removals[why as usize] += 1;
             self.flash_move(page, crate::pool::FlashMove::Left);
         }
-        self.count_resident(page.object, false);
         self.lost.remove(&page);
         // A writer that is at work still needs the bytes; they go when it ends.
         if staged && !writing {

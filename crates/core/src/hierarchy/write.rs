@@ -41,7 +41,11 @@ impl Hierarchy {
     /// A write of `page` arrives; false when the caller must wait. Must be followed by
     /// [`Hierarchy::absorb`] or [`Hierarchy::finish_write`].
     pub fn start_write(&mut self, page: PageId) -> bool {
-        self.inflight.start_write(page)
+        let started = self.inflight.start_write(page);
+        if started {
+            self.give_up_doubt(page);
+        }
+        started
     }
 
     /// Gives up the write of `page` before anything was done.
@@ -187,6 +191,7 @@ impl Hierarchy {
     ) {
         // While its old bytes are being written the slot is not queued: that write's end does it.
         let waits = self.slots.state(slot) == SlotState::Staged;
+        self.assert_may_become_dirty(self.slots.is_dirty(slot));
         self.slots.restage(slot, true);
         self.lost.remove(&page);
         out.push(stage(frame, slot, page));
@@ -203,6 +208,7 @@ impl Hierarchy {
         out: &mut Vec<Action>,
     ) -> Placed {
         let page = access.page;
+        self.assert_may_become_dirty(false);
         self.tell_write(access);
         let admitted = self.admit(access, Opportunity::Clean, how, out);
         if let Some(slot) = admitted {
@@ -213,7 +219,7 @@ impl Hierarchy {
         }
         if let Some(slot) = self.slots.admit_reserve(page) {
             self.counters.reserved += 1;
-            self.count_resident(page.object, true);
+            self.came_in(page);
             out.push(stage(frame, slot, page));
             self.queue_write(slot, out);
             out.push(Action::WakeDestager);
@@ -270,9 +276,9 @@ impl Hierarchy {
             let known = resident.filter(|slot| self.slots.is_policy(*slot));
             self.policy.on_request(access, known);
         }
+        let dirty = resident.is_some_and(|slot| self.slots.is_dirty(slot));
+        assert!(!dirty, "invariant 5: base was written at {page:?}");
         match resident {
-            // Its bytes are elsewhere, and nothing that base holds is newer.
-            Some(slot) if self.slots.is_dirty(slot) => {}
             Some(slot) if around => self.remove(slot, Removal::Outdated, out),
             Some(slot) if keep => self.update(slot, page, frame, out),
             Some(slot) => self.remove(slot, Removal::Stale, out),
@@ -285,6 +291,11 @@ impl Hierarchy {
                 self.consider(access, why, frame, how, out);
             }
         }
+        let copy = self.slots.find(page).map(|slot| self.slots.state(slot));
+        assert!(
+            copy.is_none_or(|state| state == SlotState::Staged),
+            "invariant 1: no copy of {page:?} is older than base"
+        );
     }
 
     /// New bytes for a resident page (TAC §3.2): they go through the write buffer as well. When
@@ -357,7 +368,7 @@ impl Hierarchy {
             self.refuse(Refusal::Pinned);
             return None;
         };
-        self.count_resident(access.page.object, true);
+        self.came_in(access.page);
         self.admitted(access, slot, how);
         Some(slot)
     }
@@ -392,7 +403,10 @@ impl Hierarchy {
             return self.refuse(reason);
         }
         match self.slots.transfer(slot) {
-            Some(to) => self.admitted(access, to, FlashMove::Entered),
+            Some(to) => {
+                self.came_in(access.page);
+                self.admitted(access, to, FlashMove::Entered);
+            }
             None => self.refuse(Refusal::Pinned),
         }
     }
@@ -405,7 +419,7 @@ impl Hierarchy {
         }
         out.push(Action::WakeDestager);
         let page = self.slots.page(victim).ok_or(Refusal::Pinned)?;
-        debug_assert!(
+        assert!(
             self.slots.evictable(victim),
             "a policy names evictable slots"
         );

@@ -42,16 +42,16 @@ impl Dirty {
 
     /// The clean `frame` is dirty since `now`. A time before the newest one counts as the newest.
     pub(super) fn insert(&mut self, frame: FrameId, now: u64) {
-        debug_assert_eq!(self.since(frame), None, "a frame is listed once");
+        assert_eq!(self.since(frame), None, "a frame is listed once");
         let newest = self.by_age.front().map_or(0, |id| self.since[id as usize]);
-        debug_assert_ne!(newest, CLEAN, "invariant 1");
+        assert_ne!(newest, CLEAN, "invariant 1");
         self.since[frame.at()] = now.clamp(newest, CLEAN - 1);
         self.by_age.push_front(&mut self.links, frame.0);
     }
 
     /// The dirty `frame` is clean.
     pub(super) fn remove(&mut self, frame: FrameId) {
-        debug_assert!(self.since(frame).is_some(), "only dirty frames are listed");
+        assert!(self.since(frame).is_some(), "only dirty frames are listed");
         self.since[frame.at()] = CLEAN;
         self.by_age.remove(&mut self.links, frame.0);
     }

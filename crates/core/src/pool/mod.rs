@@ -19,8 +19,9 @@
 //! 3. Dirty and busy frames are filled.
 //! 4. Exactly the dirty frames are listed, in the order in which they became dirty.
 //! 5. A victim is neither dirty nor busy.
+//! 6. `objects` lists exactly the filled frames, by the object of their page.
 //!
-//! Memory beside the page itself: 92 bytes a frame, 5 to 10 for the map, and the policy's.
+//! Memory beside the page itself: 100 bytes a frame, 5 to 10 for the map, and the policy's.
 
 pub mod clock;
 mod dirty;
@@ -32,6 +33,7 @@ pub use clock::Clock;
 pub use gd2l::Gd2l;
 pub use lru::Lru;
 
+use crate::by_object::ByObject;
 use crate::cost::Costs;
 use crate::hash;
 use crate::hint::HintSet;
@@ -126,6 +128,7 @@ pub struct Evicted {
 pub struct Pool {
     frames: Vec<Frame>,
     map: HashTable<u32>,
+    objects: ByObject,
     free: Vec<u32>,
     policy: Box<dyn PoolPolicy>,
     dirty: Dirty,
@@ -144,6 +147,7 @@ impl Pool {
         Self {
             frames: vec![Frame::default(); capacity as usize],
             map: HashTable::new(),
+            objects: ByObject::new(capacity),
             free: (0..capacity).rev().collect(),
             policy,
             dirty: Dirty::new(capacity),
@@ -179,7 +183,13 @@ impl Pool {
     pub fn bytes(&self) -> usize {
         let frames = self.frames.capacity() * size_of::<Frame>();
         let free = self.free.capacity() * size_of::<u32>();
-        frames + free + self.map.allocation_size() + self.dirty.bytes() + self.policy.bytes()
+        let lists = self.objects.bytes();
+        frames
+            + free
+            + lists
+            + self.map.allocation_size()
+            + self.dirty.bytes()
+            + self.policy.bytes()
     }
 
     /// The frame of `page`.
@@ -201,7 +211,7 @@ impl Pool {
     /// Hints of the request that brought the page in the filled `frame` or wrote it last.
     #[must_use]
     pub fn hints(&self, frame: FrameId) -> &HintSet {
-        debug_assert!(self.frames[frame.at()].filled, "a free frame has no hints");
+        assert!(self.frames[frame.at()].filled, "a free frame has no hints");
         &self.frames[frame.at()].hints
     }
 
@@ -222,7 +232,7 @@ impl Pool {
         let frames = &self.frames;
         let may = |frame: FrameId| !frames[frame.at()].busy && !frames[frame.at()].dirty;
         let frame = self.policy.victim(&may)?;
-        debug_assert!(may(frame), "invariant 5");
+        assert!(may(frame), "invariant 5");
         let Frame { page, hints, .. } = self.frames[frame.at()];
         Some(Evicted { frame, page, hints })
     }
@@ -236,9 +246,9 @@ impl Pool {
         on_flash: bool,
         prefetched: bool,
     ) -> Option<FrameId> {
-        debug_assert!(self.find(page).is_none(), "a page has at most one frame");
+        assert!(self.find(page).is_none(), "a page has at most one frame");
         let frame = FrameId(self.free.pop()?);
-        debug_assert!(!self.frames[frame.at()].filled, "invariant 1");
+        assert!(!self.frames[frame.at()].filled, "invariant 1");
         self.frames[frame.at()] = Frame {
             page,
             hints,
@@ -248,6 +258,7 @@ impl Pool {
         let frames = &self.frames;
         let rehash = |&f: &u32| hash::of_page(frames[f as usize].page);
         self.map.insert_unique(hash::of_page(page), frame.0, rehash);
+        self.objects.insert(page.object, frame.0);
         self.policy.on_fill(frame, on_flash, prefetched);
         Some(frame)
     }
@@ -257,10 +268,11 @@ impl Pool {
     pub fn remove(&mut self, frame: FrameId) -> PageId {
         let page = self.frames[frame.at()].page;
         let entry = self.map.find_entry(hash::of_page(page), |&f| f == frame.0);
-        debug_assert!(entry.is_ok(), "a filled frame is in the map");
+        assert!(entry.is_ok(), "invariant 1: a filled frame is in the map");
         if let Ok(entry) = entry {
             entry.remove();
         }
+        self.objects.remove(page.object, frame.0);
         self.policy.on_remove(frame);
         self.set_clean(frame);
         self.frames[frame.at()].filled = false;
@@ -279,7 +291,7 @@ impl Pool {
     /// The filled `frame` got new bytes at `now` (any unit, not falling) by a write with `hints`.
     /// A frame that is dirty already keeps its time and its place among the dirty ones.
     pub fn set_dirty(&mut self, frame: FrameId, hints: &HintSet, now: u64) {
-        debug_assert!(self.frames[frame.at()].filled, "invariant 3");
+        assert!(self.frames[frame.at()].filled, "invariant 3");
         self.frames[frame.at()].hints = *hints;
         if !std::mem::replace(&mut self.frames[frame.at()].dirty, true) {
             self.dirty.insert(frame, now);
@@ -301,7 +313,7 @@ impl Pool {
 
     /// The bytes in the filled `frame` are on their way to a device, or no longer.
     pub fn set_busy(&mut self, frame: FrameId, busy: bool) {
-        debug_assert!(self.frames[frame.at()].filled, "invariant 3");
+        assert!(self.frames[frame.at()].filled, "invariant 3");
         self.frames[frame.at()].busy = busy;
     }
 
@@ -311,12 +323,18 @@ impl Pool {
         self.frames[frame.at()].busy
     }
 
-    /// Dirty frames of `object` in page order, busy ones included. O(dirty log dirty).
+    /// Dirty frames of `object` in page order, busy ones included. O(dirty frames) or O(its
+    /// frames), whichever is less.
     #[must_use]
     pub fn dirty_of(&self, object: ObjectId) -> Vec<FrameId> {
         let page = |frame: &FrameId| self.frames[frame.at()].page;
-        let dirty = self.dirty.iter().filter(|f| page(f).object == object);
-        let mut found: Vec<FrameId> = dirty.collect();
+        let mut found: Vec<FrameId> = if self.dirty() <= self.objects.count(object) {
+            let dirty = self.dirty.iter();
+            dirty.filter(|f| page(f).object == object).collect()
+        } else {
+            let frames = self.objects.of(object).map(FrameId);
+            frames.filter(|frame| self.is_dirty(*frame)).collect()
+        };
         found.sort_unstable_by_key(|frame| page(frame).index);
         found
     }
@@ -346,18 +364,22 @@ impl Pool {
         found
     }
 
-    /// Filled frames with pages `first..=last` of `object`. O(pages) or O(frames).
+    /// Filled frames with pages `first..=last` of `object`, in page order. O(pages asked for) or
+    /// O(its frames), whichever is less.
     #[must_use]
     pub fn in_range(&self, object: ObjectId, first: u64, last: u64) -> Vec<FrameId> {
-        if last - first < u64::from(self.capacity()) {
+        assert!(first <= last, "a range has a first page");
+        if last - first < u64::from(self.objects.count(object)) {
             let pages = (first..=last).map(|index| PageId { object, index });
             return pages.filter_map(|page| self.find(page)).collect();
         }
-        let inside = |frame: &FrameId| {
-            let page = self.page(*frame);
-            page.is_some_and(|p| p.object == object && (first..=last).contains(&p.index))
-        };
-        (0..self.capacity()).map(FrameId).filter(inside).collect()
+        let index = |frame: &FrameId| self.frames[frame.at()].page.index;
+        let frames = self.objects.of(object).map(FrameId);
+        let mut found: Vec<FrameId> = frames
+            .filter(|frame| (first..=last).contains(&index(frame)))
+            .collect();
+        found.sort_unstable_by_key(index);
+        found
     }
 
     /// Panics unless the numbered invariants hold. O(frames).
@@ -383,6 +405,11 @@ impl Pool {
         });
         let ordered = seen.iter().filter(|seen| **seen).count();
         assert_eq!(ordered, filled, "invariant 2");
+        assert_eq!(self.objects.len() as usize, filled, "invariant 6");
+        self.objects.assert_invariants(|object, id| {
+            let page = self.page(FrameId(id));
+            page.is_some_and(|page| page.object == object)
+        });
         self.dirty.assert_invariants();
         self.policy.assert_invariants();
     }

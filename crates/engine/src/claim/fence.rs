@@ -7,11 +7,12 @@
 
 use super::{Claim, FRESH, Mark, RELY};
 use crate::device::Device;
-use crate::engine::{Engine, Inner};
+use crate::engine::Engine;
+use crate::lock::Mutex;
 use crate::store::CacheStamp;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Looks at the mark before it is given up for unreadable, and the time between two.
@@ -101,8 +102,7 @@ impl Claim {
 
     /// Looks at the mark unless somebody did so within `fresh`.
     fn look(&self, fresh: Duration) -> io::Result<()> {
-        let looking = self.watch.looking.lock();
-        let _one = looking.unwrap_or_else(PoisonError::into_inner);
+        let _one = self.watch.looking.lock();
         for left in (0..TRIES).rev() {
             if self.watch.is_down() {
                 return Err(stale());
@@ -114,7 +114,7 @@ impl Claim {
             match self.place.read_fresh() {
                 Ok(found) => return self.judge(found, begun),
                 Err(error) if left == 0 => return Err(error),
-                Err(_) => std::thread::sleep(BETWEEN),
+                Err(_) => self.clock.pass(BETWEEN),
             }
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Fence for Claim {
             return Ok(());
         }
         // One request looks early, so that hardly any has to wait for a look.
-        if age < RELY && self.watch.looking.try_lock().is_err() {
+        if age < RELY && self.watch.looking.try_lock().is_none() {
             return Ok(());
         }
         match self.look(RELY / 2) {
@@ -187,11 +187,7 @@ impl Engine {
         let passed = fence.passes();
         if passed.is_err() && fence.reason().is_some() && !self.is_off() {
             let mut inner = self.inner();
-            let Inner {
-                hierarchy, actions, ..
-            } = &mut *inner;
-            hierarchy.switch_off(actions);
-            self.carry_out(&mut inner, &[]);
+            self.decide(&mut inner, &[], |hierarchy, out| hierarchy.switch_off(out));
         }
         passed
     }

@@ -30,7 +30,7 @@
 //! 5. A mark of another host that serves refuses, until it is taken over: our claim is written, and
 //!    the base is used only [`PATIENCE`] later.
 //! 6. A claim that was seen to hold is relied on for [`RELY`] at most, a commit's for [`FRESH`];
-//!    and a commit's lease ends within [`crate::commit::LEASE`] of that. All of it is less than
+//!    and a commit's lease ends within [`crate::LEASE`] of that. All of it is less than
 //!    [`PATIENCE`], so two hosts never use a base at the same time.
 //!
 //! # Which host
@@ -48,7 +48,9 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 
-use crate::commit::LEASE;
+use crate::clock::SharedClock;
+use crate::durable::lease::LEASE;
+use crate::lock::{Mutex, MutexGuard};
 use crate::store::{self, BaseIdentity, CacheStamp};
 use fence::Watch;
 use mark::{Claimant, Mark};
@@ -56,7 +58,6 @@ use place::Place;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use fence::{Fence, Fenced};
@@ -100,6 +101,7 @@ pub struct Claim {
     held: Mutex<Held>,
     watch: Watch,
     patience: Duration,
+    clock: SharedClock,
     /// Holds the lock.
     _lock: Option<fs::File>,
 }
@@ -160,19 +162,19 @@ impl Claim {
             held: Mutex::new(Held { mark, ours: false }),
             watch: Watch::default(),
             patience,
+            clock: SharedClock::default(),
             _lock: lock,
         })
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// Which directory it is; with an id from [`Claim::admit`] on.
     #[must_use]
     pub fn identity(&self) -> BaseIdentity {
-        let identity = self.identity.lock();
-        identity.unwrap_or_else(PoisonError::into_inner).clone()
+        self.identity.lock().clone()
     }
 
     /// Decides whether the base may be served with the cache that `cache` reads (none: without
@@ -256,7 +258,7 @@ impl Claim {
         let claimant = Claimant::new(&self.host, &found.claimant.cache_path, Path::new(""));
         let ours = Mark { claimant, ..found };
         self.write(ours.clone())?;
-        crate::clock::pass(self.patience);
+        self.clock.pass(self.patience);
         let now = self.place.read()?;
         match now {
             Some(mark) if mark.claimant == ours.claimant => Ok(()),
@@ -287,7 +289,7 @@ impl Claim {
             }
         }
         self.give_id(&mut identity)?;
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+        *self.identity.lock() = identity;
         Ok(())
     }
 
@@ -392,6 +394,14 @@ impl Claim {
         self.write(mark)
     }
 
+    /// Whether nobody serves: never held, or ended.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        let held = self.held();
+        let serving = |mark: &Mark| mark.claimant.is_serving();
+        !(held.ours && held.mark.as_ref().is_some_and(serving))
+    }
+
     /// The state the mark is in.
     #[must_use]
     pub fn state(&self) -> Option<State> {
@@ -423,7 +433,7 @@ impl Claim {
             epoch: 0,
             claimant: Claimant::nobody(),
         });
-        let clocks = probe::measure(&self.place, &mut mark).map_err(failed)?;
+        let clocks = probe::measure(&self.place, &mut mark, &*self.clock).map_err(failed)?;
         self.held().mark = Some(mark);
         Ok(clocks)
     }

@@ -3,7 +3,7 @@
 
 use super::mark::Mark;
 use super::place::Place;
-use crate::clock;
+use crate::clock::Clock;
 use std::io;
 use std::time::Duration;
 
@@ -41,10 +41,10 @@ struct Sample {
 
 /// Writes `mark` some times and looks at the stamps it gets. Each time with another token: what is
 /// written as it was gets no new stamp.
-pub(super) fn measure(place: &Place, mark: &mut Mark) -> io::Result<Clocks> {
+pub(super) fn measure(place: &Place, mark: &mut Mark, clock: &dyn Clock) -> io::Result<Clocks> {
     let mut samples = Vec::new();
     for number in 0..STAMPS {
-        let before = clock::wall_ns();
+        let before = clock.wall_ns();
         mark.claimant.token = format!("{before:016x}{number:016x}");
         if !place.put(mark)? {
             place.write(mark)?;
@@ -53,10 +53,10 @@ pub(super) fn measure(place: &Place, mark: &mut Mark) -> io::Result<Clocks> {
         samples.push(Sample {
             before,
             stamp: seconds.saturating_mul(SECOND_NS).saturating_add(ns),
-            after: clock::wall_ns(),
+            after: clock.wall_ns(),
         });
         // Not a whole number of any unit, so that a fine clock shows it.
-        std::thread::sleep(Duration::from_micros(3_137));
+        clock.pass(Duration::from_micros(3_137));
     }
     place.directory().sync_all()?;
     Ok(judge(&samples))

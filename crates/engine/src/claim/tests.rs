@@ -5,12 +5,15 @@ use super::place::Place;
 use super::*;
 use crate::classify::Dialect;
 use crate::device::{Device, FileDevice, FileOptions, MemoryDevice};
-use crate::{Engine, EngineConfig, Identity, ObjectSpec, Request, Stamp, Store, StoreOptions};
+use crate::{
+    Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stamp, Store, StoreOptions,
+    untouched,
+};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tempfile::TempDir;
-use thermocline_core::{FileKind, HintSet, ObjectId};
+use thermocline_core::{FileKind, HintSet};
 
 const PAGE: u32 = 4096;
 const OURS: u64 = 0xc0ffee;
@@ -318,13 +321,19 @@ impl Shared {
             base,
             format: false,
             deadline: None,
+            ..StoreOptions::default()
         };
         let flash = Arc::clone(&self.flash);
         Store::with_device(flash, "shared", &options).expect("opens")
     }
 
     /// Serves as host `name`; the engine and its open file.
-    fn serve(&self, name: &str, back: bool, leave: &Leave) -> (Arc<Claim>, Arc<Engine>, ObjectId) {
+    fn serve(
+        &self,
+        name: &str,
+        back: bool,
+        leave: &Leave,
+    ) -> (Arc<Claim>, Arc<Engine>, Arc<Object>) {
         let claim = Claim::with(self.base.path(), host(name), PATIENCE, None).expect("claims");
         let claim = Arc::new(claim);
         let stamp = || {
@@ -348,8 +357,8 @@ impl Shared {
         engine.set_fence(Arc::clone(&claim) as Arc<dyn Fence>);
         let adopted = engine.adopt(&|_, _, _| Ok(Some(self.spec(&claim))), false);
         adopted.expect("adopted");
-        let id = engine.open_object(self.spec(&claim)).expect("opens");
-        (claim, engine, id)
+        let file = engine.open_object(self.spec(&claim)).expect("opens");
+        (claim, engine, file)
     }
 
     fn spec(&self, claim: &Arc<Claim>) -> ObjectSpec {
@@ -377,6 +386,7 @@ impl Shared {
             dialect: Dialect::None,
             cached: true,
             stamp: Arc::new(stamp),
+            touch: untouched(),
         }
     }
 
@@ -385,7 +395,7 @@ impl Shared {
     }
 }
 
-fn first_page(object: ObjectId) -> Request {
+fn first_page(object: &Object) -> Request<'_> {
     Request {
         object,
         offset: 0,
@@ -395,16 +405,16 @@ fn first_page(object: ObjectId) -> Request {
 }
 
 /// A write of the first page as a frontend makes it, and its sync.
-fn put(engine: &Engine, id: ObjectId, fill: u64) -> io::Result<()> {
+fn put(engine: &Engine, object: &Arc<Object>, fill: u64) -> io::Result<()> {
     engine.check_fence()?;
     let page: Vec<u8> = fill.to_le_bytes().repeat(PAGE as usize / 8);
-    engine.write(&first_page(id), &page)?;
-    engine.sync(id, false)
+    engine.write(&first_page(object), &page)?;
+    engine.sync(object, false)
 }
 
 fn taken_over_while_writing(back: bool) {
     let shared = Shared::new();
-    let (lost, old, id) = shared.serve("a", back, &Leave::default());
+    let (lost, old, file) = shared.serve("a", back, &Leave::default());
     let acknowledged = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let leave = Leave {
@@ -414,7 +424,7 @@ fn taken_over_while_writing(back: bool) {
     let taken = std::thread::scope(|scope| {
         scope.spawn(|| {
             for fill in 1.. {
-                if stop.load(Ordering::Relaxed) || put(&old, id, fill).is_err() {
+                if stop.load(Ordering::Relaxed) || put(&old, &file, fill).is_err() {
                     break;
                 }
                 acknowledged.store(fill, Ordering::Relaxed);
@@ -432,17 +442,17 @@ fn taken_over_while_writing(back: bool) {
     let (held, new, object) = taken;
     held.holds().expect("the new one holds");
     let mut page = vec![0; PAGE as usize];
-    new.read(&first_page(object), &mut page).expect("reads");
+    new.read(&first_page(&object), &mut page).expect("reads");
     let found = u64::from_le_bytes(page[..8].try_into().expect("eight bytes"));
     let least = acknowledged.load(Ordering::Relaxed);
     assert!(found >= least, "acknowledged {least}, found {found}");
-    put(&new, object, 1 << 40).expect("the new one writes");
+    put(&new, &object, 1 << 40).expect("the new one writes");
     new.flush(|_| true).expect("writes back");
     let before = shared.on_base();
     for refused in [
-        put(&old, id, 5),
-        old.write(&first_page(id), &[9; 100])
-            .and_then(|()| old.sync(id, false)),
+        put(&old, &file, 5),
+        old.write(&first_page(&file), &[9; 100])
+            .and_then(|()| old.sync(&file, false)),
     ] {
         assert!(refused.is_err(), "the old one acknowledges nothing");
     }

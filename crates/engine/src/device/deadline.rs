@@ -19,11 +19,12 @@
 //! that uses deadlines keeps a ring and a buffer of the longest transfer it made (at least
 //! 64 KiB, at most 1 MiB), registered with the kernel when the limit on locked memory allows.
 
+use crate::lock::Mutex;
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
@@ -331,15 +332,12 @@ fn bury(mut lane: Lane, owner: Arc<Abandoned>) {
     let submitted = lane.ring.submission().is_empty();
     assert!(submitted, "the kernel has the request");
     owner.count.fetch_add(1, Ordering::AcqRel);
-    GRAVEYARD
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(Buried { lane, owner });
+    GRAVEYARD.lock().push(Buried { lane, owner });
 }
 
 /// Drops every buried lane the kernel has finished with.
 fn reap() {
-    let mut graves = GRAVEYARD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut graves = GRAVEYARD.lock();
     graves.retain_mut(|grave| {
         let finished = grave.lane.ring.completion().next().is_some();
         if finished {

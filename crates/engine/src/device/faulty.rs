@@ -32,10 +32,11 @@
 
 mod script;
 
+use crate::lock::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Device;
@@ -120,7 +121,7 @@ impl FaultScript {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What to do with a request, after waiting out its delays.
@@ -141,11 +142,7 @@ impl FaultScript {
             if left.is_zero() {
                 break;
             }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.changed.wait_timeout(state, left);
         }
         debug_assert!(
             state.cleared != epoch || Instant::now() >= until,

@@ -1,7 +1,7 @@
 //! A device in memory.
 
+use crate::lock::RwLock;
 use std::io;
-use std::sync::{PoisonError, RwLock};
 
 use super::Device;
 
@@ -37,15 +37,12 @@ impl MemoryDevice {
     /// A copy of all bytes.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
-        self.bytes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.bytes.read().clone()
     }
 
-    fn bytes_mut(&self) -> std::sync::RwLockWriteGuard<'_, Vec<u8>> {
+    fn bytes_mut(&self) -> crate::lock::RwLockWriteGuard<'_, Vec<u8>> {
         // No code panics while it holds the lock half-way through a change.
-        self.bytes.write().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.write()
     }
 }
 
@@ -60,7 +57,7 @@ fn index(offset: u64) -> io::Result<usize> {
 
 impl Device for MemoryDevice {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.bytes.read();
         let from = usize::try_from(offset)
             .unwrap_or(usize::MAX)
             .min(bytes.len());
@@ -91,11 +88,7 @@ impl Device for MemoryDevice {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self
-            .bytes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len() as u64)
+        Ok(self.bytes.read().len() as u64)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

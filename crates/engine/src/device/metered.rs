@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::Device;
 use super::clock;
-use crate::histogram::Histogram;
+use crate::observe::histogram::Histogram;
 
 /// Counters of one kind of request.
 #[derive(Debug, Default)]

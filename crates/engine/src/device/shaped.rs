@@ -28,10 +28,11 @@
 mod placement;
 mod usage;
 
+use crate::lock::{Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use thermocline_core::model::{IoOp, Model, Nanos};
 
@@ -224,7 +225,7 @@ impl ShapedDisk {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The device's time.
@@ -327,7 +328,7 @@ impl ShapedDisk {
         let other = state.queue.insert(ticket, waiting);
         debug_assert!(other.is_none(), "tickets are given once");
         loop {
-            state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wake.wait(state);
             if let Some(end) = state.queue.get(&ticket).and_then(|waiting| waiting.end) {
                 state.queue.remove(&ticket);
                 assert!(state.held, "who has an end has the head");
@@ -612,8 +613,7 @@ mod tests {
     /// A disk with `positions` waiting while another request has the head.
     fn busy_state(positions: &[u64]) -> State {
         let disk = ShapedDisk::accounting(hdd(), 1 << 30);
-        let state = Arc::into_inner(disk).unwrap().state.into_inner();
-        let mut state = state.unwrap();
+        let mut state = Arc::into_inner(disk).unwrap().state.into_inner();
         let job = |position| Job {
             op: IoOp::Read,
             extents: vec![Extent {

@@ -1,5 +1,6 @@
 //! The offline verifier: reads a cache and says what is wrong with it. Never writes.
 
+use super::access;
 use super::checksum;
 use super::layout::Layout;
 use super::objects::Fate;
@@ -8,8 +9,11 @@ use super::recover::{self, Lost, Reading};
 use super::superblock::{SUPERBLOCK_BYTES, Superblock};
 use crate::device::{AlignedBuf, Device, FileDevice, FileOptions};
 use crate::error::Error;
+use crate::mutant::Mutant;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use thermocline_core::ObjectId;
 
@@ -143,10 +147,21 @@ pub fn check_path(
         read_only: true,
         ..FileOptions::default()
     };
+    let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        // To open a pipe would wait for a writer.
+        let message = "neither a regular file nor a block device";
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, message)));
+    }
     let lock = File::open(path).map_err(failed)?;
     lock_exclusively(&lock, &name)?;
+    let found = lock.metadata().map_err(failed)?;
     let device = FileDevice::open(path, options).map_err(failed)?;
-    check(&device, &name, data, progress)
+    let mut report = check(&device, &name, data, progress)?;
+    if let Some(why) = access::objection(&found) {
+        report.problem(0, false, format!("{why}: a mount refuses it"));
+    }
+    Ok(report)
 }
 
 /// As [`check_path`], for a device called `name` in messages.
@@ -189,7 +204,7 @@ pub fn check(
             total,
         });
     };
-    let reading = recover::read(device, &superblock, &mut on_map).map_err(failed)?;
+    let reading = recover::read(device, &superblock, Mutant::None, &mut on_map).map_err(failed)?;
     fill(&mut report, &layout, &reading);
     if data {
         check_data(device, &layout, &reading, &mut report, progress);
@@ -238,7 +253,9 @@ fn fill(report: &mut Report, layout: &Layout, reading: &Reading) {
             | Lost::Journal { offset, .. }
             | Lost::Objects { offset, .. } => *offset,
             Lost::Orphans { .. } => layout.objects_offset(0),
-            Lost::Unverified { block, .. } => layout.block_offset(*block),
+            Lost::Unverified { block, .. } | Lost::Impossible { block, .. } => {
+                layout.block_offset(*block)
+            }
         };
         report.problem(offset, lost.is_damage(), lost.to_string());
     }

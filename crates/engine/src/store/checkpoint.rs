@@ -15,10 +15,10 @@ use super::superblock::{SUPERBLOCK_BYTES, Superblock};
 use super::{Phase, State, Store};
 use crate::device::AlignedBuf;
 use crate::error::Error;
-use crate::mutant::{self, Mutant};
+use crate::lock::MutexGuard;
+use crate::mutant::Mutant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{MutexGuard, PoisonError};
 use thermocline_core::ledger::MapEntry;
 use twox_hash::XxHash3_64;
 
@@ -84,8 +84,7 @@ impl State {
 
 impl Store {
     pub(super) fn one_checkpoint(&self) -> MutexGuard<'_, ()> {
-        let lock = self.checkpointing.lock();
-        lock.unwrap_or_else(PoisonError::into_inner)
+        self.checkpointing.lock()
     }
 
     /// Makes an empty cache of a poisoned one, in place: for a device that works again. What it
@@ -99,14 +98,18 @@ impl Store {
         let layout = state.superblock.layout;
         let superblock = Superblock {
             generation: state.superblock.generation + 1,
-            ..Superblock::empty(layout, &state.superblock.base)
+            ..Superblock::empty(layout, &state.superblock.base, &*self.clock)
         };
         // The superblock comes last: until then the cache is the one it was, with fewer pages.
         super::open::clear(&*self.device, layout.map_offset, layout.map_bytes())
             .and_then(|()| self.device.sync(true))
             .and_then(|()| self.write_superblock(&superblock))
             .map_err(|source| self.io_error(source))?;
-        *state = State::of(superblock, &mut super::Reading::default());
+        let mut nothing = super::Reading {
+            planted: self.planted,
+            ..super::Reading::default()
+        };
+        *state = State::of(superblock, &mut nothing);
         state.phase = Phase::Open;
         Ok(())
     }
@@ -115,6 +118,13 @@ impl Store {
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         matches!(self.state().phase, Phase::Poisoned(_))
+    }
+
+    /// Nothing more becomes durable, and the store is not marked clean any more: whoever uses it
+    /// has failed, so that what it would say is not to be believed. The next start recovers from
+    /// the last commit.
+    pub fn poison(&self, why: &str) {
+        self.state().poison(&io::Error::other(why.to_owned()));
     }
 
     /// Says durably that the cache is in use, after what recovery decided was written in place.
@@ -213,7 +223,7 @@ impl Store {
             let area = superblock.layout.objects_offset(superblock.objects_area);
             self.write_at(&bytes, area)?;
         }
-        if !mutant::is(Mutant::EarlyTruncation) {
+        if self.planted != Mutant::EarlyTruncation {
             self.device.sync(true)?;
         }
         self.write_superblock(superblock)

@@ -1,12 +1,13 @@
 //! Appending batches to the journal, and making them durable.
 
+use super::bounds::{intent_fits, object_fits, page_fits};
 use super::journal::{self, BLOCK_BYTES, Batch, Block, ObjectChange, PAYLOAD_BYTES};
 use super::map::VERSION_END;
 use super::objects::{INTENT_BYTES, Objects, SavedObject};
 use super::{Phase, State, Store};
 use crate::device::AlignedBuf;
 use crate::error::Error;
-use crate::mutant::{self, Mutant};
+use crate::mutant::Mutant;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -77,6 +78,25 @@ fn pieces(batch: &Batch, limit: usize) -> Vec<Piece> {
     pieces
 }
 
+/// Refuses what would be read back as damage.
+fn check_bounds(batch: &Batch) -> io::Result<()> {
+    let object = |change: &ObjectChange| match change {
+        ObjectChange::Put(object) => object.is_possible(),
+        ObjectChange::Gone(id) => object_fits(*id),
+    };
+    let change = |change: &MapChange| match change {
+        MapChange::Set { entry, .. } => entry.is_none_or(|entry| page_fits(entry.page)),
+        MapChange::Intend { intent, .. } => intent_fits(intent),
+    };
+    match batch.objects.iter().all(object) && batch.changes.iter().all(change) {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "an object, a page or a length is past what a cache can name",
+        )),
+    }
+}
+
 impl State {
     /// Most bytes of records that are written as one batch.
     fn batch_bytes(&self) -> usize {
@@ -94,6 +114,7 @@ impl State {
 
     /// Refuses what would not fit into an object area. Nothing has been written then.
     fn check_room(&self, batch: &Batch) -> io::Result<()> {
+        check_bounds(batch)?;
         let (bytes, intents) = self.object_limits();
         let full = |what: String| Err(io::Error::new(io::ErrorKind::QuotaExceeded, what));
         let new = batch.objects.iter().map(|change| match change {
@@ -180,7 +201,7 @@ impl Store {
         let full = {
             let mut state = self.state();
             state.usable()?;
-            if !mutant::is(Mutant::EarlyAcknowledge) {
+            if self.planted != Mutant::EarlyAcknowledge {
                 self.sync(&mut state)?;
             }
             state.past(3)

@@ -1,12 +1,12 @@
 //! Which base a cache belongs to, and which opening of it this is, without opening it.
 
-use super::Store;
 use super::open::{lock_exclusively, read_superblock};
 use super::recover::Reading;
 use super::superblock::{BaseIdentity, SUPERBLOCK_BYTES, Superblock};
+use super::{Store, access};
 use crate::device::{Device, FileDevice, FileOptions};
 use crate::error::Error;
-use std::fs::File;
+use std::io;
 use std::path::Path;
 
 /// What tells a cache, and one copy of it from a later one.
@@ -51,16 +51,15 @@ pub fn stamp_of(path: &Path) -> Result<Option<CacheStamp>, Error> {
         path: name.clone(),
         source,
     };
-    let lock = match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(failed)?,
+    let Some(file) = access::open_existing(path, false)? else {
+        return Ok(None);
     };
-    lock_exclusively(&lock, &name)?;
+    lock_exclusively(&file, &name)?;
     let options = FileOptions {
         read_only: true,
         ..FileOptions::default()
     };
-    let device = FileDevice::open(path, options).map_err(failed)?;
+    let device = FileDevice::from_file(file, name.clone(), options).map_err(failed)?;
     let length = device.len().map_err(failed)?;
     if length == 0 {
         return Ok(None);
@@ -80,9 +79,11 @@ pub fn assign_base(path: &Path, base: &BaseIdentity) -> Result<(), Error> {
         path: name.clone(),
         source,
     };
-    let lock = File::open(path).map_err(failed)?;
-    lock_exclusively(&lock, &name)?;
-    let device = FileDevice::open(path, FileOptions::default()).map_err(failed)?;
+    let file = access::open_existing(path, true)?;
+    let file = file.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+    lock_exclusively(&file, &name)?;
+    let options = FileOptions::default();
+    let device = FileDevice::from_file(file, name.clone(), options).map_err(failed)?;
     let length = device.len().map_err(failed)?;
     let mut superblock = read_superblock(&device, &name, length)?;
     superblock.base.id = base.id;

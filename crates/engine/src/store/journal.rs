@@ -20,13 +20,15 @@
 //!
 //! Payload, over all blocks of a batch: records, each a tag u8 and its fields. 1: block u32 and
 //! entry (28 bytes as in the map); 2: block u32, now empty; 3 and 4: intent object u32, region
-//! u64, on and off; 5: object as in the object area; 6: object id u32, gone.
+//! u64, on and off; 5: object as in the object area; 6: object id u32, gone. A batch with a record
+//! past the bounds of [`super::bounds`] is damage.
 
+use super::bounds::{intent_fits, object_fits};
 use super::layout::UNIT;
 use super::map;
 use super::objects::SavedObject;
 use super::superblock::{u32_at, u64_at};
-use crate::mutant::{self, Mutant};
+use crate::mutant::Mutant;
 use thermocline_core::ledger::{Intent, MapChange};
 use thermocline_core::{BlockId, ObjectId};
 use twox_hash::XxHash3_64;
@@ -101,14 +103,14 @@ impl Block {
         put(PAYLOAD_AT, &self.payload);
         let checksum = XxHash3_64::oneshot(&out[..CHECKSUM_AT]);
         out[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
-        debug_assert_eq!(Self::decode(out).as_ref(), Some(self));
+        debug_assert_eq!(Self::decode(out, Mutant::None).as_ref(), Some(self));
     }
 
     /// Reads a block; `None` when it is not one.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8], planted: Mutant) -> Option<Self> {
         debug_assert_eq!(bytes.len(), BLOCK_BYTES);
         let sum = || XxHash3_64::oneshot(&bytes[..CHECKSUM_AT]);
-        let checked = !mutant::is(Mutant::UncheckedJournal);
+        let checked = planted != Mutant::UncheckedJournal;
         if bytes[..4] != MAGIC || (checked && u64_at(bytes, CHECKSUM_AT) != sum()) {
             return None;
         }
@@ -180,6 +182,9 @@ pub(crate) fn decode(bytes: &[u8], blocks: u32, time_ns: i64) -> Option<Batch> {
             }
             6 => {
                 let id = ObjectId(u32_at(take(bytes, &mut at, 4)?, 0));
+                if !object_fits(id) {
+                    return None;
+                }
                 batch.objects.push(ObjectChange::Gone(id));
             }
             _ => batch
@@ -209,6 +214,9 @@ fn decode_change(tag: u8, bytes: &[u8], at: &mut usize, blocks: u32) -> Option<M
                 object: ObjectId(u32_at(fields, 0)),
                 region: u64_at(fields, 4),
             };
+            if !intent_fits(&intent) {
+                return None;
+            }
             MapChange::Intend {
                 intent,
                 on: tag == 3,
@@ -228,7 +236,7 @@ fn take<'a>(bytes: &'a [u8], at: &mut usize, length: usize) -> Option<&'a [u8]> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::{Identity, Stamp};
+    use crate::files::object::{Identity, Stamp};
     use crate::store::Fate;
     use proptest::prelude::*;
     use thermocline_core::PageId;
@@ -254,13 +262,14 @@ mod tests {
             stamp: Stamp::default(),
             name: "orders".into(),
             fate: Fate::Cut(5),
+            promised: true,
         };
         let intent = Intent {
             object: ObjectId(3),
             region: 8,
         };
         let entry = MapEntry {
-            page: PageId::new(ObjectId(3), u64::MAX),
+            page: PageId::new(ObjectId(3), (1 << 54) - 1),
             checksum: 77,
             version: 5,
             dirty: true,
@@ -301,7 +310,7 @@ mod tests {
         assert_eq!(decode(&bytes, 9, 9), None, "there is no block 9");
         let mut out = vec![0xFF; BLOCK_BYTES];
         block().encode(&mut out);
-        assert_eq!(Block::decode(&out), Some(block()));
+        assert_eq!(Block::decode(&out, Mutant::None), Some(block()));
     }
 
     #[test]
@@ -310,7 +319,7 @@ mod tests {
         block().encode(&mut out);
         for at in 0..BLOCK_BYTES {
             out[at] ^= 1 << (at % 8);
-            assert_eq!(Block::decode(&out), None, "byte {at}");
+            assert_eq!(Block::decode(&out, Mutant::None), None, "byte {at}");
             out[at] ^= 1 << (at % 8);
         }
     }
@@ -337,7 +346,7 @@ mod tests {
             block[..4].copy_from_slice(&MAGIC);
             let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
             block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
-            let _ = Block::decode(&block);
+            let _ = Block::decode(&block, Mutant::None);
         }
     }
 }

@@ -10,8 +10,10 @@
 //! | 32..512 | 15 entries of 32 bytes |
 //!
 //! An entry: page index u64, checksum u64, version (48 bits) and flags (16 bits: 1 present,
-//! 2 dirty), object u32, zero u32. A sector of zeros is one that was never written: empty.
+//! 2 dirty), object u32, zero u32. A sector with an object or a page past the bounds of
+//! [`super::bounds`] is damaged. A sector of zeros is one that was never written: empty.
 
+use super::bounds::page_fits;
 use super::superblock::{u32_at, u64_at};
 use thermocline_core::ledger::MapEntry;
 use thermocline_core::{ObjectId, PageId, hash};
@@ -37,6 +39,11 @@ pub(crate) type Sector = [Option<MapEntry>; ENTRIES];
 /// An entry in 28 bytes.
 pub(crate) fn pack(entry: &MapEntry) -> [u8; PACKED_BYTES] {
     debug_assert!(entry.version < VERSION_END, "48 bits of versions last");
+    assert!(
+        page_fits(entry.page),
+        "{} is past the bounds",
+        entry.page.object.0
+    );
     let flags = PRESENT | if entry.dirty { DIRTY } else { 0 };
     let mut out = [0; PACKED_BYTES];
     out[..8].copy_from_slice(&entry.page.index.to_le_bytes());
@@ -46,12 +53,15 @@ pub(crate) fn pack(entry: &MapEntry) -> [u8; PACKED_BYTES] {
     out
 }
 
-/// The other way, from 28 bytes at least; `None` when the flags are not those of an entry.
+/// The other way, from 28 bytes at least; `None` when the flags are not those of an entry, or its
+/// page cannot be.
 pub(crate) fn unpack(bytes: &[u8]) -> Option<MapEntry> {
     let word = u64_at(bytes, 16);
     let flags = word >> 48;
-    (flags & PRESENT != 0 && flags <= PRESENT | DIRTY).then(|| MapEntry {
-        page: PageId::new(ObjectId(u32_at(bytes, 24)), u64_at(bytes, 0)),
+    let page = PageId::new(ObjectId(u32_at(bytes, 24)), u64_at(bytes, 0));
+    let whole = flags & PRESENT != 0 && flags <= PRESENT | DIRTY && page_fits(page);
+    whole.then(|| MapEntry {
+        page,
         checksum: u64_at(bytes, 8),
         version: word & (VERSION_END - 1),
         dirty: flags & DIRTY != 0,
@@ -101,8 +111,8 @@ mod tests {
 
     fn entry() -> impl Strategy<Value = Option<MapEntry>> {
         let fields = (
-            any::<u32>(),
-            any::<u64>(),
+            0..super::super::OBJECT_END,
+            0u64..1 << 54,
             any::<u64>(),
             0..VERSION_END,
             any::<bool>(),
@@ -155,6 +165,17 @@ mod tests {
             assert_eq!(decode(&bytes, 5, 6), None, "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
+    }
+
+    #[test]
+    fn an_entry_past_the_bounds_is_damage() {
+        let mut packed = pack(&MapEntry::default());
+        assert!(unpack(&packed).is_some());
+        packed[24..].copy_from_slice(&0xFFFF_FFF0u32.to_le_bytes());
+        assert_eq!(unpack(&packed), None, "object");
+        packed = pack(&MapEntry::default());
+        packed[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(unpack(&packed), None, "page");
     }
 
     #[test]

@@ -36,6 +36,9 @@
 //! alone.
 //! Objects and intents are kept too: at most the object area, twice while a checkpoint runs.
 
+mod access;
+mod anew;
+mod bounds;
 mod check;
 mod checkpoint;
 mod commit;
@@ -49,22 +52,26 @@ mod recover;
 mod resize;
 mod superblock;
 
+use crate::clock::SharedClock;
 use crate::device::Device;
 use crate::error::Error;
-use crate::mutant::{self, Mutant};
+use crate::lock::{Mutex, MutexGuard};
+use crate::mutant::Mutant;
 use layout::UNIT;
 use recover::Reading;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use superblock::Superblock;
 use thermocline_core::ledger::MapEntry;
 use thermocline_core::{BlockId, Fault, PageId, hash};
 use twox_hash::XxHash3_64;
 
+pub use access::resolve;
+pub use bounds::OBJECT_END;
 pub use check::{CheckProgress, CheckStep, ObjectPages, Problem, Report, check, check_path};
 pub use identity::{CacheStamp, assign_base, stamp_of};
 pub use journal::{Batch, ObjectChange};
@@ -92,6 +99,25 @@ pub struct StoreOptions {
     pub format: bool,
     /// The longest a flash I/O may take.
     pub deadline: Option<Duration>,
+    /// What time it is.
+    pub clock: SharedClock,
+    /// A bug on purpose, for the testers' own tests.
+    #[doc(hidden)]
+    pub planted: Mutant,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            page_size: 8192,
+            size: None,
+            base: BaseIdentity::default(),
+            format: false,
+            deadline: None,
+            clock: SharedClock::default(),
+            planted: Mutant::None,
+        }
+    }
 }
 
 /// An open cache. See the module text.
@@ -110,6 +136,8 @@ pub struct Store {
     state: Mutex<State>,
     /// What was found, until it is taken.
     recovered: Option<Recovered>,
+    clock: SharedClock,
+    planted: Mutant,
     /// Holds the lock on the file.
     _lock: Option<File>,
 }
@@ -146,7 +174,7 @@ enum Phase {
 
 impl State {
     fn of(superblock: Superblock, reading: &mut Reading) -> Self {
-        if mutant::is(Mutant::DoubleRecovery) {
+        if reading.planted == Mutant::DoubleRecovery {
             reading.pending.clear();
         }
         let state = Self {
@@ -216,6 +244,7 @@ impl Store {
         name: &str,
         superblock: Superblock,
         reading: Option<Reading>,
+        options: &StoreOptions,
     ) -> Self {
         let layout = superblock.layout;
         debug_assert_eq!(layout.check(), Ok(()));
@@ -234,12 +263,14 @@ impl Store {
             checkpointing: Mutex::new(()),
             state: Mutex::new(state),
             recovered: found.then_some(reading.recovered),
+            clock: options.clock.clone(),
+            planted: options.planted,
             _lock: None,
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The same store with its device behind a wrapper (a meter, scripted faults).

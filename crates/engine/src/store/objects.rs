@@ -3,11 +3,13 @@
 //! Two areas, written in turn; the superblock says which counts, how long it is and its checksum.
 //! Layout (little-endian): format id u64, number of objects u32, of intents u32; then the
 //! objects; then per intent object u32, region u64. An object: id u32, device u64, inode u64,
-//! generation u64, length u64, mtime ns i64, ctime ns i64, fate u8 (0 stays, 1 unlinked, 2 cut),
-//! length it is cut to u64, name length u16, name.
+//! generation u64, length u64, mtime ns i64, ctime ns i64, fate u8 (0 stays, 1 unlinked, 2 cut; 128
+//! more when no sync of it was ever acknowledged), length it is cut to u64, name length u16, name.
+//! What is past the bounds of [`super::bounds`] is damage: the whole table then counts as damaged.
 
+use super::bounds::{LENGTH_MAX, intent_fits, kept_name, name_stays_below, object_fits};
 use super::superblock::{u32_at, u64_at};
-use crate::object::{Identity, Stamp};
+use crate::files::object::{Identity, Stamp};
 use std::collections::{BTreeMap, BTreeSet};
 use thermocline_core::ObjectId;
 use thermocline_core::ledger::Intent;
@@ -18,8 +20,8 @@ pub(crate) const HEADER_BYTES: usize = 16;
 pub(crate) const OBJECT_BYTES: usize = 63;
 /// Bytes of one intent.
 pub(crate) const INTENT_BYTES: usize = 12;
-/// Names are cut to this many bytes.
-const NAME_MAX: usize = 4096;
+/// Set in the fate of a file that no sync was acknowledged of.
+const UNPROMISED: u8 = 0x80;
 
 /// What was under way with an object's file (rule R6): recovery does it again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,21 +44,37 @@ pub struct SavedObject {
     pub identity: Identity,
     /// The file's state when this was written.
     pub stamp: Stamp,
-    /// Its name then, for people; cut to 4,096 bytes.
+    /// Its name then, to look for it there first; kept as [`super::bounds::kept_name`] says.
     pub name: String,
     /// What was under way with it.
     pub fate: Fate,
+    /// Whether a sync of it was ever acknowledged: when not, and the file is gone, nothing is owed.
+    pub promised: bool,
 }
 
 impl SavedObject {
     /// Bytes it takes in the object area.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        (OBJECT_BYTES + self.name.len().min(NAME_MAX)) as u64
+        (OBJECT_BYTES + kept_name(&self.name).len()) as u64
+    }
+
+    /// Whether it is inside the bounds of what is decoded.
+    pub(crate) fn is_possible(&self) -> bool {
+        let cut = match self.fate {
+            Fate::Cut(length) => length,
+            Fate::Stays | Fate::Unlinked => 0,
+        };
+        object_fits(self.id) && self.stamp.length <= LENGTH_MAX && cut <= LENGTH_MAX
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let name = &self.name.as_bytes()[..self.name.len().min(NAME_MAX)];
+        assert!(
+            self.is_possible(),
+            "object {} is past the bounds",
+            self.id.0
+        );
+        let name = kept_name(&self.name).as_bytes();
         let (fate, cut) = match self.fate {
             Fate::Stays => (0u8, 0),
             Fate::Unlinked => (1, 0),
@@ -73,7 +91,11 @@ impl SavedObject {
         ] {
             out.extend(word.to_le_bytes());
         }
-        out.push(fate);
+        out.push(if self.promised {
+            fate
+        } else {
+            fate | UNPROMISED
+        });
         out.extend(cut.to_le_bytes());
         out.extend((name.len() as u16).to_le_bytes());
         out.extend(name);
@@ -85,15 +107,18 @@ impl SavedObject {
         let name_length = usize::from(u16::from_le_bytes([fixed[61], fixed[62]]));
         let name_at = *at + OBJECT_BYTES;
         let name = bytes.get(name_at..name_at + name_length)?;
-        let fate = match fixed[52] {
+        let fate = match fixed[52] & !UNPROMISED {
             0 => Fate::Stays,
             1 => Fate::Unlinked,
             2 => Fate::Cut(u64_at(fixed, 53)),
             _ => return None,
         };
+        if !name_stays_below(name) {
+            return None;
+        }
         *at = name_at + name_length;
         debug_assert!(*at <= bytes.len());
-        Some(Self {
+        let object = Self {
             id: ObjectId(u32_at(fixed, 0)),
             identity: Identity {
                 device: u64_at(fixed, 4),
@@ -107,7 +132,9 @@ impl SavedObject {
             },
             name: String::from_utf8_lossy(name).into_owned(),
             fate,
-        })
+            promised: fixed[52] & UNPROMISED == 0,
+        };
+        object.is_possible().then_some(object)
     }
 }
 
@@ -181,10 +208,14 @@ impl Objects {
         for _ in 0..u32_at(header, 12) {
             let intent = bytes.get(at..at + INTENT_BYTES)?;
             at += INTENT_BYTES;
-            found.intents.insert(Intent {
+            let intent = Intent {
                 object: ObjectId(u32_at(intent, 0)),
                 region: u64_at(intent, 4),
-            });
+            };
+            if !intent_fits(&intent) {
+                return None;
+            }
+            found.intents.insert(intent);
         }
         Some(found)
     }
@@ -212,12 +243,15 @@ mod tests {
                 },
                 name: "base/5/16384".into(),
                 fate,
+                promised: id != 3,
             });
         }
-        objects.intents.extend([1, u64::MAX].map(|region| Intent {
-            object: ObjectId(4),
-            region,
-        }));
+        objects
+            .intents
+            .extend([1, (1 << 54) - 1].map(|region| Intent {
+                object: ObjectId(4),
+                region,
+            }));
         objects
     }
 
@@ -243,6 +277,30 @@ mod tests {
         objects.remove(ObjectId(9));
         let written = objects.encode(7).len() - HEADER_BYTES - 2 * INTENT_BYTES;
         assert_eq!(objects.table_bytes(), written as u64);
+    }
+
+    #[test]
+    fn an_object_past_the_bounds_is_damage() {
+        let bytes = sample().encode(7);
+        let id_at = HEADER_BYTES;
+        let changed = |at: usize, new: &[u8]| {
+            let mut bytes = bytes.clone();
+            bytes[at..at + new.len()].copy_from_slice(new);
+            Objects::decode(&bytes, 7)
+        };
+        assert!(changed(id_at, &0x00FF_FFFFu32.to_le_bytes()).is_some());
+        assert_eq!(changed(id_at, &0x0100_0000u32.to_le_bytes()), None, "id");
+        assert_eq!(changed(id_at + 28, &u64::MAX.to_le_bytes()), None, "length");
+        for name in [
+            b"/etc/passwd!",
+            b"../../passwd",
+            b"base/./16384",
+            b"base\0/16384!",
+        ] {
+            assert_eq!(changed(id_at + OBJECT_BYTES, name), None, "{name:?}");
+        }
+        let region = bytes.len() - 8;
+        assert_eq!(changed(region, &u64::MAX.to_le_bytes()), None, "region");
     }
 
     proptest! {

@@ -3,16 +3,19 @@
 use super::identity;
 use super::layout::Layout;
 use super::recover;
-use super::superblock::{BaseIdentity, FORMAT_VERSION, Invalid, SUPERBLOCK_BYTES, Superblock};
-use super::{Store, StoreOptions};
+use super::superblock::Superblock;
+use super::superblock::{BaseIdentity, FORMAT_VERSION, Invalid, OLDEST_VERSION, SUPERBLOCK_BYTES};
+use super::{Store, StoreOptions, access, anew};
+use crate::clock::Clock;
 use crate::device::{AlignedBuf, Device, FileDevice, FileOptions};
 use crate::error::Error;
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use thermocline_core::hash;
 
 /// Zeros written at once where a device cannot deallocate.
@@ -20,37 +23,62 @@ const ZEROS: usize = 1 << 20;
 
 impl Store {
     /// Opens or makes the cache at `path`, a file or block device, locks it and reserves its room.
+    /// Whose file it may be: [`super::access`].
     ///
     /// # Errors
     /// See [`Error`]; the file is not changed by a failed open, except that a file made for a
-    /// cache that found no room is removed.
+    /// cache that found no room is removed. With [`StoreOptions::format`], [`Error::HoldsDirty`].
     pub fn open(path: &Path, options: &StoreOptions) -> Result<Self, Error> {
+        Self::open_or_make(path, options, None)
+    }
+
+    /// Makes the cache at `path` anew. `discard` gives up that many dirty pages, which must be all
+    /// there are.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; [`Error::HoldsDirty`] when there are dirty pages and `discard` is not
+    /// their number.
+    pub fn make_anew(
+        path: &Path,
+        options: &StoreOptions,
+        discard: Option<u64>,
+    ) -> Result<Self, Error> {
+        let options = StoreOptions {
+            format: true,
+            ..options.clone()
+        };
+        Self::open_or_make(path, &options, discard)
+    }
+
+    fn open_or_make(
+        path: &Path,
+        options: &StoreOptions,
+        discard: Option<u64>,
+    ) -> Result<Self, Error> {
         let name = path.display().to_string();
         let failed = |source| Error::CacheIo {
             path: name.clone(),
             source,
         };
-        let existed = path.exists();
-        if !existed && options.size.is_none() {
-            return Err(Error::NoSize { path: name });
-        }
+        let (file, made) = access::open(path, options)?;
+        let lock = file.try_clone().map_err(failed)?;
+        lock_exclusively(&lock, &name)?;
         let file_options = FileOptions {
-            create: true,
             deadline: options.deadline,
             ..FileOptions::default()
         };
-        let device = FileDevice::open(path, file_options).map_err(failed)?;
-        let lock = File::open(path).map_err(failed)?;
-        lock_exclusively(&lock, &name)?;
-        let store = Self::with_device(Arc::new(device), &name, options);
+        let device = FileDevice::from_file(file, name.clone(), file_options).map_err(failed)?;
+        let store = Self::on_device(Arc::new(device), &name, options, discard);
         let store = store.and_then(|store| {
             reserve(&lock, store.length(), &name)?;
             Ok(store)
         });
-        let store = store.inspect_err(|_| {
-            if !existed {
-                let _ = std::fs::remove_file(path);
+        let store = store.map_err(|error| {
+            let error = with_room(error, &lock);
+            if let Some(made) = &made {
+                let _ = std::fs::remove_file(made);
             }
+            error
         })?;
         Ok(Self {
             _lock: Some(lock),
@@ -67,21 +95,33 @@ impl Store {
         name: &str,
         options: &StoreOptions,
     ) -> Result<Self, Error> {
+        Self::on_device(device, name, options, None)
+    }
+
+    pub(super) fn on_device(
+        device: Arc<dyn Device>,
+        name: &str,
+        options: &StoreOptions,
+        discard: Option<u64>,
+    ) -> Result<Self, Error> {
         let failed = |source| Error::CacheIo {
             path: name.into(),
             source,
         };
         let found = device.len().map_err(failed)?;
         if options.format || found == 0 {
+            anew::check(&*device, name, found, discard)?;
             return Self::format(device, name, options, found);
         }
         let mut superblock = read_superblock(&*device, name, found)?;
         check_fit(&superblock, name, options, found)?;
         debug_assert!(superblock.layout.length <= found);
         debug_assert_eq!(superblock.layout.page_size, options.page_size);
-        let mut reading = recover::read(&*device, &superblock, &mut |_| {}).map_err(failed)?;
+        let planted = options.planted;
+        let reading = recover::read(&*device, &superblock, planted, &mut |_| {});
+        let mut reading = reading.map_err(failed)?;
         identity::rebase(&mut superblock, &mut reading, &options.base);
-        Ok(Self::of(device, name, superblock, Some(reading)))
+        Ok(Self::of(device, name, superblock, Some(reading), options))
     }
 
     fn format(
@@ -98,31 +138,32 @@ impl Store {
                 least,
             }
         })?;
-        let superblock = Superblock::empty(layout, &options.base);
+        let superblock = Superblock::empty(layout, &options.base, &*options.clock);
         let written = write_new(&*device, &superblock, found);
         written.map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull => Error::NoRoom {
                 path: name.into(),
                 size: length,
+                room: None,
             },
             _ => Error::CacheIo {
                 path: name.into(),
                 source,
             },
         })?;
-        Ok(Self::of(device, name, superblock, None))
+        Ok(Self::of(device, name, superblock, None, options))
     }
 }
 
 impl Superblock {
     /// That of a cache nothing was written to.
-    pub(super) fn empty(layout: Layout, base: &BaseIdentity) -> Self {
+    pub(super) fn empty(layout: Layout, base: &BaseIdentity, clock: &dyn Clock) -> Self {
         Self {
             layout,
             clean: false,
             generation: 1,
             base: base.clone(),
-            format_id: new_format_id(),
+            format_id: new_format_id(clock),
             epoch: 1,
             journal_first: 0,
             objects_area: 0,
@@ -135,10 +176,8 @@ impl Superblock {
 }
 
 /// A number no earlier cache on the device had.
-fn new_format_id() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let nanoseconds = now.map_or(0, |d| d.as_nanos() as u64);
-    hash::mix(nanoseconds, u64::from(std::process::id()))
+fn new_format_id(clock: &dyn Clock) -> u64 {
+    hash::mix(clock.wall_ns() as u64, u64::from(std::process::id()))
 }
 
 /// Writes an empty cache. What was there is not believed from the first write on.
@@ -192,6 +231,12 @@ pub(crate) fn read_superblock(
     found: u64,
 ) -> Result<Superblock, Error> {
     let mut best: Option<Superblock> = None;
+    if found < 2 * SUPERBLOCK_BYTES as u64 {
+        return Err(Error::NotACache {
+            path: name.into(),
+            reason: format!("it has {found} bytes, and no cache is that short"),
+        });
+    }
     let mut reasons = Vec::new();
     for copy in 0..2u64 {
         let mut block = [0u8; SUPERBLOCK_BYTES];
@@ -201,7 +246,7 @@ pub(crate) fn read_superblock(
             source,
         })?;
         if read < SUPERBLOCK_BYTES {
-            reasons.push(format!("the file ends after {found} bytes"));
+            reasons.push("it ends there".to_string());
             continue;
         }
         match Superblock::decode(&block) {
@@ -211,15 +256,17 @@ pub(crate) fn read_superblock(
                 return Err(Error::Version {
                     path: name.into(),
                     found: v,
-                    expected: FORMAT_VERSION,
+                    oldest: OLDEST_VERSION,
+                    newest: FORMAT_VERSION,
                 });
             }
             Err(why) => reasons.push(why.to_string()),
         }
     }
+    reasons.dedup();
     best.ok_or_else(|| Error::NotACache {
         path: name.into(),
-        reason: reasons.join("; "),
+        reason: reasons.join(", "),
     })
 }
 
@@ -287,11 +334,6 @@ pub(crate) fn reserve(file: &File, length: u64, name: &str) -> Result<(), Error>
     if !file.metadata().is_ok_and(|m| m.is_file()) {
         return Ok(());
     }
-    let writable = std::fs::OpenOptions::new().write(true).open(name);
-    let file = writable.map_err(|source| Error::CacheIo {
-        path: name.into(),
-        source,
-    })?;
     // SAFETY: fallocate on a descriptor that lives for the whole call; no memory is involved.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length as libc::off_t) };
     match result {
@@ -300,9 +342,37 @@ pub(crate) fn reserve(file: &File, length: u64, name: &str) -> Result<(), Error>
             e if e.kind() == io::ErrorKind::StorageFull => Err(Error::NoRoom {
                 path: name.into(),
                 size: length,
+                room: room(file),
             }),
             // A file system without fallocate finds out when blocks are written.
             _ => Ok(()),
         },
     }
+}
+
+/// The error with the room that there is, where that is what is missing.
+fn with_room(error: Error, file: &File) -> Error {
+    match error {
+        Error::NoRoom { path, size, .. } => Error::NoRoom {
+            path,
+            size,
+            room: room(file),
+        },
+        other => other,
+    }
+}
+
+/// Bytes that the file can have: what is free for this user, and what it has. `None` for what is
+/// not on a file system.
+fn room(file: &File) -> Option<u64> {
+    let found = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let mut stat = MaybeUninit::<libc::statvfs64>::uninit();
+    // SAFETY: the descriptor lives for the whole call, and `stat` has room for the answer.
+    let result = unsafe { libc::fstatvfs64(file.as_raw_fd(), stat.as_mut_ptr()) };
+    if result != 0 {
+        return None;
+    }
+    // SAFETY: the call succeeded, so it has filled `stat` in.
+    let stat = unsafe { stat.assume_init() };
+    Some(stat.f_bavail * stat.f_frsize + found.blocks() * 512)
 }

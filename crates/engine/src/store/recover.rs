@@ -23,6 +23,7 @@
 //! again), then writes what was decided in place while the journal still stands, then declares
 //! the journal void in one superblock write. A crash before that reads the same again.
 
+use super::bounds::in_a_file;
 use super::checksum;
 use super::journal::{BLOCK_BYTES, Batch, Block, ObjectChange, decode};
 use super::layout::{JOURNAL_OFFSET, UNIT};
@@ -30,7 +31,7 @@ use super::map::{self, ENTRIES, SECTOR_BYTES, Sector};
 use super::objects::{Objects, SavedObject};
 use super::superblock::Superblock;
 use crate::device::{AlignedBuf, Device};
-use crate::mutant::{self, Mutant};
+use crate::mutant::Mutant;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,6 +98,13 @@ pub enum Lost {
         /// How many.
         pages: u64,
     },
+    /// An entry for a page that no file has: none can be so long.
+    Impossible {
+        /// The block.
+        block: BlockId,
+        /// What it should hold.
+        entry: MapEntry,
+    },
     /// An entry of the newest batches whose bytes are not there. Expected after a crash, when the
     /// batch was not yet acknowledged; damage otherwise: the two cannot be told apart.
     Unverified {
@@ -135,6 +143,11 @@ impl std::fmt::Display for Lost {
             Self::Orphans { object, pages } => {
                 write!(f, "{pages} dirty pages of unknown object {}", object.0)
             }
+            Self::Impossible { block, entry } => write!(
+                f,
+                "block {} is said to hold page {} of object {}: no file is that long",
+                block.0, entry.page.index, entry.page.object.0
+            ),
             Self::Unverified { block, entry } => write!(
                 f,
                 "block {} does not hold version {} of page {} of object {}",
@@ -159,6 +172,8 @@ pub(crate) struct Reading {
     pub(crate) out_of_range: u64,
     /// Entries that lost against a higher version.
     pub(crate) duplicates: u64,
+    /// The bug that it was read with, in tests of the testers.
+    pub(crate) planted: Mutant,
 }
 
 /// Reads a cache. `progress` is told bytes of map read.
@@ -169,19 +184,24 @@ pub(crate) struct Reading {
 pub(crate) fn read(
     device: &dyn Device,
     superblock: &Superblock,
+    planted: Mutant,
     progress: &mut dyn FnMut(u64),
 ) -> io::Result<Reading> {
-    let mut reading = Reading::default();
+    let mut reading = Reading {
+        planted,
+        ..Reading::default()
+    };
     reading.recovered.clean_stop = superblock.clean;
     reading.recovered.last_commit_ns = superblock.time_ns;
     reading.recovered.next_version = superblock.next_version.max(1);
     read_objects(device, superblock, &mut reading)?;
-    let ring = Ring::read(device, superblock)?;
+    let ring = Ring::read(device, superblock, planted)?;
     reading.next_sequence = ring.next();
     let (batches, settled) = ring.batches(superblock, &mut reading.recovered.lost);
     reading.recovered.journal_batches = batches.len() as u64;
     apply(device, superblock, batches, settled, &mut reading)?;
     read_map(device, superblock, &mut reading, progress)?;
+    drop_impossible(superblock.layout.page_size, &mut reading);
     drop_orphans(&mut reading);
     drop_duplicates(&mut reading);
     reading.recovered.objects = reading.objects.table.values().cloned().collect();
@@ -245,7 +265,7 @@ struct Ring {
 }
 
 impl Ring {
-    fn read(device: &dyn Device, from: &Superblock) -> io::Result<Self> {
+    fn read(device: &dyn Device, from: &Superblock, planted: Mutant) -> io::Result<Self> {
         let units = from.layout.journal_units as usize;
         let mut blocks = vec![None; units];
         let mut chunk = AlignedBuf::new(CHUNK.min(units * BLOCK_BYTES));
@@ -255,7 +275,7 @@ impl Ring {
             let bytes = &mut chunk[..count * BLOCK_BYTES];
             read_exact(device, bytes, JOURNAL_OFFSET + at as u64 * UNIT)?;
             for (i, bytes) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
-                let Some(block) = Block::decode(bytes) else {
+                let Some(block) = Block::decode(bytes, planted) else {
                     continue;
                 };
                 let ours = (block.format_id, block.epoch) == (from.format_id, from.epoch);
@@ -405,7 +425,8 @@ fn apply_tail(
     let mut failures = BTreeSet::new();
     for (&block, entry) in &tail {
         let Some(entry) = entry else { continue };
-        if !holds(device, from, BlockId(block), entry, &mut page)? {
+        let believed = out.planted == Mutant::UnverifiedTail;
+        if !believed && !holds(device, from, BlockId(block), entry, &mut page)? {
             failures.insert(block);
             let version = failed.entry(entry.page).or_default();
             *version = entry.version.max(*version);
@@ -444,7 +465,6 @@ fn holds(
     page: &mut [u8],
 ) -> io::Result<bool> {
     match read_exact(device, page, from.layout.block_offset(block)) {
-        Ok(()) if mutant::is(Mutant::UnverifiedTail) => Ok(true),
         Ok(()) => Ok(checksum(entry.page, page) == entry.checksum),
         Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(e),
         Err(_) => Ok(false),
@@ -544,6 +564,19 @@ fn read_or_damage(device: &dyn Device, bytes: &mut [u8], offset: u64) -> io::Res
         }
     }
     Ok(())
+}
+
+/// Entries whose page would lie past the end of every file.
+fn drop_impossible(page_size: u32, out: &mut Reading) {
+    let (lost, pending) = (&mut out.recovered.lost, &mut out.pending);
+    out.recovered.entries.retain(|&(block, entry)| {
+        let possible = in_a_file(entry.page, page_size);
+        if !possible {
+            pending.insert(block.0, None);
+            lost.push(Lost::Impossible { block, entry });
+        }
+        possible
+    });
 }
 
 /// Takes out entries of objects that are not in the table.

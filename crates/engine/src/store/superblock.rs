@@ -33,8 +33,10 @@ use twox_hash::XxHash3_64;
 
 /// Bytes of one copy.
 pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
-/// Version this program writes and reads.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+/// Version this program writes.
+pub(crate) const FORMAT_VERSION: u32 = 3;
+/// The oldest one it reads: what was added since is zero there, and means what was so then.
+pub(crate) const OLDEST_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"THERMOCL";
 const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 8;
@@ -155,7 +157,7 @@ impl Superblock {
             return Err(Invalid::Checksum);
         }
         let version = u32_at(block, 8);
-        if version != FORMAT_VERSION {
+        if !(OLDEST_VERSION..=FORMAT_VERSION).contains(&version) {
             return Err(Invalid::Version(version));
         }
         let path_length = usize::from(u16::from_le_bytes([block[128], block[129]]));
@@ -311,11 +313,22 @@ mod tests {
 
     #[test]
     fn another_version_is_named() {
+        for version in [0, 1, 4] {
+            let found = changed(8, u64::from(version) | 8192 << 32);
+            assert_eq!(found, Err(Invalid::Version(version)));
+        }
+    }
+
+    #[test]
+    fn version_2_is_read_and_has_no_id_of_its_base() {
         let mut block = sample().encode();
-        block[8] = 1;
+        block[8] = 2;
+        block[BASE_ID_AT..BASE_ID_AT + 16].fill(0);
         let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Superblock::decode(&block), Err(Invalid::Version(1)));
+        let mut expected = sample();
+        expected.base.id = 0;
+        assert_eq!(Superblock::decode(&block), Ok(expected));
     }
 
     /// The sample with eight bytes changed and its checksum put right.

@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 
 use thermocline::claim::ATTRIBUTE;
 
@@ -9,6 +11,8 @@ use super::{Fs, Stat};
 use crate::control::Control;
 use crate::handle::Handle;
 use crate::inode::{Node, ROOT};
+use crate::lock::lock;
+use crate::object::is_file;
 use crate::sys;
 
 /// A time to set.
@@ -51,7 +55,9 @@ impl Fs {
             ROOT => self.nodes.get(id)?,
             _ => self.node(id)?,
         };
+        self.objects.touch(&node);
         let mut stat = node.stat()?;
+        self.count_blocks(node.fd(), &mut stat);
         if id != ROOT {
             stat.st_ino = id;
         }
@@ -81,19 +87,33 @@ impl Fs {
         let node = self.node(id)?;
         if let Some(size) = set.size {
             let object = self.objects.acquire(&node)?;
-            let result = self.objects.engine().truncate(object.id, size);
+            let result = match object.write_error {
+                Some(code) => Err(sys::errno(code)),
+                None => self.objects.engine().truncate(&object.object, size),
+            };
             self.objects.release(&node);
             result?;
         }
-        if set.uid.is_some() || set.gid.is_some() {
-            sys::chown(node.fd(), set.uid, set.gid)?;
-        }
-        if let Some(mode) = set.mode {
-            sys::chmod(node.fd(), mode)?;
-        }
-        if set.atime.is_some() || set.mtime.is_some() {
-            sys::set_times(node.fd(), [timespec(set.atime), timespec(set.mtime)])?;
-        }
+        // What was written before shows now, not later than what is set here.
+        self.objects.touch(&node);
+        self.objects.change(node.fd(), || {
+            let chown = set.uid.is_some() || set.gid.is_some();
+            let _mode = (chown || set.mode.is_some()).then(|| {
+                let guard = lock(&node.mode);
+                node.harmless.store(false, Ordering::Release);
+                guard
+            });
+            if chown {
+                sys::chown(node.fd(), set.uid, set.gid)?;
+            }
+            if let Some(mode) = set.mode {
+                sys::chmod(node.fd(), mode)?;
+            }
+            if set.atime.is_some() || set.mtime.is_some() {
+                sys::set_times(node.fd(), [timespec(set.atime), timespec(set.mtime)])?;
+            }
+            Ok(())
+        })?;
         self.getattr(id)
     }
 
@@ -113,7 +133,11 @@ impl Fs {
         if is_mark(id, name) {
             return Err(sys::errno(libc::EPERM));
         }
-        sys::setxattr(self.attributed(id)?.fd(), name, value, flags)
+        let node = self.attributed(id)?;
+        let _mode = lock(&node.mode);
+        node.harmless.store(false, Ordering::Release); // it may be a file capability
+        self.objects
+            .change(node.fd(), || sys::setxattr(node.fd(), name, value, flags))
     }
 
     /// An extended attribute; with `size` 0 its length alone.
@@ -154,7 +178,9 @@ impl Fs {
         if is_mark(id, name) {
             return Err(sys::errno(libc::EPERM));
         }
-        sys::removexattr(self.attributed(id)?.fd(), name)
+        let node = self.attributed(id)?;
+        self.objects
+            .change(node.fd(), || sys::removexattr(node.fd(), name))
     }
 
     /// Attributes by handle, for files without a name.
@@ -166,6 +192,47 @@ impl Fs {
             Handle::File(file) => self.getattr(file.node.id()),
             _ => Err(sys::errno(libc::EBADF)),
         }
+    }
+
+    /// A file of which base has no block at all, but the tier has: programs (`tar -S`) take a file
+    /// without blocks for one long hole, and do not look.
+    pub(super) fn count_blocks(&self, fd: RawFd, stat: &mut Stat) {
+        let without = is_file(stat) && stat.st_size > 0 && stat.st_blocks == 0;
+        if without && self.objects.is_newer(fd, stat) {
+            stat.st_blocks = 1;
+        }
+    }
+
+    /// Takes set-id bits and file capabilities from a file that somebody without the right to keep
+    /// them is about to change, as file systems of the kernel do. That a file has none is
+    /// remembered while it is known to the kernel: bits that are set on base meanwhile, behind
+    /// the mount's back, stay.
+    ///
+    /// # Errors
+    /// Whatever the base reports.
+    pub(super) fn strip_privileges(&self, node: &Node) -> io::Result<()> {
+        if node.harmless.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _mode = lock(&node.mode);
+        let mode = node.stat()?.st_mode & 0o7777;
+        let stripped = without_set_id(mode);
+        assert_eq!(
+            without_set_id(stripped),
+            stripped,
+            "nothing is left to strip"
+        );
+        if stripped != mode {
+            sys::chmod(node.fd(), stripped)?;
+        }
+        match sys::removexattr(node.fd(), OsStr::new("security.capability")) {
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::ENODATA | libc::ENOTSUP)) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        node.harmless.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn attributed(&self, id: u64) -> io::Result<std::sync::Arc<Node>> {
@@ -195,6 +262,17 @@ fn list_without_mark(root: &Node, size: usize) -> io::Result<(usize, Vec<u8>)> {
         _ if others.len() > size => Err(sys::errno(libc::ERANGE)),
         _ => Ok((others.len(), others)),
     }
+}
+
+/// A mode after a write: set-group-id without the group's right to execute means something else.
+fn without_set_id(mode: u32) -> u32 {
+    let group = libc::S_ISGID | libc::S_IXGRP;
+    let stripped = match mode & group == group {
+        true => mode & !(libc::S_ISUID | libc::S_ISGID),
+        false => mode & !libc::S_ISUID,
+    };
+    assert_eq!((mode ^ stripped) & 0o1777, 0, "other bits stay");
+    stripped
 }
 
 fn timespec(time: Option<Time>) -> libc::timespec {

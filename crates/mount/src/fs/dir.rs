@@ -7,12 +7,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::Fs;
 use crate::control::{CONTROL_DIR, Control};
 use crate::handle::{DirHandle, Handle};
 use crate::inode::ROOT;
+use crate::lock::lock;
 use crate::sys;
 
 const BUFFER_LEN: usize = 32 << 10;
@@ -73,7 +74,7 @@ impl Fs {
         offset: u64,
         emit: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> io::Result<()> {
-        let stream = dir.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = lock(&dir.stream);
         sys::lseek(stream.as_raw_fd(), offset.cast_signed(), libc::SEEK_SET)?;
         let mut buf = vec![0; BUFFER_LEN];
         loop {
@@ -84,6 +85,7 @@ impl Fs {
             let mut rest = &buf[..len];
             while let Some((entry, after)) = next_entry(rest) {
                 rest = after;
+                assert!(!entry.name.is_empty(), "an entry without a name");
                 let hidden = dir.is_root && self.control.is_some() && entry.name == CONTROL_DIR;
                 if !hidden && emit(entry) {
                     return Ok(());
@@ -123,7 +125,7 @@ impl Fs {
     pub fn fsyncdir(&self, handle: u64, data_only: bool) -> io::Result<()> {
         match &*self.handle(handle)? {
             Handle::Dir(dir) => {
-                let stream = dir.stream.lock().unwrap_or_else(PoisonError::into_inner);
+                let stream = lock(&dir.stream);
                 sys::sync(stream.as_raw_fd(), data_only)
             }
             Handle::ControlDir => Ok(()),
@@ -137,6 +139,10 @@ fn next_entry(buf: &[u8]) -> Option<(Listed<'_>, &[u8])> {
     let eight = |at: usize| buf.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
     let len = usize::from(u16::from_ne_bytes(buf.get(16..18)?.try_into().ok()?));
     let (record, after) = buf.split_at_checked(len)?;
+    assert!(
+        len > NAME_AT,
+        "an entry of {len} bytes has no room for a name"
+    );
     let name = record.get(NAME_AT..)?;
     let end = name.iter().position(|&byte| byte == 0)?;
     let name = OsStr::from_bytes(&name[..end]);

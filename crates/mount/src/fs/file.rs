@@ -1,16 +1,19 @@
-//! Contents of files: open, read, write, sync, allocate, seek.
+//! Contents of files: open, read, write, sync, allocate.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use thermocline::Request;
 
-use super::{Caller, Entry, Fs};
+use super::{Caller, Entry, Fs, Stat};
 use crate::control::Control;
-use crate::handle::{ControlHandle, FileHandle, Handle};
+use crate::handle::{ControlHandle, Durable, FileHandle, Handle};
 use crate::inode::Node;
+use crate::lock::lock;
+use crate::object::is_file;
 use crate::sys;
 
 /// An open file.
@@ -21,6 +24,16 @@ pub struct Opened {
     /// Whether programs map this file shared, so that a kernel which cannot map files opened
     /// for direct I/O must be given a cached one.
     pub mapped: bool,
+}
+
+/// What a write does besides writing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteOptions {
+    /// Flags as of `open`: with `O_SYNC` or `O_DSYNC` in them the write is durable when it
+    /// returns. The kernel sets them for a single write too (`RWF_SYNC`, `RWF_DSYNC`).
+    pub flags: i32,
+    /// The writer may not keep set-id bits and file capabilities of the file.
+    pub strip: bool,
 }
 
 impl Fs {
@@ -57,19 +70,41 @@ impl Fs {
         flags: i32,
     ) -> io::Result<(Entry, Opened)> {
         let parent = self.parent_for_new(parent, name)?;
-        sys::create(parent.fd(), name, mode).map_err(|error| match error.raw_os_error() {
+        let make = || sys::create(parent.fd(), name, mode);
+        let made = self.made_by(caller, make);
+        let made = made.map_err(|error| match error.raw_os_error() {
             Some(libc::EEXIST) if flags & libc::O_EXCL == 0 => sys::errno(libc::ESTALE),
             _ => error,
         })?;
-        let entry = self.adopt(caller, &parent, name, Some(mode))?;
-        let opened = self
-            .nodes
-            .get(entry.id)
-            .and_then(|node| self.open_node(node, flags));
+        let stat = sys::stat(made.as_raw_fd())?;
+        self.open_new(made, flags)
+            .inspect_err(|_| self.remove_unopened(&parent, name, &stat))
+    }
+
+    /// A failed open leaves no file behind; unless the name is another file's by now.
+    fn remove_unopened(&self, parent: &Node, name: &OsStr, made: &Stat) {
+        let now = sys::open_node(parent.fd(), name).and_then(|fd| sys::stat(fd.as_raw_fd()));
+        if now.is_ok_and(|now| (now.st_dev, now.st_ino) == (made.st_dev, made.st_ino)) {
+            let _ = self.unlink(parent.id(), name);
+        }
+    }
+
+    /// Opens the file that `made` made: by its descriptor, for its name may lead elsewhere by now.
+    fn open_new(&self, made: OwnedFd, flags: i32) -> io::Result<(Entry, Opened)> {
+        let fd = sys::reopen(made.as_raw_fd(), libc::O_PATH)?;
+        let stat = sys::stat(fd.as_raw_fd())?;
+        let node = self.nodes.lookup(fd, &stat);
+        let id = node.id();
+        assert!(is_file(&stat), "node {id} was made as a file");
+        let before = lock(&node.fresh).replace(made.into());
+        assert!(before.is_none(), "node {id} is made once");
+        let opened = self.open_node(Arc::clone(&node), flags);
+        // Somebody else may have opened it before.
+        drop(lock(&node.fresh).take());
         match opened {
-            Ok(opened) => Ok((entry, opened)),
+            Ok(opened) => Ok((Entry { id, stat }, opened)),
             Err(error) => {
-                self.forget(entry.id, 1);
+                self.forget(id, 1);
                 Err(error)
             }
         }
@@ -80,15 +115,21 @@ impl Fs {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let result = match object.write_error {
             Some(code) if writes || flags & libc::O_TRUNC != 0 => Err(sys::errno(code)),
-            _ if flags & libc::O_TRUNC != 0 => self.objects.engine().truncate(object.id, 0),
+            _ if flags & libc::O_TRUNC != 0 => self.objects.engine().truncate(&object.object, 0),
             _ => Ok(()),
         };
         if let Err(error) = result {
             self.objects.release(&node);
             return Err(error);
         }
+        let refused = writes && object.write_error.is_some();
+        assert!(!refused, "node {} cannot be written", node.id());
         let mapped = object.mapped;
-        let handle = self.handles.add(Handle::File(FileHandle { node, object }));
+        let handle = self.handles.add(Handle::File(FileHandle {
+            node,
+            object,
+            durable: Durable::from_flags(flags),
+        }));
         Ok(Opened { handle, mapped })
     }
 
@@ -119,12 +160,14 @@ impl Fs {
                 let role = self.roles.of(caller.tid);
                 let hints = object.read_hints(role, offset, buf.len() as u64);
                 let request = Request {
-                    object: object.id,
+                    object: &object.object,
                     offset,
                     hints,
                     client: caller.tid,
                 };
-                self.objects.engine().read(&request, buf)
+                let read = self.objects.engine().read(&request, buf)?;
+                assert!(read <= buf.len(), "{read} of {} bytes", buf.len());
+                Ok(read)
             }
             Handle::Control(ControlHandle { content, .. }) => {
                 let from = content
@@ -142,21 +185,41 @@ impl Fs {
     ///
     /// # Errors
     /// Whatever the tier reports.
-    pub fn write(&self, caller: Caller, handle: u64, offset: u64, data: &[u8]) -> io::Result<()> {
+    pub fn write(
+        &self,
+        caller: Caller,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> io::Result<()> {
         match &*self.handle(handle)? {
-            Handle::File(FileHandle { object, .. }) => {
+            Handle::File(file) => {
+                if options.strip {
+                    self.strip_privileges(&file.node)?;
+                }
+                let object = &file.object;
                 let hints = object.write_hints(self.roles.of(caller.tid));
                 let request = Request {
-                    object: object.id,
+                    object: &object.object,
                     offset,
                     hints,
                     client: caller.tid,
                 };
-                self.objects.engine().write(&request, data)
+                self.objects.engine().write(&request, data)?;
+                self.make_durable(file, Durable::from_flags(options.flags))
             }
             Handle::Control(ControlHandle { index, .. }) => self.control()?.write(*index, data),
             Handle::Dir(_) | Handle::ControlDir => Err(sys::errno(libc::EISDIR)),
         }
+    }
+
+    fn make_durable(&self, file: &FileHandle, durable: Option<Durable>) -> io::Result<()> {
+        let Some(durable) = durable else {
+            return Ok(());
+        };
+        let engine = self.objects.engine();
+        engine.sync(&file.object.object, durable == Durable::Data)
     }
 
     /// Makes a file's completed writes durable on the base.
@@ -165,7 +228,7 @@ impl Fs {
     /// Whatever the base reports.
     pub fn fsync(&self, handle: u64, data_only: bool) -> io::Result<()> {
         match &*self.handle(handle)? {
-            Handle::File(file) => self.objects.engine().sync(file.object.id, data_only),
+            Handle::File(file) => self.objects.engine().sync(&file.object.object, data_only),
             Handle::Control(_) => Ok(()),
             Handle::Dir(_) | Handle::ControlDir => Err(sys::errno(libc::EINVAL)),
         }
@@ -183,37 +246,40 @@ impl Fs {
             return Err(sys::errno(libc::EOPNOTSUPP));
         }
         let handle = self.handle(handle)?;
-        let Handle::File(FileHandle { object, .. }) = &*handle else {
+        let Handle::File(file) = &*handle else {
             return Err(sys::errno(libc::EBADF));
         };
+        let (object, engine) = (&file.object, self.objects.engine());
+        let end = end_of(&object.file, offset, len)?;
         if mode & PUNCH != 0 {
-            return self.objects.engine().punch(object.id, offset, len);
+            engine.punch(&object.object, offset, len)?;
+            return self.make_durable(file, file.durable);
         }
         if mode & ZERO != 0 {
-            // The tier forgets the range first; allocating zeroes changes no content then.
-            self.objects.engine().punch(object.id, offset, len)?;
+            engine.punch(&object.object, offset, len)?;
         }
-        let end = offset.saturating_add(len);
-        sys::fallocate(&object.file, mode, signed(offset)?, signed(len)?)?;
+        // Zeroed by now, or not to be: allocating alone changes no bytes, so that a write beside
+        // it is not lost on base while the tier has it.
+        let mode = mode & !ZERO;
+        let (from, length) = (signed(offset)?, signed(len)?);
+        self.objects.change(object.file.as_raw_fd(), || {
+            sys::fallocate(&object.file, mode, from, length)
+        })?;
         if mode & KEEP == 0 {
-            self.objects.engine().set_length(object.id, end);
+            engine.set_length(&object.object, end);
         }
-        Ok(())
+        self.make_durable(file, file.durable)
     }
+}
 
-    /// Seeks to data or to a hole.
-    ///
-    /// # Errors
-    /// `ENXIO` behind the last, `EINVAL` for other kinds of seek.
-    pub fn lseek(&self, handle: u64, offset: i64, whence: i32) -> io::Result<i64> {
-        if whence != libc::SEEK_DATA && whence != libc::SEEK_HOLE {
-            return Err(sys::errno(libc::EINVAL));
-        }
-        match &*self.handle(handle)? {
-            Handle::File(file) => sys::lseek(file.object.file.as_raw_fd(), offset, whence),
-            _ => Err(sys::errno(libc::EBADF)),
-        }
-    }
+/// Where a range ends; `EFBIG` when no file of this file system reaches that far.
+fn end_of(file: &File, offset: u64, len: u64) -> io::Result<u64> {
+    let too_far = || sys::errno(libc::EFBIG);
+    let end = offset.checked_add(len).ok_or_else(too_far)?;
+    // Base alone knows its longest file, and refuses to seek past it. Nothing uses the position.
+    let reached = sys::lseek(file.as_raw_fd(), signed(end)?, libc::SEEK_SET);
+    assert!(end >= offset);
+    reached.map(|_| end).map_err(|_| too_far())
 }
 
 fn signed(value: u64) -> io::Result<i64> {

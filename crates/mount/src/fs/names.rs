@@ -25,6 +25,7 @@ impl Fs {
                 None
             };
             if let Some(id) = id {
+                assert!(Control::owns(id), "{id} is not the control directory's");
                 return Ok(Entry {
                     id,
                     stat: control.stat(id)?,
@@ -37,8 +38,12 @@ impl Fs {
 
     /// Takes back `count` lookups of a node.
     pub fn forget(&self, id: u64, count: u64) {
-        if !Control::owns(id) {
-            self.nodes.forget(id, count);
+        if Control::owns(id) {
+            return;
+        }
+        // The descriptor is closed here, without a lock.
+        if let Some(node) = self.nodes.forget(id, count) {
+            self.objects.forgotten(&node);
         }
     }
 
@@ -55,8 +60,8 @@ impl Fs {
         rdev: u64,
     ) -> io::Result<Entry> {
         let parent = self.parent_for_new(parent, name)?;
-        sys::mknod(parent.fd(), name, mode, rdev)?;
-        self.adopt(caller, &parent, name, Some(mode))
+        self.made_by(caller, || sys::mknod(parent.fd(), name, mode, rdev))?;
+        self.find(&parent, name)
     }
 
     /// Makes a directory.
@@ -65,9 +70,8 @@ impl Fs {
     /// `EEXIST`, and whatever the base reports.
     pub fn mkdir(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32) -> io::Result<Entry> {
         let parent = self.parent_for_new(parent, name)?;
-        sys::mkdir(parent.fd(), name, mode)?;
-        let inherited = parent.stat()?.st_mode & libc::S_ISGID;
-        self.adopt(caller, &parent, name, Some(mode | inherited))
+        self.made_by(caller, || sys::mkdir(parent.fd(), name, mode))?;
+        self.find(&parent, name)
     }
 
     /// Makes a symbolic link.
@@ -82,8 +86,8 @@ impl Fs {
         target: &OsStr,
     ) -> io::Result<Entry> {
         let parent = self.parent_for_new(parent, name)?;
-        sys::symlink(target, parent.fd(), name)?;
-        self.adopt(caller, &parent, name, None)
+        self.made_by(caller, || sys::symlink(target, parent.fd(), name))?;
+        self.find(&parent, name)
     }
 
     /// Another name for a node.
@@ -93,7 +97,8 @@ impl Fs {
     pub fn link(&self, id: u64, parent: u64, name: &OsStr) -> io::Result<Entry> {
         let node = self.dir(id)?;
         let parent = self.parent_for_new(parent, name)?;
-        sys::link(node.fd(), parent.fd(), name)?;
+        self.objects
+            .change(node.fd(), || sys::link(node.fd(), parent.fd(), name))?;
         self.find(&parent, name)
     }
 
@@ -104,27 +109,25 @@ impl Fs {
     pub fn unlink(&self, parent: u64, name: &OsStr) -> io::Result<()> {
         let parent = self.dir(parent)?;
         let victim = sys::open_node(parent.fd(), name);
-        self.losing_name(victim.ok().as_ref(), || {
+        self.losing_name(victim.ok().as_ref(), &parent, || {
             sys::unlink(parent.fd(), name, false)
         })
     }
 
-    /// Does what takes a name from `victim`, telling the tier before and after.
+    /// Does what takes a name in `parent` from `victim`, telling the tier before and after.
     fn losing_name(
         &self,
         victim: Option<&OwnedFd>,
+        parent: &Arc<Node>,
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let Some(victim) = victim else {
             return change();
         };
-        self.objects.losing_name(victim)?;
-        let changed = change();
-        match &changed {
-            Ok(()) => self.objects.lost_name(victim),
-            Err(_) => self.objects.kept_name(victim),
-        }
-        changed
+        let node = sys::stat(victim.as_raw_fd()).ok();
+        let node = node.and_then(|stat| self.nodes.peek(&stat));
+        self.objects
+            .losing_name(victim, node.as_deref(), parent, change)
     }
 
     /// Removes an empty directory.
@@ -143,10 +146,13 @@ impl Fs {
     pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), flags: u32) -> io::Result<()> {
         let (old_parent, new_parent) = (self.dir(from.0)?, self.parent_for_new(to.0, to.1)?);
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
-        let victim = sys::open_node(new_parent.fd(), to.1);
-        let victim = victim.ok().filter(|_| !exchange);
-        self.losing_name(victim.as_ref(), || {
-            sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags)
+        let moved = sys::open_node(old_parent.fd(), from.1)?;
+        let victim = sys::open_node(new_parent.fd(), to.1).ok();
+        let rename = || sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags);
+        // The moved inode's time of change changes too, and that of one it changes places with.
+        self.objects.change(moved.as_raw_fd(), || match &victim {
+            Some(other) if exchange => self.objects.change(other.as_raw_fd(), rename),
+            _ => self.losing_name(victim.as_ref(), &new_parent, rename),
         })?;
         self.note_name(new_parent.fd(), to.1);
         if exchange {
@@ -171,38 +177,6 @@ impl Fs {
         self.dir(parent)
     }
 
-    /// Gives a new file to the caller with exactly the mode asked for, and looks it up.
-    ///
-    /// The kernel has applied the caller's umask; the process's own must not apply again. In
-    /// a set-group-id directory the group is the directory's, as on the base.
-    pub(super) fn adopt(
-        &self,
-        caller: Caller,
-        parent: &Node,
-        name: &OsStr,
-        mode: Option<u32>,
-    ) -> io::Result<Entry> {
-        let fd = sys::open_node(parent.fd(), name)?;
-        let stat = sys::stat(fd.as_raw_fd())?;
-        let inherits_group = parent.stat()?.st_mode & libc::S_ISGID != 0;
-        if self.privileged {
-            let uid = (stat.st_uid != caller.uid).then_some(caller.uid);
-            let gid = (!inherits_group && stat.st_gid != caller.gid).then_some(caller.gid);
-            if uid.is_some() || gid.is_some() {
-                sys::chown(fd.as_raw_fd(), uid, gid)?;
-            }
-        }
-        if let Some(mode) = mode.filter(|mode| (mode ^ stat.st_mode) & 0o7777 != 0) {
-            sys::chmod(fd.as_raw_fd(), mode)?;
-        }
-        let stat = sys::stat(fd.as_raw_fd())?;
-        let node = self.nodes.lookup(fd, &stat);
-        Ok(Entry {
-            id: node.id(),
-            stat,
-        })
-    }
-
     /// Tells the tier what an open file is called now.
     fn note_name(&self, parent: RawFd, name: &OsStr) {
         let Ok(fd) = sys::open_node(parent, name) else {
@@ -212,6 +186,7 @@ impl Fs {
             return;
         };
         if let Some(node) = self.nodes.peek(&stat) {
+            assert!(node.is(&stat), "node {} is another inode", node.id());
             self.objects.renamed(&node);
         }
     }

@@ -12,9 +12,8 @@ use thermocline_mount::{Error, Mount, MountConfig, MountHandle};
 /// Pages of 4 KiB, so that requests of the tests are parts of pages, whole ones and several.
 pub(crate) const PAGE: u32 = 4096;
 
-/// An engine over a flash tier in memory, with a small DRAM pool.
-pub(crate) fn engine(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
-    let options = StoreOptions {
+fn store_options(flash_bytes: u64, format: bool) -> StoreOptions {
+    StoreOptions {
         page_size: PAGE,
         size: Some(flash_bytes),
         base: BaseIdentity {
@@ -23,18 +22,82 @@ pub(crate) fn engine(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
             path: "/base".into(),
             ..BaseIdentity::default()
         },
-        format: true,
+        format,
         deadline: None,
-    };
-    let device = Arc::new(MemoryDevice::new());
-    let flash = Store::with_device(device, "memory", &options).expect("flash store");
-    let config = EngineConfig {
+        ..StoreOptions::default()
+    }
+}
+
+fn config(pool_bytes: u64, write_back: bool) -> EngineConfig {
+    EngineConfig {
         page_size: PAGE,
         policy: "lru".into(),
         pool_bytes,
+        write_back,
         ..EngineConfig::default()
-    };
+    }
+}
+
+fn in_memory(flash_bytes: u64, config: EngineConfig) -> Arc<Engine> {
+    let device = Arc::new(MemoryDevice::new());
+    let options = store_options(flash_bytes, true);
+    let flash = Store::with_device(device, "memory", &options).expect("flash store");
     Engine::start(config, Some(flash)).expect("engine")
+}
+
+/// An engine over a flash tier in memory, with a small DRAM pool.
+pub(crate) fn engine(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
+    in_memory(flash_bytes, config(pool_bytes, false))
+}
+
+/// The same in write-back.
+pub(crate) fn engine_back(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
+    in_memory(flash_bytes, config(pool_bytes, true))
+}
+
+/// An engine in write-back over a cache file, made if it is not there.
+pub(crate) fn engine_on_file(cache: &Path, pool_bytes: u64) -> Arc<Engine> {
+    let options = store_options(4 << 20, false);
+    let flash = Store::open(cache, &options).expect("flash store");
+    Engine::start(config(pool_bytes, true), Some(flash)).expect("engine")
+}
+
+/// Runs the test `name` of this program again, in a process that finds `dir` under `key`.
+pub(crate) fn again(name: &str, key: &str, dir: &Path) -> std::process::Output {
+    std::process::Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", name, "--nocapture"])
+        .env(key, dir)
+        .output()
+        .expect("child")
+}
+
+/// Whether tests that change owners can run; says that they are skipped if not.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: the call always succeeds.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        let required = std::env::var_os("THERMOCLINE_REQUIRE_ALL").is_some();
+        assert!(!required, "required, but not root");
+        eprintln!("skipped: not root");
+    }
+    root
+}
+
+/// Runs `work` in a thread that acts as user and group `id` without further groups.
+pub(crate) fn as_user<T: Send>(id: u32, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: raw system calls change this thread alone; no memory is passed.
+            unsafe {
+                let none = std::ptr::null::<libc::gid_t>();
+                assert_eq!(libc::syscall(libc::SYS_setgroups, 0, none), 0);
+                assert_eq!(libc::syscall(libc::SYS_setresgid, id, id, id), 0);
+                assert_eq!(libc::syscall(libc::SYS_setresuid, id, id, id), 0);
+            }
+            work()
+        });
+        thread.join().expect("thread of the user")
+    })
 }
 
 /// Pseudo-random numbers from a seed (xorshift64*).
@@ -119,13 +182,20 @@ impl TestMount {
         self.handle.as_ref().expect("mounted")
     }
 
-    /// Unmounts; every file must be closed.
+    /// Unmounts; every file must be closed. Whoever looks at all mounts of the machine (`df`) may
+    /// hold it for a moment.
     pub(crate) fn end(mut self) {
-        if let Some(handle) = self.handle.take() {
-            handle
-                .unmount()
-                .map_err(|(_, error)| error)
-                .expect("unmounted");
+        let mut left = 100;
+        while let Some(handle) = self.handle.take() {
+            match handle.unmount() {
+                Ok(()) => {}
+                Err((handle, Error::Busy(_))) if left > 0 => {
+                    left -= 1;
+                    self.handle = Some(handle);
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                }
+                Err((_, error)) => panic!("not unmounted: {error}"),
+            }
         }
         self.engine.stop().expect("engine stopped");
     }
@@ -143,7 +213,8 @@ impl Drop for TestMount {
     }
 }
 
-fn detach(mountpoint: &Path) {
+/// Takes a mount away from under its users.
+pub(crate) fn detach(mountpoint: &Path) {
     let _ = std::process::Command::new("umount")
         .arg("-l")
         .arg(mountpoint)
@@ -152,11 +223,16 @@ fn detach(mountpoint: &Path) {
 
 /// One rule that caches every file as a relation.
 pub(crate) fn cache_everything() -> thermocline::classify::Rules {
+    cache_all(true)
+}
+
+/// One rule that caches every file, or none.
+pub(crate) fn cache_all(cached: bool) -> thermocline::classify::Rules {
     use thermocline::classify::{Rule, Rules};
     let rule = Rule {
         path: "**".into(),
         kind: Some("relation".into()),
-        cache: Some(true),
+        cache: Some(cached),
         dialect: None,
     };
     Rules::new(vec![rule]).expect("rule")

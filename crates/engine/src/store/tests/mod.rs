@@ -1,3 +1,4 @@
+mod anew;
 mod damage;
 mod disk;
 mod model;
@@ -5,7 +6,7 @@ mod resizing;
 
 use super::*;
 use crate::device::MemoryDevice;
-use crate::object::{Identity, Stamp};
+use crate::files::object::{Identity, Stamp};
 use disk::{Disk, Random};
 use thermocline_core::ObjectId;
 use thermocline_core::ledger::{Intent, MapChange};
@@ -24,6 +25,7 @@ fn options(size: Option<u64>) -> StoreOptions {
         },
         format: false,
         deadline: None,
+        ..StoreOptions::default()
     }
 }
 
@@ -47,6 +49,7 @@ fn object(id: u32) -> SavedObject {
         stamp: Stamp::default(),
         name: format!("file {id}"),
         fate: Fate::Stays,
+        promised: true,
     }
 }
 
@@ -341,7 +344,7 @@ fn an_older_format_of_the_cache_leaves_nothing() {
         ..options(Some(SIZE))
     };
     let device = Arc::new(disk.clone());
-    let store = Store::with_device(device, "test", &options).unwrap();
+    let store = Store::on_device(device, "test", &options, Some(2)).unwrap();
     store.mark_open().unwrap();
     let (_, recovered) = reopen(disk);
     assert_eq!((blocks(&recovered), recovered.lost), (vec![], vec![]));

@@ -1,0 +1,511 @@
+//! What the map on flash says, what it will say after the next commit, and which blocks of the
+//! device may be written meanwhile.
+//!
+//! The map on the device names a page for every block in use. It changes by *batches*: whatever
+//! changed since the last batch is handed out by [`Ledger::begin_commit`], written and synced by
+//! the caller, and becomes durable with [`Ledger::end_commit`]; one batch is under way at a time.
+//!
+//! # States of a block
+//! ```text
+//!        take          wrote           removed, superseded        committed
+//!  Free ------> Taken --------> Named ----------------------> Limbo ---------> Free
+//!                 |               ^                              ^               ^
+//!                 |               | believe                      |               |
+//!                 |            Doubted ------ give_up_doubt -----+               |
+//!                 +------ give_back (it was not written, or for nobody) ---------+
+//! ```
+//! A restart finds blocks *named*, or *doubted* where base was being written (`doubts.rs`).
+//! While the device is made shorter, blocks past its new end become *retired* where they would
+//! become free ([`Ledger::retire`]), and are cut off when all of them are ([`Ledger::resize`]).
+//!
+//! # Invariants
+//! 1. Free, taken, named, doubted, limbo and retired blocks are all blocks; none is in two of these
+//!    states.
+//! 2. The durable map says that a free block is empty. A batch counts wholly or not at all, so a
+//!    page's old block is given up in the batch that names its new one.
+//! 3. `owed` holds every page that the durable map may call dirty although it is not.
+//! 4. While a base write of a region is allowed, its intent is durable.
+//! 5. Free blocks lie below `limit`, retired ones do not.
+//! 6. `doubts` has every doubted block, by its page; the durable map calls it clean, and a durable
+//!    intent covers the page for as long as it is in doubt.
+//!
+//! Memory: 18 bytes a block, what changed since the last batch, and about 30 bytes a doubt.
+
+mod doubts;
+mod intents;
+
+pub use intents::{Doubtful, INTENT_PAGES, Intent};
+
+use crate::page::{BlockId, PageId};
+use intents::{Intended, Step};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the map says of one block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapEntry {
+    /// The page whose bytes the block holds.
+    pub page: PageId,
+    /// Checksum of those bytes, which covers the page's address.
+    pub checksum: u64,
+    /// Counts up over the life of the cache: where two blocks claim one page the higher is newer.
+    pub version: u64,
+    /// Whether these bytes are newer than base's.
+    pub dirty: bool,
+}
+
+/// One change of the durable map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapChange {
+    /// The block's entry is now this; `None`: the block holds nothing.
+    Set {
+        /// The block.
+        block: BlockId,
+        /// Its new entry.
+        entry: Option<MapEntry>,
+    },
+    /// Base writes to the region are about to happen (`on`), or all are durable (`!on`).
+    Intend {
+        /// The region.
+        intent: Intent,
+        /// Whether it starts.
+        on: bool,
+    },
+}
+
+/// Checksum and version of a block's bytes; its page is known by whoever has the block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stamp {
+    checksum: u64,
+    version: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Free,
+    Taken,
+    Named,
+    Doubted,
+    Limbo,
+    Retired,
+}
+
+/// What the durable map says of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Durable {
+    Empty,
+    Clean,
+    Dirty,
+}
+
+impl Durable {
+    fn of(entry: Option<&MapEntry>) -> Self {
+        match entry {
+            None => Self::Empty,
+            Some(entry) if entry.dirty => Self::Dirty,
+            Some(_) => Self::Clean,
+        }
+    }
+}
+
+/// What waits for a batch to become durable.
+#[derive(Debug, Default)]
+struct Waiting {
+    limbo: Vec<BlockId>,
+    owed: BTreeSet<PageId>,
+    /// What the batch makes of the durable map.
+    says: Vec<(BlockId, Durable)>,
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub struct Ledger {
+    stamps: Vec<Stamp>,
+    uses: Vec<Use>,
+    durable: Vec<Durable>,
+    free: Vec<BlockId>,
+    given_up: u32,
+    /// Blocks from here on are given out no more.
+    limit: u32,
+    next_version: u64,
+    changes: BTreeMap<BlockId, Option<MapEntry>>,
+    intent_changes: BTreeMap<Intent, bool>,
+    intents: BTreeMap<Intent, Intended>,
+    doubts: BTreeMap<PageId, BlockId>,
+    sync_epoch: u64,
+    pending: Waiting,
+    committing: Option<Waiting>,
+}
+
+impl Ledger {
+    /// A ledger of `blocks` free blocks, handed out in order from block 0.
+    #[must_use]
+    pub fn new(blocks: u32) -> Self {
+        Self {
+            stamps: vec![Stamp::default(); blocks as usize],
+            uses: vec![Use::Free; blocks as usize],
+            durable: vec![Durable::Empty; blocks as usize],
+            free: (0..blocks).rev().map(BlockId).collect(),
+            given_up: 0,
+            limit: blocks,
+            next_version: 1,
+            changes: BTreeMap::new(),
+            intent_changes: BTreeMap::new(),
+            intents: BTreeMap::new(),
+            doubts: BTreeMap::new(),
+            sync_epoch: 0,
+            pending: Waiting::default(),
+            committing: None,
+        }
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        self.uses.len() as u32
+    }
+
+    /// Blocks that can be taken now.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Whether a commit would free blocks.
+    #[must_use]
+    pub fn has_limbo(&self) -> bool {
+        !self.pending.limbo.is_empty()
+    }
+
+    /// Changes that the next batch would carry.
+    #[must_use]
+    pub fn changed(&self) -> usize {
+        self.changes.len() + self.intent_changes.len()
+    }
+
+    /// Checksum of the bytes in `block`.
+    #[must_use]
+    pub fn checksum(&self, block: BlockId) -> u64 {
+        self.stamps[block.at()].checksum
+    }
+
+    /// As after a restart: `block` holds the page of `entry`, and the map says so. False when the
+    /// block is no free block of this ledger.
+    pub fn restore(&mut self, block: BlockId, entry: &MapEntry) -> bool {
+        if self.uses.get(block.at()) != Some(&Use::Free) {
+            return false;
+        }
+        self.uses[block.at()] = Use::Named;
+        self.durable[block.at()] = Durable::of(Some(entry));
+        self.stamps[block.at()] = Stamp::of(entry);
+        self.next_version = self.next_version.max(entry.version + 1);
+        true
+    }
+
+    /// Ends a series of [`Ledger::restore`]: what is not named is free; versions go on from
+    /// `next_version` at least; `intents` are still on, and cover every doubt.
+    pub fn restored(&mut self, next_version: u64, intents: impl IntoIterator<Item = Intent>) {
+        let uses = &self.uses;
+        self.free.retain(|block| uses[block.at()] == Use::Free);
+        self.next_version = self.next_version.max(next_version);
+        for intent in intents {
+            self.intents.insert(intent, Intended::RESTORED);
+        }
+        self.assert_doubts();
+    }
+
+    /// A block to write new bytes to.
+    pub fn take(&mut self) -> Option<BlockId> {
+        let block = self.free.pop()?;
+        assert_eq!(self.uses[block.at()], Use::Free, "invariant 1: {block:?}");
+        // The bytes that a durable entry names are never written over.
+        assert_eq!(self.durable[block.at()], Durable::Empty, "invariant 2");
+        self.uses[block.at()] = Use::Taken;
+        Some(block)
+    }
+
+    /// The taken `block` was not written, or not for anyone.
+    pub fn give_back(&mut self, block: BlockId) {
+        assert_eq!(self.uses[block.at()], Use::Taken);
+        self.release(block);
+    }
+
+    /// Nothing needs `block` any more.
+    fn release(&mut self, block: BlockId) {
+        assert_eq!(self.durable[block.at()], Durable::Empty, "invariant 2");
+        if block.0 < self.limit {
+            self.uses[block.at()] = Use::Free;
+            self.free.push(block);
+        } else {
+            self.uses[block.at()] = Use::Retired;
+        }
+    }
+
+    /// Blocks from `limit` on are given out no more: the device will be shorter. What they hold
+    /// stays until it leaves.
+    pub fn retire(&mut self, limit: u32) {
+        assert!(limit <= self.blocks(), "a shorter device has fewer blocks");
+        self.limit = limit;
+        self.give_up_doubts_past(limit);
+        self.free.retain(|block| block.0 < limit);
+        for used in &mut self.uses[limit as usize..] {
+            if *used == Use::Free {
+                *used = Use::Retired;
+            }
+        }
+    }
+
+    /// Whether a write to a block from `limit` on has not ended well: it may still be to come.
+    #[must_use]
+    pub fn has_taken(&self, limit: u32) -> bool {
+        self.past(limit).contains(&Use::Taken)
+    }
+
+    /// Whether the durable map names nothing in the blocks that are given out no more.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        self.past(self.limit).iter().all(|u| *u == Use::Retired)
+    }
+
+    fn past(&self, limit: u32) -> &[Use] {
+        self.uses.get(limit as usize..).unwrap_or_default()
+    }
+
+    /// The device has `blocks` blocks now, and all of them may be given out. For fewer than before,
+    /// [`Ledger::is_retired`] must hold for those that go.
+    pub fn resize(&mut self, blocks: u32) {
+        assert!(self.past(blocks).iter().all(|u| *u == Use::Retired));
+        assert!(self.changes.range(BlockId(blocks)..).next().is_none());
+        self.stamps.resize(blocks as usize, Stamp::default());
+        self.uses.resize(blocks as usize, Use::Retired);
+        self.durable.resize(blocks as usize, Durable::Empty);
+        self.limit = blocks;
+        let back = (0..blocks).rev().map(BlockId);
+        let mut free: Vec<BlockId> = back
+            .filter(|block| self.uses[block.at()] == Use::Retired)
+            .collect();
+        for block in &free {
+            self.uses[block.at()] = Use::Free;
+        }
+        // Those that were free before come first.
+        free.append(&mut self.free);
+        self.free = free;
+    }
+
+    /// As [`Ledger::new`], for another device that holds nothing, under base writes that go on:
+    /// whoever had leave to write base keeps it, for the first batch that names a page on the new
+    /// device names their regions too. A batch that failed is forgotten with the old device, and so
+    /// is what was in doubt there.
+    #[must_use]
+    pub fn moved_to(&self, blocks: u32) -> Self {
+        let on = |(intent, was): (&Intent, &Intended)| (*intent, was.moved());
+        Self {
+            intent_changes: self.intents.keys().map(|intent| (*intent, true)).collect(),
+            intents: self.intents.iter().map(on).collect(),
+            sync_epoch: self.sync_epoch,
+            ..Self::new(blocks)
+        }
+    }
+
+    /// The write of the taken `block` failed: it is tried again when all others were.
+    pub fn give_back_last(&mut self, block: BlockId) {
+        self.give_back(block);
+        // It is not among the free ones when it is retired.
+        if let Some(last) = self.free.iter().rposition(|free| *free == block) {
+            self.free.swap(0, last);
+        }
+    }
+
+    /// The write of the taken `block` is late and may still arrive: it is not written before the
+    /// next start.
+    pub fn give_up(&mut self, block: BlockId) {
+        assert_eq!(self.uses[block.at()], Use::Taken);
+        self.given_up += 1;
+    }
+
+    /// Blocks that were not given up.
+    #[must_use]
+    pub fn usable(&self) -> u32 {
+        assert!(self.given_up <= self.blocks());
+        self.blocks() - self.given_up
+    }
+
+    /// The taken `block` now holds `page`; `old` held an older version of it.
+    pub fn wrote(
+        &mut self,
+        block: BlockId,
+        page: PageId,
+        checksum: u64,
+        dirty: bool,
+        old: Option<BlockId>,
+    ) {
+        assert_eq!(self.uses[block.at()], Use::Taken);
+        let version = self.next_version;
+        self.next_version += 1;
+        self.uses[block.at()] = Use::Named;
+        self.stamps[block.at()] = Stamp { checksum, version };
+        self.set(
+            block,
+            Some(MapEntry {
+                page,
+                checksum,
+                version,
+                dirty,
+            }),
+        );
+        if let Some(old) = old {
+            assert!(dirty || self.is_settled(old, page), "invariant 3: {page:?}");
+            self.vacate(old);
+        }
+    }
+
+    /// Whether the durable map does not call `page` in `block` dirty, or that is noted.
+    fn is_settled(&self, block: BlockId, page: PageId) -> bool {
+        self.durable[block.at()] != Durable::Dirty || self.is_owed(page)
+    }
+
+    /// Base durably holds what `block` holds of `page`.
+    pub fn cleaned(&mut self, block: BlockId, page: PageId) {
+        assert_eq!(self.uses[block.at()], Use::Named);
+        let Stamp { checksum, version } = self.stamps[block.at()];
+        self.set(
+            block,
+            Some(MapEntry {
+                page,
+                checksum,
+                version,
+                dirty: false,
+            }),
+        );
+        self.pending.owed.insert(page);
+    }
+
+    /// `page` will leave `block` when its readers are done; the map says so at once.
+    pub fn leaving(&mut self, block: BlockId, page: PageId, was_dirty: bool) {
+        assert_eq!(self.uses[block.at()], Use::Named);
+        self.set(block, None);
+        if was_dirty {
+            self.pending.owed.insert(page);
+        }
+        assert!(self.is_settled(block, page), "invariant 3: {page:?}");
+    }
+
+    /// `page` leaves `block`.
+    pub fn removed(&mut self, block: BlockId, page: PageId, was_dirty: bool) {
+        self.vacate(block);
+        if was_dirty {
+            self.pending.owed.insert(page);
+        }
+        assert!(self.is_settled(block, page), "invariant 3: {page:?}");
+    }
+
+    fn vacate(&mut self, block: BlockId) {
+        assert_eq!(self.uses[block.at()], Use::Named);
+        self.uses[block.at()] = Use::Limbo;
+        self.set(block, None);
+        self.pending.limbo.push(block);
+    }
+
+    fn set(&mut self, block: BlockId, entry: Option<MapEntry>) {
+        self.changes.insert(block, entry);
+    }
+
+    fn is_owed(&self, page: PageId) -> bool {
+        let committing = self.committing.as_ref();
+        self.pending.owed.contains(&page) || committing.is_some_and(|w| w.owed.contains(&page))
+    }
+
+    /// The changes to write as one batch; `None` while one is under way. New entries come before
+    /// emptied blocks, so that a beginning of the batch alone, should the device keep no more, is
+    /// also a state that was: of a page with two entries the newer counts.
+    pub fn begin_commit(&mut self) -> Option<Vec<MapChange>> {
+        if self.committing.is_some() {
+            return None;
+        }
+        let mut waiting = std::mem::take(&mut self.pending);
+        let changes = std::mem::take(&mut self.changes);
+        let intents = std::mem::take(&mut self.intent_changes);
+        let says =
+            |(block, entry): (&BlockId, &Option<MapEntry>)| (*block, Durable::of(entry.as_ref()));
+        waiting.says = changes.iter().map(says).collect();
+        let (named, emptied): (Vec<_>, Vec<_>) = (changes.into_iter())
+            .map(|(block, entry)| MapChange::Set { block, entry })
+            .partition(|change| matches!(change, MapChange::Set { entry: Some(_), .. }));
+        let mut out = named;
+        out.extend(emptied);
+        for (intent, on) in intents {
+            out.push(MapChange::Intend { intent, on });
+            if let Some(intended) = self.intents.get_mut(&intent).filter(|_| on) {
+                intended.step = Step::Begun;
+            }
+        }
+        self.committing = Some(waiting);
+        Some(out)
+    }
+
+    /// The batch is durable.
+    pub fn end_commit(&mut self) {
+        let done = self.committing.take();
+        assert!(done.is_some(), "the end of a batch follows its start");
+        let done = done.unwrap_or_default();
+        for (block, says) in done.says {
+            self.durable[block.at()] = says;
+        }
+        for block in done.limbo {
+            assert_eq!(self.uses[block.at()], Use::Limbo, "invariant 1");
+            self.release(block);
+        }
+        for intended in self.intents.values_mut() {
+            if intended.step == Step::Begun {
+                intended.step = Step::Durable;
+            }
+        }
+    }
+
+    /// Bytes of memory held, but for the changes of one batch.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.stamps.capacity() * size_of::<Stamp>()
+            + self.uses.capacity()
+            + self.durable.capacity()
+            + self.doubts.len() * 30
+            + self.free.capacity() * 4
+    }
+
+    /// Panics unless the numbered invariants hold. O(blocks).
+    pub fn assert_invariants(&self) {
+        let free = self.uses.iter().filter(|u| **u == Use::Free).count();
+        assert_eq!(free, self.free.len(), "invariant 1");
+        let low = self.free.iter().all(|block| block.0 < self.limit);
+        assert!(low && self.limit <= self.blocks(), "invariant 5");
+        let retired = self.uses.iter().position(|u| *u == Use::Retired);
+        assert!(
+            retired.is_none_or(|first| first >= self.limit as usize),
+            "invariant 5"
+        );
+        let limbo = self.uses.iter().filter(|u| **u == Use::Limbo).count();
+        let committing = self.committing.as_ref().map_or(0, |w| w.limbo.len());
+        assert_eq!(limbo, self.pending.limbo.len() + committing, "invariant 1");
+        for (block, entry) in &self.changes {
+            let named = self.uses[block.at()] == Use::Named;
+            assert!(named || entry.is_none(), "only named blocks have an entry");
+        }
+        for (used, durable) in self.uses.iter().zip(&self.durable) {
+            let unused = matches!(used, Use::Free | Use::Taken | Use::Retired);
+            assert!(!unused || *durable == Durable::Empty, "invariant 2");
+        }
+        self.assert_intents();
+        self.assert_doubts();
+    }
+
+    /// Number of blocks that hold a page as far as anybody is told.
+    #[must_use]
+    pub fn named(&self) -> u32 {
+        self.uses.iter().filter(|u| **u == Use::Named).count() as u32
+    }
+
+    /// Whether `block` holds a page as far as anybody is told.
+    #[must_use]
+    pub fn is_named(&self, block: BlockId) -> bool {
+        self.uses.get(block.at()) == Some(&Use::Named)
+    }
+}

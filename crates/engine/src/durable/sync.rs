@@ -1,0 +1,145 @@
+//! What `fsync` means: dirty frames to flash or base, staged pages to flash, base synced if it was
+//! written, and one commit of the map (rule R5 of `docs/write-back.md`).
+
+use crate::engine::{Engine, Request};
+use crate::files::object::Object;
+use crate::store::Fate;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use thermocline_core::{HintSet, ObjectId};
+use thermocline_trace::{Op, Served};
+
+impl Engine {
+    /// Makes earlier writes of the object durable: those that base has by base's own sync, those
+    /// that only DRAM or flash have by writing them to flash and one commit of its map, which
+    /// serves everybody who waits at that time.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub fn sync(&self, object: &Object, data_only: bool) -> io::Result<()> {
+        let object = self.still_open(object)?;
+        let started = Instant::now();
+        let synced = self.sync_object(object, data_only);
+        // A background sync of base that failed may have lost writes of before: said once.
+        let failed = object.sync_failed.swap(false, Ordering::AcqRel);
+        synced?;
+        if failed {
+            return Err(lost_error());
+        }
+        if self.recording.load(Ordering::Relaxed) {
+            let request = Request {
+                object,
+                offset: 0,
+                hints: HintSet::UNKNOWN,
+                client: 0,
+            };
+            self.record(&request, object, Op::Sync, 0, Served::Unknown, started);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sync_object(&self, object: &Object, data_only: bool) -> io::Result<()> {
+        self.touch(object);
+        // A sync that is for more than data may concern attributes that only base knows of.
+        let mut base_due = object.unsynced.is_due() || !data_only;
+        if !object.promised.load(Ordering::Acquire) {
+            // Flash promises nothing of a file that a power failure may still take from base.
+            if base_due {
+                self.sync_base_now(object, data_only)?;
+                base_due = false;
+            }
+            self.promise(object);
+        }
+        if object.uncommitted.is_due() {
+            let covered = object.uncommitted.begin();
+            self.sync_flash(object.id)?;
+            object.uncommitted.end(covered);
+        }
+        if base_due || object.unsynced.is_due() {
+            self.sync_base_now(object, data_only)?;
+        }
+        Ok(())
+    }
+
+    /// From now on the map says that the file must be there after a crash.
+    fn promise(&self, object: &Object) {
+        object.promised.store(true, Ordering::Release);
+        if self.is_named(object.id) {
+            let saved = Self::saved_of(object, Fate::Stays);
+            self.inner().commits.put(saved);
+        }
+    }
+
+    /// Lets base's time of change show writes that only DRAM or flash have (`docs/semantics.md`).
+    pub fn touch(&self, object: &Object) {
+        if object.touch_due.swap(false, Ordering::AcqRel) {
+            self.before_base_write(&[]);
+            // A base that refuses it shows an older time, which is what it shows without a touch.
+            let _ = (object.touch)(None);
+        }
+    }
+
+    /// Frames to flash or base, staged pages to flash, and a commit.
+    pub(crate) fn sync_flash(&self, id: ObjectId) -> io::Result<()> {
+        self.clean_pages(id, 0, u64::MAX)?;
+        self.drain(id, 0, u64::MAX);
+        if self.is_off() {
+            // What was on flash goes to base, or is lost and said so.
+            return self.settle(id, 0, u64::MAX);
+        }
+        self.commit()
+    }
+
+    /// Syncs base if anything was written to the object since the last time.
+    pub(crate) fn sync_base(&self, object: &Object) -> io::Result<()> {
+        match object.unsynced.is_due() {
+            true => self.sync_base_now(object, false),
+            false => Ok(()),
+        }
+    }
+
+    /// As [`Engine::sync_base`], for a file that is about to be closed: a power cut must not take
+    /// bytes from base that stay on flash as clean copies, nor the times by which the file is
+    /// known again.
+    pub(crate) fn sync_to_close(&self, object: &Object) -> io::Result<()> {
+        if object.unstamped.swap(false, Ordering::AcqRel) {
+            object.unsynced.add();
+        }
+        self.sync_base(object)
+    }
+
+    pub(crate) fn sync_base_now(&self, object: &Object, data_only: bool) -> io::Result<()> {
+        let epoch = self.inner().hierarchy.ledger_mut().start_base_sync();
+        let covered = object.unsynced.begin();
+        let synced = object.base.sync(data_only);
+        match &synced {
+            Ok(()) => {
+                object.unsynced.end(covered);
+                object.unstamped.fetch_or(data_only, Ordering::AcqRel);
+                let mut inner = self.inner();
+                inner.hierarchy.ledger_mut().base_synced(object.id, epoch);
+            }
+            Err(_) => self.sync_failed(object),
+        }
+        synced
+    }
+
+    /// The system may have given up writes that it still shows. The next sync of a frontend says
+    /// so, whoever's sync failed, and flash keeps no copies of what it shows.
+    pub(crate) fn sync_failed(&self, object: &Object) {
+        object.sync_failed.store(true, Ordering::Release);
+        if !self.is_paged(object) {
+            return; // flash has nothing of it, and its number may mean another file later
+        }
+        let mut inner = self.inner();
+        self.decide(&mut inner, &[], |hierarchy, out| {
+            hierarchy.doubt(object.id, out)
+        });
+    }
+}
+
+/// Reads and writes of a page whose newest bytes were on a device that failed.
+pub(crate) fn lost_error() -> io::Error {
+    io::Error::from_raw_os_error(libc::EIO)
+}

@@ -1,0 +1,159 @@
+//! A file is cut or punched. Before base is, the map on flash says so durably (rule R6 of
+//! `docs/write-back.md`), so that a crash in between can be carried to its end.
+
+use crate::engine::Engine;
+use crate::files::object::Object;
+use crate::store::Fate;
+use std::io;
+use std::sync::atomic::Ordering;
+use thermocline_core::ledger::INTENT_PAGES;
+use thermocline_core::{ObjectId, PageId};
+use thermocline_trace::Op;
+
+impl Engine {
+    pub(crate) fn trim_pages(&self, id: ObjectId, first: u64, last: u64) {
+        debug_assert!(first <= last, "a range has a first page");
+        let mut inner = self.inner();
+        self.decide(&mut inner, &[], |hierarchy, out| {
+            hierarchy.trim(id, first, last, out)
+        });
+    }
+
+    /// Cuts or extends the object to `length` bytes.
+    ///
+    /// # Errors
+    /// Those of the base device, and of flash when dirty pages are concerned.
+    pub fn truncate(&self, object: &Object, length: u64) -> io::Result<()> {
+        let id = self.still_open(object)?.id;
+        self.end_cut(object)?;
+        let size = u64::from(self.config.page_size);
+        let first = length / size;
+        if !length.is_multiple_of(size) {
+            // What is left of a page that is cut in the middle must be on base.
+            self.settle(id, first, first)?;
+        }
+        let layout = object.layout_alone();
+        let concerned = self.is_named(id) || self.has_pages(id, first, u64::MAX);
+        if concerned {
+            // A failed commit switches the tier off, and base is all there is. Should the note have
+            // reached the device all the same, it counts only while base does not change later.
+            object.cut_noted.store(!self.is_off(), Ordering::Release);
+            self.announce_cut(object, length);
+            self.before_base_write(&[]);
+        }
+        let cut = object.base.set_len(length);
+        object.unsynced.add();
+        if cut.is_ok() {
+            let before = object.length.swap(length, Ordering::AcqRel);
+            // A page cut in the middle goes too: its tail must read zeros if the file grows.
+            self.trim_pages(id, first, u64::MAX);
+            self.record_quiet(Op::Trim, object, length, before.saturating_sub(length));
+        }
+        drop(layout);
+        if concerned {
+            // Flash forgets the pages for good only once base has forgotten them for good.
+            self.sync_base(object)?;
+            self.take_back_cut(object);
+        }
+        cut
+    }
+
+    /// Durably notes that a cut is about to happen to a file that has pages on flash.
+    fn announce_cut(&self, object: &Object, length: u64) {
+        if self.has_flash && !self.is_off() {
+            let saved = Self::saved_of(object, Fate::Cut(length));
+            self.inner().commits.put(saved);
+            // A failed commit switches the tier off.
+            let _ = self.commit();
+        }
+    }
+
+    /// Ends a cut whose sync failed: it is made again, for the system may have given it up, and
+    /// synced. Until then the object is not changed: were the note still on flash after a crash,
+    /// recovery would cut away what came later.
+    pub(crate) fn end_cut(&self, object: &Object) -> io::Result<()> {
+        if !object.cut_noted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _layout = object.layout_alone();
+        if object.cut_noted.load(Ordering::Acquire) {
+            self.before_base_write(&[]);
+            object.base.set_len(object.length())?;
+            object.unsynced.add();
+            self.sync_base(object)?;
+            self.take_back_cut(object);
+        }
+        Ok(())
+    }
+
+    /// The cut is durable on base.
+    pub(crate) fn take_back_cut(&self, object: &Object) {
+        if !object.cut_noted.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let saved = Self::saved_of(object, Fate::Stays);
+        self.inner().commits.put(saved);
+        if !self.is_off() {
+            // Should it fail base is changed only after the lease, and the note no longer counts.
+            let _ = self.commit();
+        }
+    }
+
+    pub(crate) fn has_pages(&self, id: ObjectId, first: u64, last: u64) -> bool {
+        let inner = self.inner();
+        let some = inner.hierarchy.resident_of(id) > 0;
+        some && !inner.hierarchy.slots().in_range(id, first, last).is_empty()
+    }
+
+    /// Deallocates a range, which reads zeros afterwards. Costs by the pages the tier has of the
+    /// range, and by the part of it that lies in the file.
+    ///
+    /// # Errors
+    /// Those of the base device.
+    pub fn punch(&self, object: &Object, offset: u64, length: u64) -> io::Result<()> {
+        let id = self.still_open(object)?.id;
+        // Past its end a file has no pages; a device may not know such offsets.
+        let end = offset.saturating_add(length);
+        if length == 0 {
+            return Ok(());
+        }
+        self.end_cut(object)?;
+        let page = u64::from(self.config.page_size);
+        let (first, last) = (offset / page, (end - 1) / page);
+        self.settle(id, first, last)?;
+        if self.is_named(id) && !self.is_off() {
+            // The durable map may still call pages dirty that are clean or gone by now (rule R2).
+            // A failed commit switches the tier off: base is then written after the lease.
+            let _ = self.commit();
+        }
+        let regions = self.regions(object, first, last);
+        self.before_base_write(&regions);
+        let layout = object.layout_alone();
+        let punched = object.base.punch(offset, length);
+        object.unsynced.add();
+        self.trim_pages(id, first, last);
+        drop(layout);
+        self.base_written(&regions);
+        self.record_quiet(Op::Trim, object, offset, length);
+        punched
+    }
+
+    /// One page of each region (see [`INTENT_PAGES`]) of the range that the file has pages in.
+    fn regions(&self, object: &Object, first: u64, last: u64) -> Vec<PageId> {
+        let page = u64::from(self.config.page_size);
+        let last = last.min(object.length().div_ceil(page));
+        let regions = first / INTENT_PAGES..=last / INTENT_PAGES;
+        match first <= last && self.is_paged(object) {
+            true => regions
+                .map(|region| PageId::new(object.id, region * INTENT_PAGES))
+                .collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// The object's length changed on base by the frontend's own doing (fallocate).
+    pub fn set_length(&self, object: &Object, length: u64) {
+        object.unsynced.add();
+        object.grow(length);
+    }
+}

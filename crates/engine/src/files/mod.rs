@@ -1,0 +1,10 @@
+//! Base files: which id belongs to which file ([`registry`]), what is known of an open one
+//! ([`object`]), and what happens to files: opened and closed ([`open`]), renamed and removed
+//! ([`names`]), cut and punched ([`cut`]).
+
+pub(crate) mod cut;
+pub(crate) mod extents;
+pub(crate) mod names;
+pub(crate) mod object;
+pub(crate) mod open;
+pub(crate) mod registry;

@@ -1,0 +1,201 @@
+//! A file is renamed, gets other attributes, or loses its last name.
+//!
+//! # What base's metadata tells after a crash
+//! A file that base changed later than the lease allows is taken to have been changed behind the
+//! tier's back. So what the mount itself does to a file's metadata it does under a lease, like a
+//! write ([`Engine::change_metadata`]), and the stamp of a closed file follows.
+//!
+//! # A file without a name
+//! ```text
+//!  announced ------------> unlinked ---------------> waiting -------------> forgotten
+//!   the map says            the name is gone;         nobody has it open;    that the name is gone
+//!   durably that the        whoever has the file      its pages stay         is durable on base:
+//!   name may go (R6)        open goes on using it     where they are         its pages go
+//! ```
+//! A power failure of base before it made the change durable brings the name back, with everything
+//! that was acknowledged: the pages are still there. After it, nobody waits for them: the map says
+//! that the file may be gone.
+
+use crate::engine::Engine;
+use crate::files::object::{Grave, Identity, Object, Stamp};
+use crate::mutant::Mutant;
+use crate::store::{Fate, SavedObject};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use thermocline_core::ObjectId;
+use thermocline_trace::Op;
+
+impl Engine {
+    /// What the tier has of the file is no longer what base has: forgets its pages.
+    pub fn trim(&self, object: &Object) {
+        let length = object.length();
+        self.trim_pages(object.id, 0, u64::MAX);
+        self.gone(object.id);
+        self.record_quiet(Op::Trim, object, 0, length);
+    }
+
+    /// The object has a new name: for people and traces only.
+    pub fn rename(&self, object: &Object, name: &str) {
+        *object.name.write() = name.to_string();
+        if let Some(recorder) = self.recorder() {
+            recorder.name_object(object.id, name);
+        }
+    }
+
+    /// Changes a file's metadata on base (names, attributes, what was allocated) so that it is known
+    /// to be the tier's own doing, after a crash and when the file is opened again. `stamp` is
+    /// asked before and after. Costs a commit when the last one is older than the lease allows.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub fn change_metadata<T>(
+        &self,
+        identity: &Identity,
+        stamp: impl Fn() -> Option<Stamp>,
+        change: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Some(id) = self.registry().id_of(identity) else {
+            return change();
+        };
+        if self.is_named(id) && self.config.planted != Mutant::UnleasedMetadata {
+            self.before_base_write(&[]);
+        }
+        let before = stamp();
+        let changed = change();
+        let after = self.believable(stamp());
+        self.registry().note_change(identity, before, after);
+        changed
+    }
+
+    /// The file's last name is about to go: should a crash come between, its dirty pages are then
+    /// not waited for (rule R6). Matched by [`Engine::unlinked`] or [`Engine::not_unlinked`]. Flash
+    /// cannot stand in the way: when it fails, the lease is waited for instead.
+    pub fn before_unlink(&self, identity: &Identity) {
+        let Some(saved) = self.saved_identity(identity, Fate::Unlinked) else {
+            return;
+        };
+        if self.may_be_dirty(saved.id)
+            && self.config.planted != Mutant::SilentUnlink
+            && !self.is_off()
+        {
+            self.inner().commits.put(saved);
+            // A failed commit switches the tier off.
+            let _ = self.commit();
+        }
+    }
+
+    /// The unlink announced by [`Engine::before_unlink`] failed: the file stays.
+    pub fn not_unlinked(&self, identity: &Identity) {
+        let Some(saved) = self.saved_identity(identity, Fate::Stays) else {
+            return;
+        };
+        let mut inner = self.inner();
+        if inner.commits.named.contains(&saved.id) {
+            inner.commits.put(saved);
+        }
+    }
+
+    /// The file's last name is gone, though perhaps not durably: `grave` makes it so. Its pages go
+    /// once nobody has the file open and the grave was closed.
+    pub fn unlinked(&self, identity: &Identity, grave: Grave) {
+        let mut registry = self.registry();
+        if let Some(object) = registry
+            .open_again(identity)
+            .and_then(|id| self.object(id).ok())
+        {
+            *object.grave.lock() = Some(grave);
+            object.unlinked.store(true, Ordering::Release);
+            if object.opens.load(Ordering::Acquire) == 0 {
+                self.inner().graves.push(Arc::clone(&object));
+                drop(registry);
+                self.bury_if_clean(&object);
+            }
+            return;
+        }
+        // Nothing of a closed file is newer than base: should its name come back, base is right.
+        if let Some(id) = registry.forget(identity) {
+            drop(registry);
+            self.trim_pages(id, 0, u64::MAX);
+            self.gone(id);
+        }
+    }
+
+    /// Forgets an unlinked object at once when nothing of it is newer than base.
+    pub(crate) fn bury_if_clean(&self, object: &Arc<Object>) {
+        if !self.has_dirty(object.id) || self.config.planted == Mutant::EarlyGrave {
+            self.inner().graves.retain(|o| !Arc::ptr_eq(o, object));
+            self.forget_unlinked(object);
+        }
+    }
+
+    /// Makes durable that files have lost their names, with one sync a directory, and forgets their
+    /// pages; false when there was nothing to do.
+    pub(crate) fn bury(&self) -> bool {
+        let graves = std::mem::take(&mut self.inner().graves);
+        let mut directories: BTreeMap<(u64, u64), bool> = BTreeMap::new();
+        let mut done = false;
+        for object in graves {
+            let grave = object.grave.lock().clone();
+            let durable = grave.is_none_or(|grave| {
+                let sync = || (grave.sync)().is_ok();
+                *directories.entry(grave.directory).or_insert_with(sync)
+            });
+            if durable {
+                self.forget_unlinked(&object);
+                done = true;
+            } else {
+                self.inner().graves.push(object);
+            }
+        }
+        done
+    }
+
+    fn forget_unlinked(&self, object: &Arc<Object>) {
+        let mut registry = self.registry();
+        // Somebody who still had the inode opened it again, and closes it again.
+        if object.opens.load(Ordering::Acquire) > 0 || !self.is_there(object) {
+            return;
+        }
+        self.trim_pages(object.id, 0, u64::MAX);
+        self.gone(object.id);
+        self.record_quiet(Op::Trim, object, 0, object.length());
+        registry.close(object, None, false, !self.is_recording());
+        self.leave(object);
+    }
+
+    /// Nothing of the object is kept: the next commit says so.
+    pub(crate) fn gone(&self, id: ObjectId) {
+        let mut inner = self.inner();
+        inner.hierarchy.ledger_mut().forget_intents(id);
+        inner.hierarchy.trust(id);
+        inner.commits.gone(id);
+    }
+
+    /// Whether the durable map may name pages of the object.
+    pub(crate) fn is_named(&self, id: ObjectId) -> bool {
+        self.inner().commits.named.contains(&id)
+    }
+
+    /// Whether the object has dirty pages, or had some of which the durable map does not know that
+    /// they are clean.
+    fn may_be_dirty(&self, id: ObjectId) -> bool {
+        let owes = self.inner().hierarchy.ledger().owes(id);
+        owes || self.has_dirty(id)
+    }
+
+    /// What the table on flash is to say of a file, open or closed; `None` for one that nothing is
+    /// known of.
+    fn saved_identity(&self, identity: &Identity, fate: Fate) -> Option<SavedObject> {
+        let registry = self.registry();
+        match registry.open_again(identity) {
+            Some(id) => {
+                let object = self.object(id).ok()?;
+                drop(registry);
+                Some(Self::saved_of(&object, fate))
+            }
+            None => registry.saved(identity, fate),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Objects: base files as the engine knows them.
+
+use crate::classify::Dialect;
+use crate::device::Device;
+use crate::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use thermocline_core::{FileKind, ObjectId};
+
+/// Which file this is, whatever it is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// Device number of its file system.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Inode generation or birth time: tells a reused inode number from the old file. 0 unknown.
+    pub generation: u64,
+}
+
+/// The state of a file by which a change behind the tier's back is noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Length in bytes.
+    pub length: u64,
+    /// Last change of contents, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Last change of contents or attributes, in nanoseconds since 1970.
+    pub ctime_ns: i64,
+}
+
+/// Gives the stamp of a file now; `None` when it cannot be told.
+pub type StampFn = Arc<dyn Fn() -> Option<Stamp> + Send + Sync>;
+
+/// Sets when a file's contents were last changed: nanoseconds since 1970, or now.
+pub type TouchFn = Arc<dyn Fn(Option<i64>) -> io::Result<()> + Send + Sync>;
+
+/// A [`TouchFn`] for files whose times nobody looks at.
+#[must_use]
+pub fn untouched() -> TouchFn {
+    Arc::new(|_| Ok(()))
+}
+
+/// Makes durable that a file has lost its name; see [`crate::Engine::unlinked`].
+#[derive(Clone)]
+pub struct Grave {
+    /// The directory that had the name: device and inode. Graves of one directory are closed by
+    /// one sync.
+    pub directory: (u64, u64),
+    /// Syncs that directory.
+    pub sync: Arc<dyn Fn() -> io::Result<()> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Grave {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Grave").field(&self.directory).finish()
+    }
+}
+
+/// A base file handed to the engine.
+#[derive(Clone)]
+pub struct ObjectSpec {
+    /// Path relative to the base directory, for people and traces.
+    pub name: String,
+    /// The table, index or other thing it is part of: segments and forks share one. The object
+    /// hint of its requests.
+    pub group: String,
+    /// Which file it is.
+    pub identity: Identity,
+    /// Its bytes.
+    pub base: Arc<dyn Device>,
+    /// What it is for.
+    pub kind: FileKind,
+    /// Whose page layout it has.
+    pub dialect: Dialect,
+    /// False: every request goes to base; it is still counted and recorded.
+    pub cached: bool,
+    /// Reads the file's stamp.
+    pub stamp: StampFn,
+    /// Sets its time of change.
+    pub touch: TouchFn,
+}
+
+/// An open base file, from [`crate::Engine::open_object`]. Whoever means a file holds this, not its
+/// number: the number is given to another file only when nobody holds this any more.
+pub struct Object {
+    pub(crate) id: ObjectId,
+    pub(crate) identity: Identity,
+    pub(crate) kind: FileKind,
+    pub(crate) dialect: Dialect,
+    pub(crate) cached: bool,
+    pub(crate) name: RwLock<String>,
+    pub(crate) group: String,
+    /// Value of the object hint.
+    pub(crate) hint: u32,
+    pub(crate) base: Arc<dyn Device>,
+    pub(crate) stamp: StampFn,
+    pub(crate) touch: TouchFn,
+    /// Something was written that base's time of change does not show yet.
+    pub(crate) touch_due: AtomicBool,
+    /// Writes of base by requests, begun and ended: who sets its time back looks for them.
+    pub(crate) base_writes: AtomicU64,
+    /// A sync was acknowledged, in this run or one before: after a crash the file must be there.
+    pub(crate) promised: AtomicBool,
+    /// Its last name is gone; its pages go when nobody has it open and that is durable.
+    pub(crate) unlinked: AtomicBool,
+    pub(crate) grave: Mutex<Option<Grave>>,
+    /// Length of the file as the engine's own requests made it.
+    pub(crate) length: AtomicU64,
+    layout: RwLock<()>,
+    quiet: Mutex<()>,
+    /// Changes of base, and those that a sync of it covered.
+    pub(crate) unsynced: Owed,
+    /// Base's data is durable, the times of its file perhaps are not.
+    pub(crate) unstamped: AtomicBool,
+    /// A sync of base failed, and no sync of a frontend was told yet.
+    pub(crate) sync_failed: AtomicBool,
+    /// Flash may hold a note of a cut that recovery would do again.
+    pub(crate) cut_noted: AtomicBool,
+    /// Pages made dirty, and those that a sync made durable.
+    pub(crate) uncommitted: Owed,
+    pub(crate) opens: AtomicU32,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// Changes that are to be made durable, counted: a sync answers for those that were made before it
+/// began, and nobody is told that it ended before it has.
+#[derive(Debug)]
+pub(crate) struct Owed {
+    made: AtomicU64,
+    durable: AtomicU64,
+}
+
+impl Owed {
+    pub(crate) fn new(made: u64) -> Self {
+        Self {
+            made: AtomicU64::new(made),
+            durable: AtomicU64::new(0),
+        }
+    }
+
+    /// A change was made, well or not.
+    pub(crate) fn add(&self) {
+        self.made.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What a sync that begins now covers.
+    pub(crate) fn begin(&self) -> u64 {
+        self.made.load(Ordering::Acquire)
+    }
+
+    /// The sync that began with `covered` ended well.
+    pub(crate) fn end(&self, covered: u64) {
+        debug_assert!(covered <= self.begin(), "a sync covers what was made");
+        self.durable.fetch_max(covered, Ordering::AcqRel);
+    }
+
+    /// Whether a sync is due.
+    pub(crate) fn is_due(&self) -> bool {
+        let durable = self.durable.load(Ordering::Acquire);
+        let made = self.begin();
+        debug_assert!(durable <= made, "a sync covers what was made");
+        durable < made
+    }
+}
+
+/// Requests of one object; they outlive its closing.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) reads: AtomicU64,
+    pub(crate) hits: AtomicU64,
+    pub(crate) writes: AtomicU64,
+}
+
+/// The object hint's value for a group: a hash (FNV-1a), so that it is the same after a restart.
+fn group_hint(group: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    // 0 would mean unknown.
+    group.bytes().fold(0x811c_9dc5, step).max(1)
+}
+
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Object")
+            .field("id", &self.id)
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Object {
+    pub(crate) fn new(id: ObjectId, spec: ObjectSpec, length: u64, counts: Arc<Counts>) -> Self {
+        debug_assert!(!spec.name.is_empty(), "an object has a name to show");
+        Self {
+            id,
+            identity: spec.identity,
+            kind: spec.kind,
+            dialect: spec.dialect,
+            cached: spec.cached,
+            name: RwLock::new(spec.name),
+            hint: group_hint(&spec.group),
+            group: spec.group,
+            base: spec.base,
+            stamp: spec.stamp,
+            touch: spec.touch,
+            touch_due: AtomicBool::new(false),
+            base_writes: AtomicU64::new(0),
+            promised: AtomicBool::new(false),
+            unlinked: AtomicBool::new(false),
+            grave: Mutex::default(),
+            length: AtomicU64::new(length),
+            layout: RwLock::new(()),
+            quiet: Mutex::default(),
+            // What was written before it was opened may wait for a sync too.
+            unsynced: Owed::new(1),
+            unstamped: AtomicBool::new(false),
+            sync_failed: AtomicBool::new(false),
+            cut_noted: AtomicBool::new(false),
+            uncommitted: Owed::new(0),
+            opens: AtomicU32::new(1),
+            counts,
+        }
+    }
+
+    /// The number that hints, traces and the map on flash know it by.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// What it is called now.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self.name.read();
+        name.clone()
+    }
+
+    /// Held while base is written in the background.
+    pub(crate) fn layout(&self) -> RwLockReadGuard<'_, ()> {
+        self.layout.read()
+    }
+
+    /// Held while base is cut or punched.
+    pub(crate) fn layout_alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.layout.write()
+    }
+
+    /// Writes base for the tier's own reasons: the file keeps its time of change, which tells when a
+    /// request wrote to it.
+    pub(crate) fn write_quietly(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let _one = self.quiet.lock();
+        let (before, writes) = ((self.stamp)(), self.base_writes.load(Ordering::Acquire));
+        let written = self.base.write_at(bytes, offset);
+        if let Some(before) = before {
+            // A base that refuses it shows a newer time: a backup then copies once too often.
+            let _ = (self.touch)(Some(before.mtime_ns));
+        }
+        if self.base_writes.load(Ordering::Acquire) != writes {
+            self.touch_due.store(true, Ordering::Release);
+        }
+        written
+    }
+
+    /// Writes base for a request.
+    pub(crate) fn write_base(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.base_writes.fetch_add(1, Ordering::AcqRel);
+        let written = self.base.write_at(bytes, offset);
+        self.base_writes.fetch_add(1, Ordering::AcqRel);
+        self.unsynced.add();
+        written
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+
+    /// Notes that bytes up to `end` exist.
+    pub(crate) fn grow(&self, end: u64) {
+        self.length.fetch_max(end, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,238 @@
+//! Base files as objects: opened and closed.
+//!
+//! # States of an object
+//! *Open* (somebody uses it) → *lingering* (nobody does, but dirty pages wait for its base, or base
+//! has writes that were never synced) → *closed* (its pages may stay on flash). A file without a
+//! name goes from *open* to *buried* instead ([`super::names`]).
+//!
+//! # Invariants
+//! 1. An object is in the table of open objects under its id from its first use until it is closed
+//!    or buried, and it is the only one there; the registry says *open* for exactly that time.
+//! 2. An id is given to another file only when nobody holds the object it meant.
+
+use crate::engine::Engine;
+use crate::files::object::{Object, ObjectSpec};
+use crate::files::registry::Registry;
+use crate::observe::record::name_in_trace;
+use crate::store::Fate;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use thermocline_core::ObjectId;
+
+impl Engine {
+    /// Registers an open base file. The same identity gives the same object while it is open.
+    /// Each call is matched by one of [`Engine::close_object`].
+    ///
+    /// # Errors
+    /// Those of the base device when its length is asked for.
+    pub fn open_object(&self, spec: ObjectSpec) -> io::Result<Arc<Object>> {
+        let mut registry = self.registry();
+        if let Some(id) = registry.open_again(&spec.identity) {
+            let object = self.object(id)?;
+            assert_eq!(
+                object.identity, spec.identity,
+                "invariant 1: one file an id"
+            );
+            object.opens.fetch_add(1, Ordering::AcqRel);
+            return Ok(object);
+        }
+        self.open_known(&mut registry, spec, false)
+    }
+
+    /// As [`Engine::open_object`]; with `discard` even dirty pages of a changed file go.
+    pub(crate) fn open_or_discard(
+        &self,
+        spec: ObjectSpec,
+        discard: bool,
+    ) -> io::Result<Arc<Object>> {
+        self.open_known(&mut self.registry(), spec, discard)
+    }
+
+    fn open_known(
+        &self,
+        registry: &mut Registry,
+        mut spec: ObjectSpec,
+        discard: bool,
+    ) -> io::Result<Arc<Object>> {
+        let length = spec.base.len()?;
+        let stamp = (spec.stamp)();
+        if registry
+            .changed_id(&spec.identity, stamp)
+            .is_some_and(|id| !discard && self.has_dirty(id))
+        {
+            return Err(io::Error::other(format!(
+                "{} was changed behind the tier's back while dirty pages wait for it",
+                spec.name
+            )));
+        }
+        // Rules that no longer cache the file do not make its dirty pages go.
+        let known = registry.closed_id(&spec.identity);
+        spec.cached |= known.is_some_and(|id| self.has_dirty(id));
+        let opened = registry.open(&spec.identity, stamp, spec.cached);
+        let id = opened.id;
+        if opened.changed {
+            self.stale_objects.fetch_add(1, Ordering::Relaxed);
+            self.trim_pages(id, 0, u64::MAX);
+        } else {
+            self.drop_past_end(id, length);
+        }
+        let object = Object::new(id, spec, length, opened.counts);
+        object.promised.store(opened.promised, Ordering::Release);
+        Ok(self.enter(object))
+    }
+
+    /// Puts an object into the table.
+    fn enter(&self, object: Object) -> Arc<Object> {
+        let mut objects = self.objects.write();
+        let at = object.id.0 as usize;
+        if at >= objects.len() {
+            objects.resize_with(at + 1, || None);
+        }
+        assert!(objects[at].is_none(), "invariant 1: an id is open once");
+        if let Some(recorder) = self.recorder() {
+            name_in_trace(&recorder, &object);
+        }
+        let object = Arc::new(object);
+        objects[at] = Some(Arc::clone(&object));
+        object
+    }
+
+    /// Takes an object out of the table.
+    pub(crate) fn leave(&self, object: &Arc<Object>) {
+        let mut objects = self.objects.write();
+        let place = &mut objects[object.id.0 as usize];
+        let before = place.take();
+        assert!(
+            before.is_some_and(|before| Arc::ptr_eq(&before, object)),
+            "invariant 1: the object that leaves is the one that is there"
+        );
+    }
+
+    /// Whether `object` itself, not another one under its id, is in the table.
+    pub(crate) fn is_there(&self, object: &Arc<Object>) -> bool {
+        let found = self.object(object.id);
+        found.is_ok_and(|found| Arc::ptr_eq(&found, object))
+    }
+
+    /// Drops dirty pages that base does not wholly have. Base's length is durable before a sync
+    /// promises anything past it, so a crash has taken them back together.
+    fn drop_past_end(&self, id: ObjectId, length: u64) {
+        let first = length / u64::from(self.config.page_size);
+        let dirty = self.inner().hierarchy.slots().dirty_in(id, first, u64::MAX);
+        if !dirty.is_empty() {
+            self.trim_pages(id, first, u64::MAX);
+        }
+    }
+
+    /// Ends one use of an object. Its pages stay on flash; while some are dirty it lingers. The last
+    /// use of a file without a name is the end of its pages.
+    pub fn close_object(&self, object: &Arc<Object>) {
+        let registry = self.registry();
+        let before = object.opens.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "an object is closed as often as it was opened");
+        if before > 1 {
+            return;
+        }
+        drop(registry);
+        if object.unlinked.load(Ordering::Acquire) {
+            self.inner().graves.push(Arc::clone(object));
+            self.bury_if_clean(object);
+            return;
+        }
+        self.touch(object);
+        self.close_if_idle(object);
+    }
+
+    /// Closes a lingering object that nothing waits for any more.
+    pub(crate) fn close_if_idle(&self, object: &Arc<Object>) {
+        let unsynced = object.unsynced.is_due() || object.unstamped.load(Ordering::Acquire);
+        let unsynced = unsynced && self.is_paged(object);
+        let kept = object.unlinked.load(Ordering::Acquire);
+        if object.opens.load(Ordering::Acquire) == 0
+            && !unsynced
+            && !kept
+            && !self.has_dirty(object.id)
+        {
+            self.really_close(object);
+        }
+    }
+
+    pub(crate) fn really_close(&self, object: &Arc<Object>) {
+        let mut registry = self.registry();
+        if object.opens.load(Ordering::Acquire) > 0 || !self.is_there(object) {
+            return;
+        }
+        let id = object.id;
+        let saved = Self::saved_of(object, Fate::Stays);
+        let resident = {
+            let mut inner = self.inner();
+            let resident = inner.hierarchy.resident_of(id);
+            // Whoever writes the map later can no longer ask the object what it is called.
+            if resident > 0 && !inner.commits.named.contains(&id) {
+                inner.commits.put(saved);
+            }
+            // The table has room for files with pages only.
+            if resident == 0 {
+                inner.commits.gone(id);
+            }
+            resident
+        };
+        assert!(
+            object.cached || resident == 0,
+            "only cached objects have pages on flash"
+        );
+        let reuse_id = !self.is_recording();
+        let stamp = self.believable((object.stamp)());
+        registry.close(object, stamp, resident > 0, reuse_id);
+        self.leave(object);
+    }
+
+    /// Syncs the base of lingering objects, and closes those that nothing waits for any more.
+    pub(crate) fn close_lingering(&self) {
+        let objects: Vec<Arc<Object>> = {
+            let objects = self.objects.read();
+            let lingers = |o: &&Arc<Object>| {
+                o.opens.load(Ordering::Acquire) == 0 && !o.unlinked.load(Ordering::Acquire)
+            };
+            objects.iter().flatten().filter(lingers).cloned().collect()
+        };
+        for object in objects {
+            // What base refuses is tried again; meanwhile its regions stay doubtful.
+            let _ = self.sync_to_close(&object);
+            self.close_if_idle(&object);
+        }
+    }
+
+    pub(crate) fn all_objects(&self) -> Vec<Arc<Object>> {
+        let objects = self.objects.read();
+        objects.iter().flatten().map(Arc::clone).collect()
+    }
+
+    /// Closes what lingers with dirty pages: their bytes are safe on flash.
+    pub(crate) fn close_all_idle(&self) {
+        for object in self.all_objects() {
+            self.really_close(&object);
+        }
+    }
+
+    /// Panics unless the table of open objects and the registry agree (invariant 1). O(objects).
+    pub(crate) fn assert_table(&self) {
+        let registry = self.registry();
+        let objects = self.objects.read();
+        for (at, object) in objects.iter().enumerate() {
+            let Some(object) = object else { continue };
+            assert_eq!(object.id.0 as usize, at, "invariant 1: found by its id");
+            assert_eq!(
+                registry.open_again(&object.identity),
+                Some(object.id),
+                "invariant 1: the registry says open"
+            );
+        }
+        assert_eq!(
+            registry.open_count(),
+            objects.iter().flatten().count(),
+            "invariant 1: for exactly that time"
+        );
+    }
+}

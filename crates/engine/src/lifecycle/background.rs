@@ -1,0 +1,249 @@
+//! Background work: staged pages to flash (TAC §3.3), dirty frames out of DRAM, dirty pages to
+//! base, commits. Each kind is a method that does one unit of it; threads call them in turn, and
+//! without threads [`Engine::step`] does.
+//!
+//! A writer sleeps while there is nothing to write or while fewer writers are wanted than are at
+//! work. The other threads look when they are woken, and once in a while for what becomes due by
+//! age alone.
+
+use crate::engine::Engine;
+use crate::lock::Condvar;
+use crate::state::Inner;
+use crate::store::{Store, checksum};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use thermocline_core::WriteJob;
+
+/// What the engine's threads wait for, each kind for its own: a signal that wakes those who have
+/// nothing to do with it costs more than the work.
+#[derive(Default)]
+pub(crate) struct Signals {
+    /// A page is staged.
+    pub(crate) writers: Condvar,
+    /// A frame became dirty.
+    pub(crate) cleaner: Condvar,
+    /// Flash holds many dirty pages.
+    pub(crate) destager: Condvar,
+    /// The engine stops.
+    pub(crate) committer: Condvar,
+    /// A commit ended.
+    pub(crate) committed: Condvar,
+    /// The engine stops.
+    pub(crate) verifier: Condvar,
+}
+
+impl Signals {
+    /// Wakes every thread of the engine.
+    pub(crate) fn wake_all(&self) {
+        for signal in [
+            &self.writers,
+            &self.cleaner,
+            &self.destager,
+            &self.committer,
+            &self.verifier,
+        ] {
+            signal.notify_all();
+        }
+    }
+}
+
+/// How often age alone is looked at.
+const TICK: Duration = Duration::from_millis(500);
+/// Ticks between two looks at quiet write intents.
+const EXPIRE_TICKS: u64 = 8;
+/// Steps between them where there are no threads.
+const EXPIRE_STEPS: u64 = 64;
+
+impl Engine {
+    /// Does one unit of background work, on the caller's thread; false when there was none.
+    pub fn step(&self) -> bool {
+        let number = self.steps.fetch_add(1, Ordering::Relaxed);
+        if number % EXPIRE_STEPS == EXPIRE_STEPS - 1 {
+            self.spare_a_checkpoint();
+            self.tidy_up();
+        }
+        self.write_one()
+            || self.commit_if_due()
+            || self.clean_one()
+            || self.destage_some()
+            || self.verify_some()
+    }
+
+    /// Empties a half full journal, so that no sync has to wait for that.
+    pub(crate) fn spare_a_checkpoint(&self) {
+        if let Some(store) = self.store().filter(|store| store.wants_checkpoint()) {
+            // An error poisons the store: the next commit tells.
+            let _ = store.checkpoint();
+        }
+    }
+
+    /// Ends what has been quiet for a while: write intents, and objects nobody has open.
+    pub(crate) fn tidy_up(&self) {
+        self.close_lingering();
+        self.inner().hierarchy.ledger_mut().expire_intents();
+    }
+
+    /// Writes one staged page to flash.
+    pub(crate) fn write_one(&self) -> bool {
+        let job = take_job(&mut self.inner());
+        let (Some((job, bytes)), Some(flash)) = (job, self.store()) else {
+            return false;
+        };
+        write(self, &flash, job, &bytes);
+        true
+    }
+
+    pub(crate) fn commit_if_due(&self) -> bool {
+        let due = {
+            let inner = self.inner();
+            self.commit_due(&inner)
+        };
+        due && self.commit().is_ok()
+    }
+
+    /// Sleeps until there may be work, at most a tick; false when the engine stops. Not at all when
+    /// somebody has `asked` meanwhile.
+    pub(crate) fn rest(&self, signal: &Condvar, asked: impl FnOnce(&mut Inner) -> bool) -> bool {
+        let mut inner = self.inner();
+        if inner.stopping || asked(&mut inner) {
+            return !inner.stopping;
+        }
+        let waited = signal.wait_timeout(inner, TICK);
+        !waited.stopping
+    }
+
+    /// Does `unit` until there is none to do.
+    pub(crate) fn until_stopping(&self, unit: fn(&Self) -> bool) {
+        while unit(self) && !self.inner().stopping {}
+    }
+}
+
+/// The life of the thread that commits what is due.
+pub(crate) fn run_committer(engine: &Weak<Engine>) {
+    let mut last = Duration::ZERO;
+    let mut ticks = 0u64;
+    while let Some(engine) = engine.upgrade() {
+        engine.commit_if_due();
+        if engine.age() >= last + TICK {
+            last = engine.age();
+            ticks += 1;
+            engine.spare_a_checkpoint();
+            if ticks.is_multiple_of(EXPIRE_TICKS) {
+                engine.tidy_up();
+            }
+        }
+        if !engine.rest(&engine.signals.committer, |_| false) {
+            return;
+        }
+    }
+}
+
+/// The life of the thread that cleans dirty frames.
+pub(crate) fn run_cleaner(engine: &Weak<Engine>) {
+    while let Some(engine) = engine.upgrade() {
+        engine.until_stopping(Engine::clean_one);
+        let asked = |inner: &mut Inner| std::mem::take(&mut inner.clean_asked);
+        if !engine.rest(&engine.signals.cleaner, asked) {
+            return;
+        }
+    }
+}
+
+/// The life of the thread that destages.
+pub(crate) fn run_destager(engine: &Weak<Engine>) {
+    while let Some(engine) = engine.upgrade() {
+        engine.until_stopping(Engine::destage_some);
+        let asked = |inner: &mut Inner| std::mem::take(&mut inner.destage_asked);
+        if !engine.rest(&engine.signals.destager, asked) {
+            return;
+        }
+    }
+}
+
+/// The life of writer `number`: until the engine stops with an empty buffer, or is gone.
+pub(crate) fn run_writer(engine: &Weak<Engine>, number: u32) {
+    while let Some(engine) = engine.upgrade() {
+        let job = next_job(&engine, number);
+        match (job, engine.store()) {
+            (Some((job, bytes)), Some(flash)) => write(&engine, &flash, job, &bytes),
+            _ => return,
+        }
+    }
+}
+
+type Staged = Arc<crate::device::AlignedBuf>;
+
+/// Waits for a job; `None` when the engine stops and the buffer is empty.
+fn next_job(engine: &Engine, number: u32) -> Option<(WriteJob, Staged)> {
+    let mut inner = engine.inner();
+    loop {
+        if may_start(engine, &mut inner)
+            && let Some(job) = take_job(&mut inner)
+        {
+            debug_assert!(inner.writers_at_work <= engine.config.writers_max);
+            return Some(job);
+        }
+        let idle = inner.hierarchy.staged() == 0 || inner.hierarchy.is_off();
+        if inner.stopping && (idle || number > 0) {
+            return None;
+        }
+        if inner.hierarchy.wants_commit() {
+            drop(inner);
+            // A failed commit switches the tier off.
+            let _ = engine.commit();
+            inner = engine.inner();
+            continue;
+        }
+        inner = engine.signals.writers.wait(inner);
+    }
+}
+
+/// Whether fewer writers are at work than are wanted: all, when somebody waits for them.
+fn may_start(engine: &Engine, inner: &mut Inner) -> bool {
+    let backlog = inner.hierarchy.staged();
+    let config = &engine.config;
+    if inner.draining > 0 {
+        return inner.writers_at_work < config.writers_max;
+    }
+    let wanted = inner
+        .pace
+        .wanted(backlog, config.write_buffer_pages, config.writers_max);
+    inner.writers_at_work < wanted
+}
+
+fn take_job(inner: &mut Inner) -> Option<(WriteJob, Staged)> {
+    let job = inner.hierarchy.next_write()?;
+    let bytes = inner.staged.get(&job.slot.0).cloned();
+    debug_assert!(bytes.is_some(), "a queued slot has staged bytes");
+    inner.writers_at_work += 1;
+    bytes.map(|bytes| (job, bytes))
+}
+
+fn write(engine: &Engine, flash: &Store, job: WriteJob, bytes: &Staged) {
+    debug_assert_eq!(bytes.len(), engine.page_size(), "whole pages are written");
+    let started = engine.age();
+    let sum = checksum(job.page, bytes);
+    let result = flash.write_block(job.block, bytes).map(|()| sum);
+    let ended = engine.age();
+    let mut inner = engine.inner();
+    debug_assert!(
+        inner.hierarchy.slots().is_writing(job.slot),
+        "a slot has one writer"
+    );
+    debug_assert!(inner.writers_at_work > 0, "an end follows a start");
+    inner.writers_at_work -= 1;
+    engine.decide(&mut inner, &[], |hierarchy, out| {
+        hierarchy.end_write(job, result, out)
+    });
+    let took = ended.saturating_sub(started);
+    let staged = inner.hierarchy.staged();
+    let (ended, took) = (ended.as_nanos() as u64, took.as_nanos() as u64);
+    inner.pace.finished(ended, took, staged);
+    engine.page_free.notify_all();
+    match (inner.stopping, inner.hierarchy.staged()) {
+        (true, _) => engine.signals.wake_all(),
+        (false, 0) => {}
+        (false, _) => engine.signals.writers.notify_one(),
+    }
+}

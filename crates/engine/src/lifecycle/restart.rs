@@ -1,0 +1,241 @@
+//! What a restart finds.
+//!
+//! At the start the map is believed but for clean pages of regions that base was being written in:
+//! those are held in doubt until they were compared with base ([`super::verify`]).
+//! The pages of a file are believed only when it was not changed meanwhile: after a clean stop its
+//! length, times, inode and generation must be what they were; after a crash it must not have been
+//! changed later than [`LEASE`] after the newest batch. A changed file loses its
+//! clean pages; with dirty pages waiting for it [`Engine::adopt`] refuses and says so.
+
+use crate::durable::lease::LEASE;
+use crate::engine::Engine;
+use crate::error::{Behind, Error, Refused};
+use crate::files::object::{Identity, ObjectSpec};
+use crate::store::{Fate, Recovered, SavedObject};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::Ordering;
+use thermocline_core::{Doubtful, ObjectId};
+
+/// Finds the file an identity stands for under this name, or, when the flag is set, under any;
+/// `None` when there is none.
+pub type Opener<'a> = dyn Fn(&Identity, &str, bool) -> io::Result<Option<ObjectSpec>> + 'a;
+
+/// Which files' dirty pages are given up when the files are gone or were changed meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Discard {
+    /// Those of none: the start is refused.
+    Nothing,
+    /// Those of the files with these names.
+    Files(BTreeSet<String>),
+    /// Those of all.
+    All,
+}
+
+impl Discard {
+    /// Whether it is to be given up what waits for the file of this name.
+    #[must_use]
+    pub fn covers(&self, name: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Files(names) => names.contains(name),
+            Self::All => true,
+        }
+    }
+}
+
+impl From<bool> for Discard {
+    fn from(all: bool) -> Self {
+        if all { Self::All } else { Self::Nothing }
+    }
+}
+
+impl Engine {
+    pub(crate) fn restore(&self, found: Recovered) {
+        let known: BTreeSet<ObjectId> = found.objects.iter().map(|o| o.id).collect();
+        let tolerance = LEASE.as_nanos() as i64;
+        let until = (!found.clean_stop).then_some(found.last_commit_ns.saturating_add(tolerance));
+        self.registry().restore(&found.objects, until);
+        let doubtful: Doubtful = found.intents.iter().copied().collect();
+        let mut inner = self.inner();
+        let hierarchy = &mut inner.hierarchy;
+        let mut doubts = Vec::new();
+        // Dirty pages later: they may take the reserve when the policy has no slot left.
+        for dirty in [false, true] {
+            for (block, entry) in found.entries.iter().filter(|(_, e)| e.dirty == dirty) {
+                if !known.contains(&entry.page.object) {
+                    hierarchy.discard(*block, entry);
+                } else if !dirty && doubtful.covers(entry.page) {
+                    doubts.push((block, entry));
+                } else {
+                    hierarchy.restore(*block, entry);
+                }
+            }
+        }
+        for (block, entry) in doubts {
+            if !hierarchy.hold_in_doubt(*block, entry) {
+                hierarchy.discard(*block, entry);
+            }
+        }
+        hierarchy.restored(found.next_version, found.intents);
+        let (restored, doubted) = (hierarchy.slots().resident(), hierarchy.doubts());
+        inner.commits.held = !known.is_empty();
+        inner.commits.named = known;
+        for object in found.objects {
+            if object.fate != Fate::Stays {
+                inner.fates.insert(object.id, object.fate);
+            }
+        }
+        self.restored_pages.store(restored, Ordering::Relaxed);
+        self.doubted_pages.store(doubted, Ordering::Relaxed);
+    }
+
+    /// Opens the files that dirty pages wait for, ends what a crash interrupted, and compares the
+    /// other files that have pages on flash with what they were. To be called once after the start,
+    /// before requests. `discard` gives up the dirty pages of files that are gone or were changed.
+    ///
+    /// # Errors
+    /// [`Error::ChangedBehind`] names the files that are gone or were changed meanwhile; nothing
+    /// is given up then. And those of `opener`.
+    pub fn adopt(&self, opener: &Opener<'_>, discard: impl Into<Discard>) -> Result<(), Error> {
+        let discard = discard.into();
+        let (mut refused, mut given_up) = (Vec::new(), Vec::new());
+        let found = self.registry().to_save();
+        for saved in found {
+            let fate = self
+                .inner()
+                .fates
+                .get(&saved.id)
+                .copied()
+                .unwrap_or_default();
+            if fate == Fate::Stays && !self.has_dirty(saved.id) {
+                self.check_clean(&saved, opener)?;
+                continue;
+            }
+            match self.adopt_one(&saved, fate, opener, false)? {
+                Ok(()) => {}
+                Err(_) if discard.covers(&saved.name) => given_up.push((saved, fate)),
+                Err(why) => refused.push(self.refused(&saved, why)),
+            }
+        }
+        if refused.is_empty() {
+            for (saved, fate) in &given_up {
+                let done = self.adopt_one(saved, *fate, opener, true)?;
+                assert_eq!(done, Ok(()), "what is given up is not refused");
+            }
+        }
+        let fates = std::mem::take(&mut self.inner().fates);
+        if refused.is_empty() {
+            self.inner().commits.held = false;
+            // What was ended or given up is not asked for again after the next crash.
+            return match fates.is_empty() && given_up.is_empty() {
+                true => Ok(()),
+                false => self.commit().map_err(|source| self.cache_error(source)),
+            };
+        }
+        self.inner().fates = fates;
+        Err(Error::ChangedBehind {
+            path: self.cache_name(),
+            files: refused,
+        })
+    }
+
+    fn refused(&self, saved: &SavedObject, why: Behind) -> Refused {
+        let inner = self.inner();
+        let dirty = inner.hierarchy.slots().dirty_in(saved.id, 0, u64::MAX);
+        let mut pages: Vec<u64> = dirty.iter().map(|(page, _)| page.index).collect();
+        pages.sort_unstable();
+        let total = pages.len() as u64;
+        pages.truncate(Refused::LISTED);
+        Refused {
+            name: saved.name.clone(),
+            why,
+            pages,
+            total,
+        }
+    }
+
+    pub(crate) fn cache_error(&self, source: io::Error) -> Error {
+        let path = self.cache_name();
+        Error::CacheIo { path, source }
+    }
+
+    /// Forgets the pages of a file that is gone, or that was changed since it was believed. Now:
+    /// after this run's own commits a later restart could no longer tell.
+    pub(crate) fn check_clean(
+        &self,
+        saved: &SavedObject,
+        opener: &Opener<'_>,
+    ) -> Result<(), Error> {
+        let spec = opener(&saved.identity, &saved.name, false);
+        let spec = spec.map_err(|source| Error::BaseIo {
+            path: saved.name.clone(),
+            source,
+        })?;
+        let stamp = spec.and_then(|spec| (spec.stamp)());
+        let mut registry = self.registry();
+        if registry.changed_id(&saved.identity, stamp).is_none() {
+            registry.compared(&saved.identity, self.believable(stamp));
+            return Ok(());
+        }
+        drop(registry);
+        self.stale_objects.fetch_add(1, Ordering::Relaxed);
+        self.forget(&saved.identity);
+        Ok(())
+    }
+
+    pub(crate) fn adopt_one(
+        &self,
+        saved: &SavedObject,
+        fate: Fate,
+        opener: &Opener<'_>,
+        discard: bool,
+    ) -> Result<Result<(), Behind>, Error> {
+        let failed = |source| Error::BaseIo {
+            path: saved.name.clone(),
+            source,
+        };
+        let spec = opener(&saved.identity, &saved.name, true).map_err(failed)?;
+        let Some(spec) = spec else {
+            // A file that may have lost its name, or that was never promised, is owed nothing.
+            if fate != Fate::Unlinked && saved.promised && !discard {
+                return Ok(Err(Behind::Gone));
+            }
+            self.forget(&saved.identity);
+            return Ok(Ok(()));
+        };
+        let now = (spec.stamp)();
+        let changed = self.registry().changed_id(&saved.identity, now);
+        if changed.is_some_and(|id| self.has_dirty(id)) && !discard {
+            let times = now.map(|stamp| stamp.mtime_ns.max(stamp.ctime_ns));
+            return Ok(Err(Behind::Changed(times)));
+        }
+        let object = self.open_or_discard(spec, discard).map_err(failed)?;
+        if let (Fate::Cut(length), None) = (fate, changed) {
+            // What the crash interrupted is done to its end.
+            if object.length() > length {
+                object.base.set_len(length).map_err(failed)?;
+                object.base.sync(false).map_err(failed)?;
+                object.length.store(length, Ordering::Release);
+            }
+            let first = length.div_ceil(u64::from(self.config.page_size));
+            self.trim_pages(object.id, first, u64::MAX);
+        }
+        if fate != Fate::Stays {
+            // Base may have brought back a name that was taken: then it is there, with its pages.
+            let saved = Self::saved_of(&object, Fate::Stays);
+            self.inner().commits.put(saved);
+        }
+        self.close_object(&object);
+        Ok(Ok(()))
+    }
+
+    /// Forgets the pages of a file that is not open.
+    fn forget(&self, identity: &Identity) {
+        let id = self.registry().forget(identity);
+        if let Some(id) = id {
+            self.trim_pages(id, 0, u64::MAX);
+            self.gone(id);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! An engine is made, and its threads are started.
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::frames::Frames;
+use crate::lifecycle::background;
+use crate::lifecycle::background::Signals;
+use crate::lifecycle::verify;
+use crate::lock::{Condvar, Mutex, RwLock};
+use crate::observe::histogram::Histogram;
+use crate::settings::config::EngineConfig;
+use crate::state::Inner;
+use crate::store::Store;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock, Weak};
+use thermocline_core::hierarchy::{Hierarchy, HierarchyOptions};
+use thermocline_core::policy::{PolicyOptions, TierPolicy};
+
+/// What a thread of the engine does until the engine stops or is gone.
+type ThreadBody = Box<dyn FnOnce(&Weak<Engine>) + Send>;
+
+impl Engine {
+    /// Starts an engine over `flash`, or over base alone. A store that was closed cleanly is
+    /// warm at once; the pages of a file are believed only after its stamp was compared when
+    /// it is opened.
+    ///
+    /// Base is to be durable before: pages read from it go to flash, where a power cut does not
+    /// take them back.
+    ///
+    /// # Errors
+    /// [`Error::Setting`], [`Error::Policy`], [`Error::PageSize`], and those of the store.
+    pub fn start(config: EngineConfig, flash: Option<Store>) -> Result<Arc<Self>, Error> {
+        config.check()?;
+        let blocks = flash.as_ref().map_or(0, Store::blocks);
+        let hierarchy = Hierarchy::new(&hierarchy_options(&config, blocks))?;
+        Self::start_over(config, flash, hierarchy)
+    }
+
+    /// As [`Engine::start`], under a policy of the caller's own that `policy` builds;
+    /// `config.policy` is then only what its counters are filed under.
+    ///
+    /// # Errors
+    /// Those of [`Engine::start`].
+    pub fn start_with_policy(
+        config: EngineConfig,
+        flash: Option<Store>,
+        policy: impl FnOnce(&PolicyOptions) -> Box<dyn TierPolicy>,
+    ) -> Result<Arc<Self>, Error> {
+        config.check()?;
+        let blocks = flash.as_ref().map_or(0, Store::blocks);
+        let options = hierarchy_options(&config, blocks);
+        let policy = policy(&options.policy_options);
+        let hierarchy = Hierarchy::with_policy(policy, &options)?;
+        Self::start_over(config, flash, hierarchy)
+    }
+
+    pub(crate) fn start_over(
+        config: EngineConfig,
+        mut flash: Option<Store>,
+        hierarchy: Hierarchy,
+    ) -> Result<Arc<Self>, Error> {
+        if let Some(store) = flash.as_ref().filter(|f| f.page_size() != config.page_size) {
+            return Err(Error::PageSize {
+                path: store.name().into(),
+                found: store.page_size(),
+                wanted: config.page_size,
+            });
+        }
+        let found = flash.as_mut().and_then(Store::take_recovered);
+        if let Some(store) = &flash {
+            store.mark_open()?;
+        }
+        let engine = Arc::new(Self::assemble(config, flash, hierarchy));
+        if let Some(found) = found {
+            engine.restore(found);
+        }
+        engine.start_threads();
+        Ok(engine)
+    }
+
+    fn assemble(config: EngineConfig, flash: Option<Store>, hierarchy: Hierarchy) -> Self {
+        Self {
+            frames: Frames::new(config.page_size as usize, config.frames()),
+            frame_count: config.frames(),
+            started: config.clock.now(),
+            config,
+            has_flash: flash.is_some(),
+            flash: RwLock::new(flash.map(Arc::new)),
+            reshaping: Mutex::new(()),
+            inner: Mutex::new(Inner::new(hierarchy)),
+            page_free: Condvar::new(),
+            signals: Signals::default(),
+            objects: RwLock::default(),
+            registry: Mutex::default(),
+            recorder: RwLock::default(),
+            recording: AtomicBool::new(false),
+            latency: std::array::from_fn(|_| Histogram::default()),
+            write_latency: Histogram::default(),
+            read_bytes: AtomicU64::new(0),
+            write_bytes: AtomicU64::new(0),
+            bypassed: [AtomicU64::new(0), AtomicU64::new(0)],
+            stale_objects: AtomicU32::new(0),
+            restored_pages: AtomicU32::new(0),
+            doubted_pages: AtomicU32::new(0),
+            threads: Mutex::default(),
+            steps: AtomicU64::new(0),
+            fence: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn start_threads(self: &Arc<Self>) {
+        if !self.has_flash || self.config.inline {
+            return;
+        }
+        let spawn = |name: String, work: ThreadBody| {
+            // Weak: the threads must not keep a forgotten engine alive.
+            let engine = Arc::downgrade(self);
+            let thread = std::thread::Builder::new().name(name);
+            thread.spawn(move || work(&engine)).ok()
+        };
+        let writer = |number: u32| {
+            let work = move |engine: &Weak<Self>| background::run_writer(engine, number);
+            spawn(format!("tc-writer-{number}"), Box::new(work))
+        };
+        let mut threads: Vec<_> = (0..self.config.writers_max).filter_map(writer).collect();
+        threads.extend(spawn(
+            "tc-commit".into(),
+            Box::new(background::run_committer),
+        ));
+        threads.extend(spawn("tc-clean".into(), Box::new(background::run_cleaner)));
+        threads.extend(spawn(
+            "tc-destage".into(),
+            Box::new(background::run_destager),
+        ));
+        if self.inner().hierarchy.doubts() > 0 {
+            threads.extend(spawn("tc-verify".into(), Box::new(verify::run_verifier)));
+        }
+        *self.threads.lock() = threads;
+    }
+}
+
+pub(crate) fn hierarchy_options(config: &EngineConfig, blocks: u32) -> HierarchyOptions {
+    let shares = config.shares(blocks);
+    HierarchyOptions {
+        policy: config.policy.clone(),
+        policy_options: config.policy_options(shares.slots),
+        frames: config.frames(),
+        pool_policy: config.pool_policy.clone(),
+        buffer_pages: config.write_buffer_pages,
+        blocks,
+        reserve: shares.reserve,
+        write_back: config.write_back,
+        watermarks: config.dirty.watermarks(),
+        recovery_age: match config.inline {
+            true => RECOVERY_STEPS,
+            false => (config.dirty.recovery_s * 1000.0) as u64,
+        },
+    }
+}
+
+/// Age in background steps at which a dirty frame is cleaned where there are no threads.
+const RECOVERY_STEPS: u64 = 40;

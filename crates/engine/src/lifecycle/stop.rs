@@ -1,0 +1,145 @@
+//! What a stop leaves: everything in DRAM on flash, the map saved, the cache marked clean.
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::files::object::{Object, Stamp};
+use crate::lock;
+use crate::store::Store;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use thermocline_core::PageId;
+
+impl Engine {
+    /// Ends the engine: writes what is in DRAM to flash and saves the map, so that the next start
+    /// is warm. Dirty pages stay on flash: call [`Engine::flush`] before if base is to be whole.
+    /// Requests must have ended and objects be closed, or their pages are left out.
+    ///
+    /// # Errors
+    /// [`Error::Save`]; the next start is then as after a crash. [`Error::Unsaved`] when dirty
+    /// pages could be written nowhere.
+    pub fn stop(&self) -> Result<(), Error> {
+        // What base refuses stays dirty, and is counted below.
+        let _ = self.clean_everything();
+        self.inner().stopping = true;
+        self.signals.wake_all();
+        let writers = std::mem::take(&mut *self.threads.lock());
+        for thread in writers {
+            if thread.join().is_err() {
+                lock::die("a thread of the engine panicked");
+            }
+        }
+        self.bury();
+        while self.config.inline && self.step() {}
+        let Some(flash) = self.store() else {
+            return Ok(());
+        };
+        // What is about to be called clean is looked at once more, whole.
+        self.assert_invariants();
+        if self.is_off() {
+            return self.stop_without_flash(&flash);
+        }
+        self.close_lingering();
+        self.close_all_idle();
+        self.inner().hierarchy.ledger_mut().forget_quiet();
+        self.wait_for_older_stamps();
+        if let Err(source) = self.commit() {
+            self.stop_without_flash(&flash)?;
+            return Err(self.save_error(source));
+        }
+        let named = self.inner().commits.named.clone();
+        let mut objects = self.registry().to_save();
+        objects.retain(|object| named.contains(&object.id));
+        flash.close(objects)
+    }
+
+    /// What the device says is not to be believed; it stays as after a crash, and base gets what
+    /// it takes.
+    pub(crate) fn stop_without_flash(&self, flash: &Store) -> Result<(), Error> {
+        debug_assert!(self.is_off(), "else flash keeps dirty pages");
+        if self.dirty_pages() > 0 {
+            // What cannot be written is named.
+            let _ = self.flush(|_| true);
+        }
+        let pages = self.all_dirty();
+        match pages.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Unsaved {
+                path: flash.name().into(),
+                pages: pages.len() as u64,
+                files: self.in_words(&pages),
+            }),
+        }
+    }
+
+    /// Pages that are dirty in DRAM or on flash.
+    pub(crate) fn all_dirty(&self) -> BTreeSet<PageId> {
+        let objects = self.all_objects();
+        let inner = self.inner();
+        let (pool, slots) = (inner.hierarchy.pool(), inner.hierarchy.slots());
+        let of_object = |object: &Arc<Object>| {
+            let id = object.id;
+            let frames = pool.dirty_of(id).into_iter();
+            let frames = frames.filter_map(|frame| pool.page(frame));
+            let slots = slots.dirty_in(id, 0, u64::MAX).into_iter();
+            frames
+                .chain(slots.map(|(page, _)| page))
+                .collect::<Vec<_>>()
+        };
+        objects.iter().flat_map(of_object).collect()
+    }
+
+    /// "a pages 1, 2; b page 0; and 3 more".
+    pub(crate) fn in_words(&self, pages: &BTreeSet<PageId>) -> String {
+        let named: Vec<PageId> = pages.iter().copied().take(NAMED_MAX).collect();
+        let of_file = |pages: &[PageId]| {
+            let numbers: Vec<String> = pages.iter().map(|page| page.index.to_string()).collect();
+            let word = if pages.len() == 1 { "page" } else { "pages" };
+            let object = self.object(pages[0].object);
+            let name = object.map_or_else(|_| String::new(), |object| object.name());
+            format!("{name} {word} {}", numbers.join(", "))
+        };
+        let files = named.chunk_by(|a, b| a.object == b.object);
+        let mut parts: Vec<String> = files.map(of_file).collect();
+        if pages.len() > named.len() {
+            parts.push(format!("and {} more", pages.len() - named.len()));
+        }
+        parts.join("; ")
+    }
+
+    pub(crate) fn save_error(&self, source: io::Error) -> Error {
+        let path = self.cache_name();
+        Error::Save { path, source }
+    }
+
+    /// A file changed within the granularity of base's clock could change again without a trace;
+    /// waits until every stamp is older than that.
+    pub(crate) fn wait_for_older_stamps(&self) {
+        let newest = self.registry().newest_stamp_ns();
+        if self.is_young(newest) {
+            self.config.clock.pass(self.config.stamp_granularity);
+        }
+    }
+
+    /// Whether a file with this stamp can change now without getting another one.
+    fn is_young(&self, stamp_ns: i64) -> bool {
+        let age = self.base_wall_ns().saturating_sub(stamp_ns);
+        age >= 0 && u128::from(age.unsigned_abs()) < self.config.stamp_granularity.as_nanos()
+    }
+
+    /// The stamp of a file, unless it says nothing of what may still be done to it in the same
+    /// second: where base keeps whole seconds. (At a stop that second is waited for instead.)
+    pub(crate) fn believable(&self, stamp: Option<Stamp>) -> Option<Stamp> {
+        let coarse = self.config.stamp_granularity >= COARSE;
+        if !coarse || self.inner().stopping {
+            return stamp;
+        }
+        stamp.filter(|stamp| !self.is_young(stamp.mtime_ns.max(stamp.ctime_ns)))
+    }
+}
+
+/// From this granularity on a change is likely to leave the stamp as it was.
+const COARSE: Duration = Duration::from_millis(500);
+/// Pages named by the error of [`Engine::stop`] at most.
+const NAMED_MAX: usize = 20;

@@ -1,0 +1,96 @@
+//! Requests as a trace records them.
+
+use crate::engine::{Engine, Request};
+use crate::files::object::Object;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use thermocline_core::{HintSet, hint_type};
+use thermocline_trace::{Op, Recorder, Served, TraceRecord};
+
+impl Engine {
+    /// Records every request from now on, or stops doing so.
+    pub fn set_recorder(&self, recorder: Option<Recorder>) -> Option<Recorder> {
+        if let Some(recorder) = &recorder {
+            let objects = self.objects.read();
+            for object in objects.iter().flatten() {
+                name_in_trace(recorder, object);
+            }
+        }
+        self.recording.store(recorder.is_some(), Ordering::Relaxed);
+        let mut slot = self.recorder.write();
+        std::mem::replace(&mut slot, recorder)
+    }
+
+    pub(crate) fn recorder(&self) -> Option<Recorder> {
+        match self.is_recording() {
+            true => self.recorder.read().clone(),
+            false => None,
+        }
+    }
+
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recording.load(Ordering::Relaxed)
+    }
+
+    /// The request as it is recorded: with the type of its first whole page (`data` is its bytes).
+    pub(crate) fn typed<'a>(
+        &self,
+        request: &Request<'a>,
+        object: &Object,
+        data: &[u8],
+    ) -> Request<'a> {
+        let size = self.page_size();
+        let skip = (request.offset.next_multiple_of(size as u64) - request.offset) as usize;
+        let page = data.get(skip..skip.saturating_add(size));
+        Request {
+            hints: self.complete(&request.hints, object, page),
+            ..*request
+        }
+    }
+
+    pub(crate) fn record(
+        &self,
+        request: &Request<'_>,
+        object: &Object,
+        op: Op,
+        length: u64,
+        served: Served,
+        started: Instant,
+    ) {
+        let Some(recorder) = self.recorder() else {
+            return;
+        };
+        recorder.record(TraceRecord {
+            time_ns: recorder.time_of(started),
+            client: request.client,
+            op,
+            served,
+            object: object.id,
+            offset: request.offset,
+            length,
+            latency_ns: started.elapsed().as_nanos() as u64,
+            hints: self.complete(&request.hints, object, None),
+        });
+    }
+
+    pub(crate) fn record_quiet(&self, op: Op, object: &Object, offset: u64, length: u64) {
+        if !self.is_recording() {
+            return;
+        }
+        let request = Request {
+            object,
+            offset,
+            hints: HintSet::UNKNOWN,
+            client: 0,
+        };
+        let now = Instant::now();
+        self.record(&request, object, op, length, Served::Unknown, now);
+    }
+}
+
+/// Gives a trace the names of an object and of its group.
+pub(crate) fn name_in_trace(recorder: &Recorder, object: &Object) {
+    let name = object.name.read();
+    recorder.name_object(object.id, &name);
+    recorder.name_hint_value(hint_type::OBJECT, object.hint, &object.group);
+}

@@ -1,0 +1,314 @@
+//! A snapshot of everything that is counted, for people, Prometheus and JSON.
+
+use crate::engine::Engine;
+use crate::observe::histogram::Latency;
+use crate::observe::learned::LearnedTable;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+use std::sync::atomic::Ordering;
+use thermocline_core::counters::Cleaning;
+use thermocline_core::policy::{Refusal, Removal};
+use thermocline_core::{Fault, ObjectId, PageId, Source};
+use thermocline_trace::Served;
+
+/// Everything an engine counted since it started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Seconds since the start.
+    pub uptime_s: f64,
+    /// Bytes per page.
+    pub page_size: u32,
+    /// Page reads by where they were served: pool, buffer, flash, base.
+    pub page_reads: BTreeMap<String, u64>,
+    /// Page writes of cached objects.
+    pub page_writes: u64,
+    /// Page writes that updated a flash copy.
+    pub write_hits: u64,
+    /// Read requests of objects that are not cached.
+    pub bypassed_reads: u64,
+    /// Write requests of objects that are not cached.
+    pub bypassed_writes: u64,
+    /// Bytes read by the frontend.
+    pub read_bytes: u64,
+    /// Bytes written by the frontend.
+    pub write_bytes: u64,
+    /// Read requests by where they were served, with latencies as the frontend saw them.
+    pub read_latency: BTreeMap<String, Latency>,
+    /// Write requests.
+    pub write_latency: Latency,
+    /// The flash tier; `None` without a cache file.
+    pub tier: Option<TierStats>,
+    /// The DRAM pool.
+    pub pool: PoolStats,
+    /// Objects with pages on flash or requests, most pages on flash first.
+    pub objects: Vec<ObjectStats>,
+    /// Trace rows that could not be recorded because the queue was full.
+    pub trace_dropped: Option<u64>,
+}
+
+/// The flash tier.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TierStats {
+    /// What the device calls itself.
+    pub device: String,
+    /// Tier policy.
+    pub policy: String,
+    /// Why the tier is off; `None` while it is on.
+    pub off: Option<String>,
+    /// Bytes of the cache.
+    pub bytes: u64,
+    /// Slots.
+    pub slots: u32,
+    /// Slots that hold a page.
+    pub resident: u32,
+    /// Slots of the reserve for dirty pages that the policy does not hold.
+    #[serde(default)]
+    pub reserve: u32,
+    /// Those that hold a page.
+    #[serde(default)]
+    pub reserved: u32,
+    /// Whether writes stay off base where they can.
+    #[serde(default)]
+    pub write_back: bool,
+    /// Pages on flash that are newer than base.
+    #[serde(default)]
+    pub dirty: u32,
+    /// Dirty pages that the device does not give back: object name and page index.
+    #[serde(default)]
+    pub lost: Vec<LostPage>,
+    /// Dirty pages written back to base.
+    #[serde(default)]
+    pub destaged: u64,
+    /// Commits of the map so far; one sync of the device each.
+    #[serde(default)]
+    pub commits: u64,
+    /// Pages in the write buffer.
+    pub staged: u32,
+    /// Pages that were warm at the start.
+    pub restored: u32,
+    /// Clean pages that a crash left in doubt, at the start: base was being written around them.
+    #[serde(default)]
+    pub doubted: u32,
+    /// Those that were not compared with base yet.
+    #[serde(default)]
+    pub in_doubt: u32,
+    /// Those that were what base holds, and are warm.
+    #[serde(default)]
+    pub verified: u64,
+    /// Those that were not, or had to make room.
+    #[serde(default)]
+    pub given_up: u64,
+    /// Files that had changed behind the tier's back; their pages were dropped.
+    pub stale_objects: u32,
+    /// Pages admitted.
+    pub admissions: u64,
+    /// Pages not admitted, by reason.
+    pub refusals: BTreeMap<String, u64>,
+    /// Pages that left, by reason.
+    pub removals: BTreeMap<String, u64>,
+    /// Flash I/Os that failed, by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// Pages written to flash.
+    pub flash_writes: u64,
+    /// Bytes of DRAM for map, checksums and policy.
+    pub memory_bytes: u64,
+    /// What the policy learned about hints; `None` where it learns nothing.
+    pub learned: Option<LearnedTable>,
+}
+
+/// A dirty page that the flash device does not give back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostPage {
+    /// Name of its file.
+    pub object: String,
+    /// Offset in the file, bytes.
+    pub offset: u64,
+}
+
+/// The DRAM pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStats {
+    /// Policy.
+    #[serde(default)]
+    pub policy: String,
+    /// Frames with a page that is written out later.
+    #[serde(default)]
+    pub dirty: u32,
+    /// Dirty pages written out to flash: replacement, recovery, synchronous.
+    #[serde(default)]
+    pub cleaned_to_flash: BTreeMap<String, u64>,
+    /// The same to base.
+    #[serde(default)]
+    pub cleaned_to_base: BTreeMap<String, u64>,
+    /// Frames.
+    pub frames: u32,
+    /// Frames that hold a page.
+    pub filled: u32,
+    /// Page reads served from frames.
+    pub hits: u64,
+    /// Pages that left.
+    pub evictions: u64,
+}
+
+/// One object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObjectStats {
+    /// Name, relative to the base directory.
+    pub name: String,
+    /// Kind of file.
+    pub kind: String,
+    /// Pages it has, or had when it was closed.
+    pub pages: u64,
+    /// Pages on flash.
+    pub resident: u32,
+    /// Read requests.
+    pub reads: u64,
+    /// Read requests served entirely from pool, buffer or flash.
+    pub hits: u64,
+    /// Write requests.
+    pub writes: u64,
+}
+
+fn by_name<T: Copy>(
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+    counts: &[u64],
+) -> BTreeMap<String, u64> {
+    debug_assert_eq!(all.len(), counts.len());
+    all.iter()
+        .zip(counts)
+        .map(|(&value, &n)| (name(value).to_string(), n))
+        .collect()
+}
+
+impl Engine {
+    /// Everything counted so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let inner = self.inner();
+        let counters = *inner.hierarchy.counters();
+        let mut reads = counters.reads;
+        reads[Source::Pool as usize] = self.frames.hits();
+        let by_why = |counts: &[u64]| by_name(&Cleaning::ALL, Cleaning::name, counts);
+        let pool = PoolStats {
+            policy: inner.hierarchy.pool().policy().name().into(),
+            dirty: inner.hierarchy.pool().dirty(),
+            cleaned_to_flash: by_why(&counters.cleaned_to_flash),
+            cleaned_to_base: by_why(&counters.cleaned_to_base),
+            frames: self.frame_count,
+            filled: inner.hierarchy.pool().filled(),
+            hits: reads[Source::Pool as usize],
+            evictions: counters.pool_evictions,
+        };
+        drop(inner);
+        let latency = |served: &Served| {
+            let latency = self.latency[*served as usize].latency();
+            (latency.count > 0).then(|| (served.name().to_string(), latency))
+        };
+        Stats {
+            uptime_s: self.age().as_secs_f64(),
+            page_size: self.config.page_size,
+            page_reads: by_name(&Source::ALL, Source::name, &reads),
+            page_writes: counters.writes,
+            write_hits: counters.write_hits,
+            bypassed_reads: self.bypassed[0].load(Ordering::Relaxed),
+            bypassed_writes: self.bypassed[1].load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            write_bytes: self.write_bytes.load(Ordering::Relaxed),
+            read_latency: Served::ALL.iter().filter_map(latency).collect(),
+            write_latency: self.write_latency.latency(),
+            tier: self.tier_stats(),
+            pool,
+            objects: self.object_stats(),
+            trace_dropped: self.recorder().map(|recorder| recorder.dropped()),
+        }
+    }
+
+    pub(crate) fn lost_pages(&self, pages: &[PageId]) -> Vec<LostPage> {
+        let named = |page: &PageId| {
+            let object = self.object(page.object);
+            let name = object.map(|object| {
+                let name = object.name.read();
+                name.clone()
+            });
+            LostPage {
+                object: name.unwrap_or_default(),
+                offset: page.index * u64::from(self.config.page_size),
+            }
+        };
+        pages.iter().map(named).collect()
+    }
+
+    pub(crate) fn tier_stats(&self) -> Option<TierStats> {
+        let flash = self.store()?;
+        let learned = self.learned();
+        let inner = self.inner();
+        let (hierarchy, counters) = (&inner.hierarchy, inner.hierarchy.counters());
+        let left: u64 = counters.removals.iter().sum();
+        let (restored, doubted) = self.found_at_start();
+        let came = counters.admissions + counters.doubts_verified + u64::from(restored);
+        debug_assert_eq!(
+            came,
+            left + u64::from(hierarchy.slots().resident()),
+            "none is lost"
+        );
+        Some(TierStats {
+            device: flash.label(),
+            policy: hierarchy.policy().name().into(),
+            off: hierarchy.is_off().then(|| inner.off_reason.clone()),
+            bytes: flash.length(),
+            slots: hierarchy.slots().capacity(),
+            resident: hierarchy.slots().resident(),
+            reserve: hierarchy.slots().reserve(),
+            reserved: hierarchy.slots().reserved(),
+            write_back: hierarchy.is_write_back(),
+            dirty: hierarchy.slots().dirty(),
+            lost: self.lost_pages(&hierarchy.lost()),
+            destaged: counters.destaged,
+            commits: inner.commits.count,
+            staged: hierarchy.staged(),
+            restored,
+            doubted,
+            in_doubt: hierarchy.doubts(),
+            verified: counters.doubts_verified,
+            given_up: counters.doubts_given_up,
+            stale_objects: self.stale_objects.load(Ordering::Relaxed),
+            admissions: counters.admissions,
+            refusals: by_name(&Refusal::ALL, Refusal::name, &counters.refusals),
+            removals: by_name(&Removal::ALL, Removal::name, &counters.removals),
+            faults: by_name(&Fault::ALL, Fault::name, &counters.faults),
+            flash_writes: counters.flash_writes,
+            memory_bytes: hierarchy.bytes() as u64,
+            learned,
+        })
+    }
+
+    pub(crate) fn object_stats(&self) -> Vec<ObjectStats> {
+        let closed = self.registry().closed();
+        let inner = self.inner();
+        let resident = |id: ObjectId| inner.hierarchy.resident_of(id);
+        let objects = self.objects.read();
+        let open = objects.iter().flatten().map(|object| ObjectStats {
+            name: object.name.read().clone(),
+            kind: object.kind.name().into(),
+            pages: object.length().div_ceil(u64::from(self.config.page_size)),
+            resident: resident(object.id),
+            reads: object.counts.reads.load(Ordering::Relaxed),
+            hits: object.counts.hits.load(Ordering::Relaxed),
+            writes: object.counts.writes.load(Ordering::Relaxed),
+        });
+        let closed = closed.into_iter().map(|object| ObjectStats {
+            name: object.name,
+            kind: object.kind.name().into(),
+            pages: object.length.div_ceil(u64::from(self.config.page_size)),
+            resident: resident(object.id),
+            reads: object.counts.reads.load(Ordering::Relaxed),
+            hits: object.counts.hits.load(Ordering::Relaxed),
+            writes: object.counts.writes.load(Ordering::Relaxed),
+        });
+        let mut all: Vec<ObjectStats> = open.chain(closed).collect();
+        all.sort_by(|a, b| (b.resident, b.reads, &a.name).cmp(&(a.resident, a.reads, &b.name)));
+        all
+    }
+}

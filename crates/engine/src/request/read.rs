@@ -1,0 +1,351 @@
+//! Reads: from the pool, the write buffer, a slot on flash, or base.
+
+use super::{Part, RUN_BYTES_MAX, with_scratch};
+use crate::durable::sync::lost_error;
+use crate::engine::{Engine, Request};
+use crate::files::object::Object;
+use crate::lock::MutexGuard;
+use crate::state::{Inner, page_of};
+use crate::store::checksum;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use thermocline_core::{BlockId, HintSet, PageId, ReadStart, SlotId};
+use thermocline_trace::{Op, Served};
+
+/// One read under way.
+struct Reading<'a> {
+    engine: &'a Engine,
+    object: &'a Object,
+    request: &'a Request<'a>,
+    length: usize,
+    served: Served,
+}
+
+impl Engine {
+    /// Reads into `buf` from the request's offset; returns bytes read, short at the end of the
+    /// object.
+    ///
+    /// # Errors
+    /// Those of base. Flash never fails a read: a bad copy is dropped and fetched again.
+    pub fn read(&self, request: &Request<'_>, buf: &mut [u8]) -> io::Result<usize> {
+        let object = self.still_open(request.object)?;
+        let started = Instant::now();
+        let paged = self.is_paged(object);
+        let (length, served) = match paged {
+            true => self.read_paged(object, request, buf)?,
+            false => (object.base.read_at(buf, request.offset)?, Served::Bypass),
+        };
+        if !paged {
+            self.bypassed[0].fetch_add(1, Ordering::Relaxed);
+        }
+        self.latency[served as usize].add(started.elapsed());
+        self.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        object.counts.reads.fetch_add(1, Ordering::Relaxed);
+        if matches!(served, Served::Pool | Served::Buffer | Served::Flash) {
+            object.counts.hits.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.is_recording() {
+            let typed = self.typed(request, object, &buf[..length]);
+            self.record(&typed, object, Op::Read, length as u64, served, started);
+        }
+        Ok(length)
+    }
+
+    /// Lends the whole page `page` to `use_bytes` if it is in the DRAM pool: a hit without
+    /// copying, locking out nobody but a writer of the same shard of the pool.
+    pub fn read_pooled(&self, page: PageId, use_bytes: impl FnOnce(&[u8])) -> bool {
+        match self.frames.read(page, use_bytes) {
+            Some(hit) => {
+                self.after_hit(hit);
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn read_paged(
+        &self,
+        object: &Object,
+        request: &Request<'_>,
+        buf: &mut [u8],
+    ) -> io::Result<(usize, Served)> {
+        let left = object.length().saturating_sub(request.offset);
+        let length = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if length == 0 {
+            return Ok((0, Served::Unknown));
+        }
+        let size = self.page_size() as u64;
+        let last = (request.offset + length as u64 - 1) / size;
+        let mut reading = Reading {
+            engine: self,
+            object,
+            request,
+            length,
+            served: Served::Unknown,
+        };
+        let mut index = request.offset / size;
+        while index <= last {
+            index = reading.step(index, last, &mut buf[..length])?;
+        }
+        Ok((length, reading.served))
+    }
+}
+
+impl Reading<'_> {
+    pub(crate) fn part(&self, index: u64) -> Part {
+        let size = self.engine.page_size();
+        Part::of(self.object, self.request, self.length, size, index)
+    }
+
+    /// Serves page `index` and perhaps pages after it; returns the first one not served.
+    pub(crate) fn step(&mut self, index: u64, last: u64, buf: &mut [u8]) -> io::Result<u64> {
+        let part = self.part(index);
+        if self.serve_pooled(&part, buf) {
+            return Ok(index + 1);
+        }
+        let engine = self.engine;
+        let mut inner = engine.inner();
+        let start = loop {
+            match inner.hierarchy.start_read(part.page) {
+                ReadStart::Busy => inner = engine.wait_for_page(inner),
+                start => break start,
+            }
+        };
+        match start {
+            ReadStart::Frame(_) => self.serve_frame(&mut inner, start, &part, buf),
+            ReadStart::Buffer(slot) => self.serve_buffer(&mut inner, slot, &part, buf),
+            ReadStart::Slot(slot) => {
+                let bytes = inner.hierarchy.bytes_of(slot);
+                debug_assert!(bytes.is_some(), "a valid slot has bytes");
+                drop(inner);
+                self.serve_slot(slot, bytes.unwrap_or_default(), &part, buf)?;
+            }
+            ReadStart::Base | ReadStart::Busy => {
+                let end = self.extend_run(&mut inner, index, last);
+                drop(inner);
+                self.serve_base(index..end, buf)?;
+                return Ok(end);
+            }
+        }
+        Ok(index + 1)
+    }
+
+    pub(crate) fn note(&mut self, served: Served) {
+        self.served = self.served.and(served);
+    }
+
+    /// The fast path: no lock but that of the pool's shard.
+    pub(crate) fn serve_pooled(&mut self, part: &Part, buf: &mut [u8]) -> bool {
+        let engine = self.engine;
+        if engine.frame_count == 0 {
+            return false;
+        }
+        let to = &mut buf[part.outside.clone()];
+        let hit = engine.frames.read(part.page, |bytes| {
+            to.copy_from_slice(&bytes[part.inside.clone()])
+        });
+        let Some(hit) = hit else { return false };
+        engine.after_hit(hit);
+        self.note(Served::Pool);
+        true
+    }
+
+    /// The page came into the pool just now.
+    pub(crate) fn serve_frame(
+        &mut self,
+        inner: &mut Inner,
+        start: ReadStart,
+        part: &Part,
+        buf: &mut [u8],
+    ) {
+        let to = &mut buf[part.outside.clone()];
+        let frames = &self.engine.frames;
+        let hit = frames.read(part.page, |b| to.copy_from_slice(&b[part.inside.clone()]));
+        debug_assert!(
+            hit.is_some(),
+            "frames agree with the core's pool under the lock"
+        );
+        self.engine.decide(inner, &[], |hierarchy, out| {
+            hierarchy.finish_read(part.page, &self.request.hints, start, out);
+        });
+        self.note(Served::Pool);
+    }
+
+    pub(crate) fn serve_buffer(
+        &mut self,
+        inner: &mut Inner,
+        slot: SlotId,
+        part: &Part,
+        buf: &mut [u8],
+    ) {
+        let staged = inner.staged.get(&slot.0).cloned();
+        debug_assert!(staged.is_some(), "a staged slot has bytes");
+        let Some(bytes) = staged else { return };
+        debug_assert_eq!(bytes.len(), self.engine.page_size());
+        buf[part.outside.clone()].copy_from_slice(&bytes[part.inside.clone()]);
+        self.finish(inner, part.page, ReadStart::Buffer(slot), &bytes);
+        inner.recycle(bytes);
+        self.note(Served::Buffer);
+    }
+
+    pub(crate) fn serve_slot(
+        &mut self,
+        slot: SlotId,
+        at: (BlockId, u64),
+        part: &Part,
+        buf: &mut [u8],
+    ) -> io::Result<()> {
+        let size = self.engine.page_size();
+        if part.inside.len() == size {
+            return self.slot_into(slot, at, part.page, &mut buf[part.outside.clone()]);
+        }
+        with_scratch(size, |page| {
+            self.slot_into(slot, at, part.page, page)?;
+            buf[part.outside.clone()].copy_from_slice(&page[part.inside.clone()]);
+            Ok(())
+        })
+    }
+
+    /// Reads a whole page from its slot, or from base when the slot does not give it.
+    pub(crate) fn slot_into(
+        &mut self,
+        slot: SlotId,
+        (block, expected): (BlockId, u64),
+        page: PageId,
+        bytes: &mut [u8],
+    ) -> io::Result<()> {
+        let engine = self.engine;
+        debug_assert_eq!(bytes.len(), engine.page_size(), "slots hold whole pages");
+        let read = match engine.store() {
+            Some(flash) => flash.read_block(block, page, expected, bytes),
+            None => Err(thermocline_core::Fault::ReadError),
+        };
+        let Err(fault) = read else {
+            self.finish(&mut engine.inner(), page, ReadStart::Slot(slot), bytes);
+            self.note(Served::Flash);
+            return Ok(());
+        };
+        let mut inner = engine.inner();
+        let on_base = engine.decide(&mut inner, &[], |hierarchy, out| {
+            hierarchy.slot_failed(slot, fault, out)
+        });
+        drop(inner);
+        if !on_base {
+            return Err(lost_error());
+        }
+        self.base_into(page.index, bytes)?;
+        self.finish(&mut engine.inner(), page, ReadStart::Base, bytes);
+        self.note(Served::Base);
+        Ok(())
+    }
+
+    /// Starts base reads of pages after `index` as long as they are absent too; returns the end of
+    /// the run.
+    pub(crate) fn extend_run(
+        &self,
+        inner: &mut MutexGuard<'_, Inner>,
+        index: u64,
+        last: u64,
+    ) -> u64 {
+        let most = (RUN_BYTES_MAX / self.engine.page_size()).max(1) as u64;
+        let mut end = index + 1;
+        while end <= last && end - index < most {
+            let page = page_of(self.object, end);
+            if !inner.hierarchy.is_absent(page) {
+                break;
+            }
+            match inner.hierarchy.start_read(page) {
+                ReadStart::Base => end += 1,
+                other => {
+                    debug_assert_eq!(other, ReadStart::Busy, "an absent page is read from base");
+                    break;
+                }
+            }
+        }
+        end
+    }
+
+    /// Reads pages `run` from base with one I/O.
+    pub(crate) fn serve_base(&mut self, run: Range<u64>, buf: &mut [u8]) -> io::Result<()> {
+        let size = self.engine.page_size();
+        debug_assert!(run.start < run.end, "a run has pages");
+        let (first, last) = (self.part(run.start), self.part(run.end - 1));
+        let total = (run.end - run.start) as usize * size;
+        let wanted = first.outside.start..last.outside.end;
+        debug_assert!(
+            wanted.len() <= total,
+            "no page gives more bytes than it has"
+        );
+        debug_assert!(wanted.end <= buf.len());
+        if wanted.len() == total {
+            return self.run_into(run, &mut buf[wanted]);
+        }
+        with_scratch(total, |pages| {
+            self.run_into(run, pages)?;
+            let from = first.inside.start;
+            debug_assert!(from < size && from + wanted.len() <= pages.len());
+            buf[wanted.clone()].copy_from_slice(&pages[from..from + wanted.len()]);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn run_into(&mut self, run: Range<u64>, pages: &mut [u8]) -> io::Result<()> {
+        let engine = self.engine;
+        debug_assert_eq!(pages.len() % engine.page_size(), 0, "runs are whole pages");
+        self.note(Served::Base);
+        self.base_into_run(run.clone(), pages)?;
+        let mut inner = engine.inner();
+        for (index, bytes) in run.zip(pages.chunks_exact(engine.page_size())) {
+            self.finish(
+                &mut inner,
+                page_of(self.object, index),
+                ReadStart::Base,
+                bytes,
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn base_into(&self, index: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.base_into_run(index..index + 1, bytes)
+    }
+
+    /// Fills `pages` from base, zeros past its end. On an error the pages' reads are abandoned.
+    pub(crate) fn base_into_run(&self, run: Range<u64>, pages: &mut [u8]) -> io::Result<()> {
+        let offset = run.start * self.engine.page_size() as u64;
+        match self.object.base.read_at(pages, offset) {
+            Ok(read) => {
+                debug_assert!(read <= pages.len(), "a device reads no more than was asked");
+                pages[read..].fill(0);
+                Ok(())
+            }
+            Err(error) => {
+                let mut inner = self.engine.inner();
+                for index in run {
+                    let page = page_of(self.object, index);
+                    self.engine.decide(&mut inner, &[], |hierarchy, out| {
+                        hierarchy.abandon_read(page, out);
+                    });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn finish(&self, inner: &mut Inner, page: PageId, how: ReadStart, bytes: &[u8]) {
+        let hints: HintSet = self
+            .engine
+            .complete(&self.request.hints, self.object, Some(bytes));
+        let doubt = inner.hierarchy.doubt_of(page);
+        let doubt = doubt.filter(|_| how == ReadStart::Base);
+        let same = doubt.map(|sum| checksum(page, bytes) == sum);
+        self.engine.decide(inner, bytes, |hierarchy, out| {
+            if let Some(same) = same {
+                hierarchy.settle_doubt(page, same);
+            }
+            hierarchy.finish_read(page, &hints, how, out)
+        });
+    }
+}

@@ -1,0 +1,597 @@
+//! Settings of the engine, with their defaults. `thermocline.example.toml` documents each.
+
+use crate::claim::TICK;
+use crate::clock::SharedClock;
+use crate::error::Error;
+use crate::mutant::Mutant;
+pub use crate::settings::policy_table::PrioritySettings;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use thermocline_core::policy::{CacConfig, ClicConfig, PolicyOptions, TacConfig, TacLabels};
+use thermocline_core::{Costs, Watermarks};
+
+/// Frames at most: their numbers are 32 bits long, and the largest means none.
+const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
+
+/// All settings of an engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineConfig {
+    /// Bytes per page: a power of two from 512 to 1 MiB.
+    pub page_size: u32,
+    /// Tier policy.
+    pub policy: String,
+    /// Bytes of the DRAM pool; 0 for none.
+    pub pool_bytes: u64,
+    /// Policy of the DRAM pool: lru, clock or gd2l.
+    pub pool_policy: String,
+    /// Whether writes stay off base where they can; false is write-through.
+    pub write_back: bool,
+    /// How dirty pages are kept and written back.
+    pub dirty: DirtySettings,
+    /// Pages the write buffer holds at most.
+    pub write_buffer_pages: u32,
+    /// Background writers at most; how many work follows the measured write speed.
+    pub writers_max: u32,
+    /// Whether policies other than TAC may admit a page when it is written.
+    pub admit_on_write: bool,
+    /// Seed of the policies that draw lots.
+    pub seed: u64,
+    /// Parameters of TAC.
+    pub tac: TacSettings,
+    /// Parameters of the policies that learn from hints.
+    pub clic: ClicSettings,
+    /// Parameters of CAC and CC.
+    pub cac: CacSettings,
+    /// The policy assignment table of the priority groups.
+    pub priority: PrioritySettings,
+    /// Device costs.
+    pub costs: CostSettings,
+    /// No threads of its own: background work is done by [`crate::Engine::step`] and by requests
+    /// that wait for it. For deterministic tests.
+    #[serde(skip)]
+    pub inline: bool,
+    /// A change of a base file within this time after another one may leave the same stamp.
+    #[serde(skip)]
+    pub stamp_granularity: Duration,
+    /// What to add to the wall clock to have the one that base stamps its files by.
+    #[serde(skip)]
+    pub clock_offset_ns: i64,
+    /// What time it is.
+    #[serde(skip)]
+    pub clock: SharedClock,
+    /// A bug on purpose, for the testers' own tests.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub planted: Mutant,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            page_size: 8192,
+            policy: "tac".into(),
+            pool_bytes: 0,
+            pool_policy: "lru".into(),
+            write_back: false,
+            dirty: DirtySettings::default(),
+            write_buffer_pages: 256,
+            writers_max: 4,
+            admit_on_write: true,
+            seed: 1,
+            tac: TacSettings::default(),
+            clic: ClicSettings::default(),
+            cac: CacSettings::default(),
+            priority: PrioritySettings::default(),
+            costs: CostSettings::default(),
+            inline: false,
+            stamp_granularity: TICK,
+            clock_offset_ns: 0,
+            clock: SharedClock::default(),
+            planted: Mutant::None,
+        }
+    }
+}
+
+/// How dirty pages are kept and written back (write-back only).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DirtySettings {
+    /// Share of the cache set aside for dirty pages that the policy does not hold, 0 to 0.9.
+    pub reserve: f64,
+    /// Share of the reserve in use at which it is written back, down to half of that.
+    pub reserve_high: f64,
+    /// Share of the policy's pages that are dirty at which they are written back, down to a tenth
+    /// less.
+    pub dirty_high: f64,
+    /// Seconds after which a page that is dirty in DRAM is written out.
+    pub recovery_s: f64,
+    /// Pages written back a second at most while less than nine tenths of the reserve are in
+    /// use; 0 for no limit.
+    pub rate: u32,
+}
+
+impl Default for DirtySettings {
+    fn default() -> Self {
+        Self {
+            reserve: 0.1,
+            reserve_high: 0.5,
+            dirty_high: 0.8,
+            recovery_s: 30.0,
+            rate: 0,
+        }
+    }
+}
+
+impl DirtySettings {
+    fn check(self) -> Result<(), Error> {
+        let share = |name, value: f64, most: f64, rule| {
+            need((0.0..=most).contains(&value), name, value, rule)
+        };
+        share("dirty.reserve", self.reserve, 0.9, "0 to 0.9")?;
+        share("dirty.reserve_high", self.reserve_high, 1.0, "0 to 1")?;
+        share("dirty.dirty_high", self.dirty_high, 1.0, "0 to 1")?;
+        share("dirty.recovery_s", self.recovery_s, 1e6, "0 to 1000000")
+    }
+
+    pub(crate) fn watermarks(self) -> Watermarks {
+        Watermarks {
+            reserve_high: self.reserve_high,
+            reserve_low: self.reserve_high / 2.0,
+            dirty_high: self.dirty_high,
+            dirty_low: (self.dirty_high - 0.1).max(0.0),
+        }
+    }
+}
+
+/// How the blocks of a cache are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Slots of the tier policy.
+    pub slots: u32,
+    /// Slots of the reserve.
+    pub reserve: u32,
+}
+
+/// Parameters of TAC; see [`TacConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TacSettings {
+    /// Pages per region, 8 to 64.
+    pub region_pages: u32,
+    /// Requests per labelling window.
+    pub window: u32,
+    /// A region seen more often than this in a window is read sequentially.
+    pub sequential_above: u32,
+    /// Factor applied to temperatures when they age, above 0 and at most 1.
+    pub ageing_factor: f32,
+    /// Requests between two agings; 0 chooses by the size of the tier.
+    pub ageing_requests: u64,
+    /// How much warmer than the coldest page a newcomer must be.
+    pub margin: f32,
+    /// Pages looked at again before one counts as the coldest.
+    pub refreshes: u32,
+    /// `hint` believes a request's own label, `window` never does.
+    pub labels: LabelSource,
+    /// Temperature bands of the policies `tac-bands-lru` and `tac-bands-mru`, 1 to 255.
+    pub bands: u32,
+    /// Slots that `tac-blocks` replaces together.
+    pub block_pages: u32,
+}
+
+/// Where TAC's labels come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LabelSource {
+    /// From the hint where there is one.
+    Hint,
+    /// From the window of requests only.
+    Window,
+}
+
+impl Default for TacSettings {
+    fn default() -> Self {
+        let core = TacConfig::default();
+        let settings = Self {
+            region_pages: core.region_pages,
+            window: core.window,
+            sequential_above: core.sequential_above,
+            ageing_factor: core.ageing_factor,
+            ageing_requests: core.ageing_requests,
+            margin: core.margin,
+            refreshes: core.refreshes,
+            labels: LabelSource::Hint,
+            bands: core.bands,
+            block_pages: core.block_pages,
+        };
+        debug_assert_eq!(settings.to_core(), core, "nothing is left out");
+        settings
+    }
+}
+
+impl TacSettings {
+    fn to_core(self) -> TacConfig {
+        debug_assert!((8..=64).contains(&self.region_pages) && self.window > 0);
+        debug_assert!(self.ageing_factor > 0.0 && self.ageing_factor <= 1.0);
+        TacConfig {
+            region_pages: self.region_pages,
+            window: self.window,
+            sequential_above: self.sequential_above,
+            ageing_factor: self.ageing_factor,
+            ageing_requests: self.ageing_requests,
+            margin: self.margin,
+            refreshes: self.refreshes,
+            labels: match self.labels {
+                LabelSource::Hint => TacLabels::Hint,
+                LabelSource::Window => TacLabels::Window,
+            },
+            bands: self.bands,
+            block_pages: self.block_pages,
+        }
+    }
+}
+
+/// Parameters of CLIC, DP-CLIC and their variants; see [`ClicConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClicSettings {
+    /// Requests in a window; 0 chooses by the size of the tier.
+    pub window: u64,
+    /// How fast earlier windows are forgotten, above 0 and at most 1.
+    pub smoothing: f64,
+    /// Outqueue entries per slot.
+    pub outqueue_per_page: u32,
+    /// The most hint sets told apart at a time.
+    pub sets_max: u32,
+    /// Hint sets that top-k and hybrid count.
+    pub k: u32,
+    /// Hint types that hybrid keeps.
+    pub types: u32,
+    /// Buckets of a re-reference histogram of DP-CLIC at most.
+    pub buckets: u32,
+    /// Distances per bucket; 0 chooses by the size of the tier.
+    pub bucket_width: u64,
+}
+
+impl Default for ClicSettings {
+    fn default() -> Self {
+        let core = ClicConfig::default();
+        let settings = Self {
+            window: core.window,
+            smoothing: core.r,
+            outqueue_per_page: core.outqueue_per_page,
+            sets_max: core.sets_max,
+            k: core.k,
+            types: core.types,
+            buckets: core.buckets,
+            bucket_width: core.bucket_width,
+        };
+        debug_assert_eq!(settings.to_core(), core, "nothing is left out");
+        settings
+    }
+}
+
+impl ClicSettings {
+    fn to_core(self) -> ClicConfig {
+        debug_assert!(self.smoothing > 0.0 && self.smoothing <= 1.0);
+        debug_assert!(self.sets_max > 0 && self.k > 0 && self.types > 0);
+        ClicConfig {
+            window: self.window,
+            r: self.smoothing,
+            outqueue_per_page: self.outqueue_per_page,
+            sets_max: self.sets_max,
+            k: self.k,
+            types: self.types,
+            buckets: self.buckets,
+            bucket_width: self.bucket_width,
+            ..ClicConfig::default()
+        }
+    }
+
+    fn check(self) -> Result<(), Error> {
+        let smoothing_ok = self.smoothing > 0.0 && self.smoothing <= 1.0;
+        need(
+            smoothing_ok,
+            "clic.smoothing",
+            self.smoothing,
+            "above 0 and at most 1",
+        )?;
+        need(
+            self.outqueue_per_page <= 100,
+            "clic.outqueue_per_page",
+            self.outqueue_per_page,
+            "0 to 100",
+        )?;
+        let bounds = [
+            ("clic.sets_max", self.sets_max),
+            ("clic.k", self.k),
+            ("clic.types", self.types),
+            ("clic.buckets", self.buckets),
+        ];
+        for (name, value) in bounds {
+            need((1..=1 << 20).contains(&value), name, value, "1 to 1048576")?;
+        }
+        Ok(())
+    }
+}
+
+/// Parameters of CAC and CC; see [`CacConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CacSettings {
+    /// Outqueue entries per slot.
+    pub outqueue_per_page: u32,
+    /// Requests in which a page of band 1 has one logical read; 0 chooses by the size of the tier.
+    pub rate_requests: u64,
+    /// Bands of logical read rates.
+    pub bands: u32,
+    /// Requests after which counts are halved; 0 chooses by the size of the tier.
+    pub fade_requests: u64,
+    /// Whether α tells how many more writes a page has on flash, too.
+    pub writes_expand: bool,
+}
+
+impl Default for CacSettings {
+    fn default() -> Self {
+        let core = CacConfig::default();
+        let settings = Self {
+            outqueue_per_page: core.outqueue_per_page,
+            rate_requests: core.rate_requests,
+            bands: core.bands,
+            fade_requests: core.fade_requests,
+            writes_expand: core.writes_expand,
+        };
+        debug_assert_eq!(settings.to_core(), core, "nothing is left out");
+        settings
+    }
+}
+
+impl CacSettings {
+    fn to_core(self) -> CacConfig {
+        debug_assert!(self.bands > 0, "settings are checked before use");
+        CacConfig {
+            outqueue_per_page: self.outqueue_per_page,
+            rate_requests: self.rate_requests,
+            bands: self.bands,
+            fade_requests: self.fade_requests,
+            writes_expand: self.writes_expand,
+        }
+    }
+
+    fn check(self) -> Result<(), Error> {
+        let (outqueue, bands) = (self.outqueue_per_page, self.bands);
+        need(
+            outqueue <= 100,
+            "cac.outqueue_per_page",
+            outqueue,
+            "0 to 100",
+        )?;
+        need(
+            (1..=1 << 20).contains(&bands),
+            "cac.bands",
+            bands,
+            "1 to 1048576",
+        )
+    }
+}
+
+/// Device costs in microseconds per page; see [`Costs`]. `thermocline calibrate` measures them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CostSettings {
+    /// R_D.
+    pub base_random_read_us: f64,
+    /// S_D.
+    pub base_sequential_read_us: f64,
+    /// W_D.
+    pub base_random_write_us: f64,
+    /// R_S.
+    pub flash_read_us: f64,
+    /// W_S.
+    pub flash_write_us: f64,
+}
+
+impl Default for CostSettings {
+    fn default() -> Self {
+        let core = Costs::default();
+        let settings = Self {
+            base_random_read_us: core.base_random_read / 1000.0,
+            base_sequential_read_us: core.base_sequential_read / 1000.0,
+            base_random_write_us: core.base_random_write / 1000.0,
+            flash_read_us: core.flash_read / 1000.0,
+            flash_write_us: core.flash_write / 1000.0,
+        };
+        let back = settings.to_core();
+        debug_assert!(
+            (back.flash_write - core.flash_write).abs() < 1.0,
+            "same unit"
+        );
+        debug_assert!((back.base_random_read - core.base_random_read).abs() < 1.0);
+        settings
+    }
+}
+
+impl CostSettings {
+    fn to_core(self) -> Costs {
+        Costs {
+            base_random_read: self.base_random_read_us * 1000.0,
+            base_sequential_read: self.base_sequential_read_us * 1000.0,
+            base_random_write: self.base_random_write_us * 1000.0,
+            flash_read: self.flash_read_us * 1000.0,
+            flash_write: self.flash_write_us * 1000.0,
+        }
+    }
+
+    fn all(self) -> [f64; 5] {
+        [
+            self.base_random_read_us,
+            self.base_sequential_read_us,
+            self.base_random_write_us,
+            self.flash_read_us,
+            self.flash_write_us,
+        ]
+    }
+}
+
+/// An error unless `holds`.
+fn need(
+    holds: bool,
+    name: &'static str,
+    value: impl ToString,
+    rule: &'static str,
+) -> Result<(), Error> {
+    match holds {
+        true => Ok(()),
+        false => Err(Error::Setting {
+            name,
+            value: value.to_string(),
+            rule,
+        }),
+    }
+}
+
+impl EngineConfig {
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for the first setting out of range, [`Error::Policy`].
+    pub fn check(&self) -> Result<(), Error> {
+        let page = self.page_size;
+        let page_ok = page.is_power_of_two() && (512..=1 << 20).contains(&page);
+        need(
+            page_ok,
+            "page_size",
+            page,
+            "a power of two from 512 to 1 MiB",
+        )?;
+        need(
+            self.write_buffer_pages > 0,
+            "write_buffer_pages",
+            0,
+            "at least 1",
+        )?;
+        need(
+            (1..=64).contains(&self.writers_max),
+            "writers_max",
+            self.writers_max,
+            "1 to 64",
+        )?;
+        let tac = &self.tac;
+        let region_ok = (8..=64).contains(&tac.region_pages);
+        need(region_ok, "tac.region_pages", tac.region_pages, "8 to 64")?;
+        need(
+            (1..=10_000).contains(&tac.window),
+            "tac.window",
+            tac.window,
+            "1 to 10000",
+        )?;
+        let factor_ok = tac.ageing_factor > 0.0 && tac.ageing_factor <= 1.0;
+        need(
+            factor_ok,
+            "tac.ageing_factor",
+            tac.ageing_factor,
+            "above 0, at most 1",
+        )?;
+        need(
+            (0.0..=10.0).contains(&tac.margin),
+            "tac.margin",
+            tac.margin,
+            "0 to 10",
+        )?;
+        let bands_ok = (1..=255).contains(&tac.bands);
+        need(bands_ok, "tac.bands", tac.bands, "1 to 255")?;
+        let block_ok = (1..=65_536).contains(&tac.block_pages);
+        need(block_ok, "tac.block_pages", tac.block_pages, "1 to 65536")?;
+        self.clic.check()?;
+        self.cac.check()?;
+        self.dirty.check()?;
+        self.priority.to_core()?;
+        let costs_ok = self.costs.all().iter().all(|c| c.is_finite() && *c >= 0.0);
+        need(
+            costs_ok,
+            "costs",
+            format!("{:?}", self.costs.all()),
+            "finite and not negative",
+        )?;
+        let unknown = thermocline_core::hierarchy::UnknownPolicy::of_tier(&self.policy);
+        if !thermocline_core::policy::NAMES.contains(&self.policy.as_str()) {
+            return Err(unknown.into());
+        }
+        let pool = thermocline_core::hierarchy::UnknownPolicy::of_pool(&self.pool_policy);
+        match thermocline_core::pool::NAMES.contains(&self.pool_policy.as_str()) {
+            true => Ok(()),
+            false => Err(pool.into()),
+        }
+    }
+
+    /// How a cache of `blocks` blocks is used: one in 64 and at least one takes new bytes of pages
+    /// whose old ones are still needed; write-back sets a reserve aside.
+    #[must_use]
+    pub fn shares(&self, blocks: u32) -> Shares {
+        let spare = blocks.div_ceil(64).min(blocks);
+        let rest = blocks - spare;
+        let reserve = match self.write_back {
+            true => (f64::from(rest) * self.dirty.reserve).ceil() as u32,
+            false => 0,
+        };
+        // A cache of one block has nothing to spare.
+        let slots = (rest - reserve.min(rest)).max(u32::from(blocks > 0));
+        Shares {
+            slots,
+            reserve: rest.saturating_sub(slots),
+        }
+    }
+
+    /// The least number of blocks that gives the policy `slots` slots.
+    #[must_use]
+    pub fn blocks_for(&self, slots: u32) -> u32 {
+        let enough = |blocks: &u32| self.shares(*blocks).slots >= slots;
+        (slots..).find(enough).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn policy_options(&self, capacity: u32) -> PolicyOptions {
+        debug_assert!(self.check().is_ok(), "settings are checked before use");
+        PolicyOptions {
+            capacity,
+            costs: self.costs.to_core(),
+            admit_on_write: self.admit_on_write,
+            seed: self.seed,
+            tac: self.tac.to_core(),
+            clic: self.clic.to_core(),
+            cac: self.cac.to_core(),
+            priority: self.priority.to_core().unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn frames(&self) -> u32 {
+        debug_assert!(self.page_size.is_power_of_two(), "settings are checked");
+        let frames = (self.pool_bytes / u64::from(self.page_size)).min(FRAMES_MAX);
+        debug_assert!(frames * u64::from(self.page_size) <= self.pool_bytes);
+        frames as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_allowed_and_nonsense_is_not() {
+        assert!(EngineConfig::default().check().is_ok());
+        let odd = EngineConfig {
+            page_size: 5000,
+            ..EngineConfig::default()
+        };
+        assert!(odd.check().is_err());
+        let unknown = EngineConfig {
+            policy: "lfu".into(),
+            ..EngineConfig::default()
+        };
+        let message = unknown.check().map_err(|e| e.to_string());
+        let names = thermocline_core::policy::NAMES.join(", ");
+        assert_eq!(
+            message,
+            Err(format!("no policy is called 'lfu'; there are {names}"))
+        );
+    }
+}

@@ -1,0 +1,4 @@
+//! Settings of an engine, and tables of priorities.
+
+pub mod config;
+pub(crate) mod policy_table;

@@ -1,0 +1,200 @@
+//! Destaging: dirty pages on flash to base, in base order.
+//!
+//! A base write holds the object's layout lock for reading, so that it cannot land behind a
+//! truncate or punch, which holds it for writing. A page is clean only after base was synced (R4).
+
+use crate::device::AlignedBuf;
+use crate::engine::Engine;
+use crate::files::object::Object;
+use crate::mutant::Mutant;
+use std::io;
+use std::time::Duration;
+use thermocline_core::hierarchy::DestageJob;
+use thermocline_core::{Fault, ObjectId};
+
+/// Pages destaged as one batch at most: what one sync of base makes clean.
+pub(crate) const BATCH: usize = 256;
+
+/// Adjacent pages written to base with one I/O at most, bytes.
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+impl Engine {
+    /// Destages one batch if that is due; false when nothing was done.
+    pub(crate) fn destage_some(&self) -> bool {
+        let buried = self.bury();
+        let mut inner = self.inner();
+        if inner.commits.held || !inner.hierarchy.destage_due() {
+            return buried;
+        }
+        let jobs = inner.hierarchy.next_destage(BATCH, None);
+        drop(inner);
+        let started = self.config.clock.now();
+        let count = jobs.len();
+        let done = self.destage(jobs);
+        self.slow_down(count, self.config.clock.now().saturating_sub(started));
+        buried || (count > 0 && done.is_ok())
+    }
+
+    /// Keeps to the rate that was asked for, while there is time.
+    pub(crate) fn slow_down(&self, pages: usize, took: Duration) {
+        let rate = self.config.dirty.rate;
+        let urgent = {
+            let inner = self.inner();
+            let slots = inner.hierarchy.slots();
+            inner.flushing || u64::from(slots.reserved()) * 10 > u64::from(slots.reserve()) * 9
+        };
+        if rate > 0 && !urgent && !self.config.inline {
+            let due = Duration::from_secs_f64(pages as f64 / f64::from(rate));
+            self.config.clock.pass(due.saturating_sub(took));
+        }
+    }
+
+    /// Writes what `jobs` hold to base, syncs it, and makes the pages clean.
+    pub(crate) fn destage(&self, jobs: Vec<DestageJob>) -> io::Result<()> {
+        let mut done: Vec<DestageJob> = Vec::new();
+        let mut objects: Vec<ObjectId> = jobs.iter().map(|job| job.page.object).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        // The durable map must know every version that base is about to get.
+        let off = self.is_off();
+        let known = if off { Ok(()) } else { self.commit() };
+        // A failed commit has switched the tier off; the pages are in DRAM or can be read.
+        let mut result = known;
+        let most = (RUN_BYTES_MAX / self.page_size()).max(1);
+        let adjacent = |a: &DestageJob, b: &DestageJob| {
+            a.page.object == b.page.object && a.page.index + 1 == b.page.index
+        };
+        for run in jobs.chunk_by(adjacent).flat_map(|run| run.chunks(most)) {
+            match self.destage_run(run, &mut done) {
+                Ok(()) => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        for id in objects {
+            let Ok(object) = self.object(id) else {
+                continue;
+            };
+            let jobs: Vec<DestageJob> = done
+                .iter()
+                .copied()
+                .filter(|j| j.page.object == id)
+                .collect();
+            let synced = match self.config.planted == Mutant::CleanBeforeSync {
+                true => Ok(()),
+                false => self.sync_base(&object),
+            };
+            match synced {
+                Ok(()) => self.destaged(&jobs),
+                Err(error) => result = Err(error),
+            }
+            self.close_if_idle(&object);
+        }
+        result
+    }
+
+    pub(crate) fn destaged(&self, jobs: &[DestageJob]) {
+        let mut inner = self.inner();
+        self.decide(&mut inner, &[], |hierarchy, out| {
+            hierarchy.destaged(jobs, out)
+        });
+    }
+
+    /// Reads a run of adjacent pages from flash and writes them to base with one I/O, less those
+    /// that cannot be read or no longer stand.
+    pub(crate) fn destage_run(
+        &self,
+        run: &[DestageJob],
+        done: &mut Vec<DestageJob>,
+    ) -> io::Result<()> {
+        debug_assert!(!run.is_empty(), "a run has pages");
+        let size = self.page_size();
+        let mut bytes = AlignedBuf::new(run.len() * size);
+        let mut read = Vec::with_capacity(run.len());
+        for (job, into) in run.iter().zip(bytes.chunks_exact_mut(size)) {
+            match self.dirty_bytes(job, into) {
+                Ok(()) => read.push(true),
+                Err(fault) => {
+                    read.push(false);
+                    let mut inner = self.inner();
+                    self.decide(&mut inner, &[], |hierarchy, out| {
+                        hierarchy.destage_failed(job, fault, out)
+                    });
+                }
+            }
+        }
+        let mut result = Ok(());
+        let mut at = 0;
+        while at < run.len() {
+            let end = (at..run.len()).find(|&i| !read[i]).unwrap_or(run.len());
+            if end > at {
+                let written = self.write_run(&run[at..end], &bytes[at * size..end * size], done);
+                result = result.and(written);
+            }
+            at = end.max(at) + 1;
+        }
+        result
+    }
+
+    pub(crate) fn dirty_bytes(&self, job: &DestageJob, into: &mut [u8]) -> Result<(), Fault> {
+        match (job.from, self.store()) {
+            (Some((block, expected)), Some(flash)) => {
+                flash.read_block(block, job.page, expected, into)
+            }
+            _ => {
+                let staged = self.inner().staged.get(&job.slot.0).cloned();
+                let bytes = staged.ok_or(Fault::ReadError)?;
+                into.copy_from_slice(&bytes);
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn write_run(
+        &self,
+        run: &[DestageJob],
+        bytes: &[u8],
+        done: &mut Vec<DestageJob>,
+    ) -> io::Result<()> {
+        let (first, size) = (run[0].page, self.page_size());
+        debug_assert_eq!(run.len() * size, bytes.len());
+        // The map knows these versions, so no copy can be too old: the lease will do.
+        self.before_base_write(&[]);
+        let written = self.object(first.object).and_then(|object| {
+            let _layout = object.layout();
+            let written = self.write_standing(&object, run, bytes, done);
+            object.unsynced.add();
+            written
+        });
+        let mut inner = self.inner();
+        for job in run {
+            self.decide(&mut inner, &[], |hierarchy, out| {
+                hierarchy.destage_written(job, out)
+            });
+        }
+        written
+    }
+
+    /// Writes those of a run that still stand: with one I/O when all do.
+    pub(crate) fn write_standing(
+        &self,
+        object: &Object,
+        run: &[DestageJob],
+        bytes: &[u8],
+        done: &mut Vec<DestageJob>,
+    ) -> io::Result<()> {
+        let size = self.page_size();
+        let stands = |job: &DestageJob| self.inner().hierarchy.destage_stands(job);
+        if run.iter().all(stands) {
+            object.write_quietly(bytes, run[0].page.index * size as u64)?;
+            done.extend(run);
+            return Ok(());
+        }
+        for (job, page) in run.iter().zip(bytes.chunks_exact(size)) {
+            if stands(job) {
+                object.write_quietly(page, job.page.index * size as u64)?;
+                done.push(*job);
+            }
+        }
+        Ok(())
+    }
+}

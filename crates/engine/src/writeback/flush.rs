@@ -1,0 +1,138 @@
+//! Writing back on request: everything ([`Engine::flush`]), or some pages of one object.
+
+use crate::durable::sync::lost_error;
+use crate::engine::Engine;
+use crate::files::object::Identity;
+use crate::writeback::destage::BATCH;
+use std::io;
+use thermocline_core::ObjectId;
+
+/// Progress of [`Engine::flush`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlushProgress {
+    /// Dirty pages when it started.
+    pub total: u64,
+    /// Dirty pages now.
+    pub left: u64,
+}
+
+impl Engine {
+    /// Pages of which DRAM or flash hold bytes that base has not.
+    #[must_use]
+    pub fn dirty_pages(&self) -> u64 {
+        let inner = self.inner();
+        u64::from(inner.hierarchy.slots().dirty()) + u64::from(inner.hierarchy.pool().dirty())
+    }
+
+    /// Writes the dirty pages `first..=last` of an object to base, durably, whatever it takes.
+    pub(crate) fn settle(&self, id: ObjectId, first: u64, last: u64) -> io::Result<()> {
+        loop {
+            self.clean_pages(id, first, last)?;
+            self.drain(id, first, last);
+            let mut inner = self.inner();
+            let slots = inner.hierarchy.slots();
+            if slots.dirty_in(id, first, last).is_empty() {
+                return Ok(());
+            }
+            if inner
+                .hierarchy
+                .lost()
+                .iter()
+                .any(|p| p.object == id && (first..=last).contains(&p.index))
+            {
+                return Err(lost_error());
+            }
+            let jobs = inner.hierarchy.next_destage(BATCH, Some((id, first, last)));
+            match jobs.is_empty() {
+                true => drop(self.wait_for_room(inner)),
+                false => {
+                    drop(inner);
+                    self.destage(jobs)?;
+                }
+            }
+        }
+    }
+
+    /// Waits until staged dirty pages `first..=last` of an object are on flash.
+    pub(crate) fn drain(&self, id: ObjectId, first: u64, last: u64) {
+        let mut inner = self.inner();
+        inner.draining += 1;
+        self.signals.writers.notify_all();
+        while inner.hierarchy.is_staging(id, first, last) && !inner.hierarchy.is_off() {
+            inner = self.wait_a_moment(inner);
+        }
+        inner.draining -= 1;
+    }
+
+    /// Writes every dirty page to base. `progress` is told now and then; its answer false ends
+    /// the flush early.
+    ///
+    /// # Errors
+    /// Those of base; and when pages on flash cannot be read.
+    pub fn flush(&self, mut progress: impl FnMut(FlushProgress) -> bool) -> io::Result<()> {
+        let total = self.dirty_pages();
+        {
+            let mut inner = self.inner();
+            inner.flushing = true;
+            inner.hierarchy.set_flush(true);
+        }
+        let result = self.flush_all(total, &mut progress);
+        let mut inner = self.inner();
+        inner.flushing = false;
+        inner.hierarchy.set_flush(false);
+        result
+    }
+
+    pub(crate) fn flush_all(
+        &self,
+        total: u64,
+        progress: &mut impl FnMut(FlushProgress) -> bool,
+    ) -> io::Result<()> {
+        loop {
+            self.bury();
+            let left = self.dirty_pages();
+            if !progress(FlushProgress {
+                total: total.max(left),
+                left,
+            }) || left == 0
+            {
+                break;
+            }
+            self.clean_everything()?;
+            let mut inner = self.inner();
+            if inner.hierarchy.lost().len() as u64
+                >= u64::from(inner.hierarchy.slots().dirty()).max(1)
+            {
+                return Err(lost_error());
+            }
+            let jobs = match inner.hierarchy.destage_due() {
+                true => inner.hierarchy.next_destage(BATCH, None),
+                false => Vec::new(),
+            };
+            match jobs.is_empty() {
+                true => drop(self.wait_for_room(inner)),
+                false => {
+                    drop(inner);
+                    self.destage(jobs)?;
+                }
+            }
+        }
+        let off = !self.has_flash || self.is_off();
+        if off { Ok(()) } else { self.commit() }
+    }
+
+    /// As [`Engine::has_dirty`], of a file that may not be open.
+    #[must_use]
+    pub fn is_newer(&self, identity: &Identity) -> bool {
+        let id = self.registry().id_of(identity);
+        id.is_some_and(|id| self.has_dirty(id))
+    }
+
+    /// Whether DRAM or flash hold bytes of the object that base has not.
+    #[must_use]
+    pub fn has_dirty(&self, id: ObjectId) -> bool {
+        let inner = self.inner();
+        let slots = inner.hierarchy.slots().dirty_in(id, 0, u64::MAX);
+        !slots.is_empty() || !inner.hierarchy.pool().dirty_of(id).is_empty()
+    }
+}

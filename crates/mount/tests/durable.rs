@@ -1,0 +1,218 @@
+//! Writes that promise to be durable when they return: `O_SYNC`, `O_DSYNC`, `RWF_DSYNC`.
+
+mod common;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use common::{PAGE, TestMount};
+use thermocline::device::{AlignedBuf, Device, FileDevice, FileOptions};
+use thermocline_mount::{DeviceFactory, Mount, MountConfig};
+
+/// How a write asks to be durable, and whether the file's data alone is meant.
+const WAYS: [(&str, bool); 6] = [
+    ("O_SYNC", false),
+    ("O_DSYNC", true),
+    ("O_SYNC|O_DIRECT", false),
+    ("RWF_DSYNC", true),
+    ("RWF_SYNC", false),
+    ("writev O_DSYNC", true),
+];
+const LEN: usize = 4 * PAGE as usize;
+const CHILD: &str = "THERMOCLINE_TEST_DURABLE";
+
+fn open(path: &Path, flags: i32) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.custom_flags(flags).open(path).expect("open")
+}
+
+/// Overwrites the file from its start, in one of [`WAYS`].
+fn write(path: &Path, way: &str, byte: u8) -> File {
+    let mut content = AlignedBuf::new(LEN);
+    content.fill(byte);
+    let flags = match way {
+        "O_SYNC" => libc::O_SYNC,
+        "O_SYNC|O_DIRECT" => libc::O_SYNC | libc::O_DIRECT,
+        "O_DSYNC" | "writev O_DSYNC" => libc::O_DSYNC,
+        _ => 0,
+    };
+    let mut file = open(path, flags);
+    let flags = match way {
+        "RWF_DSYNC" => libc::RWF_DSYNC,
+        "RWF_SYNC" => libc::RWF_SYNC,
+        "writev O_DSYNC" => {
+            let halves = content.split_at(LEN / 2);
+            let slices = [IoSlice::new(halves.0), IoSlice::new(halves.1)];
+            assert_eq!(file.write_vectored(&slices).expect("writev"), LEN);
+            return file;
+        }
+        _ => {
+            file.write_all_at(&content, 0).expect("write");
+            return file;
+        }
+    };
+    let slice = [IoSlice::new(&content)];
+    // SAFETY: an `IoSlice` has the layout of `iovec`, and its bytes outlive the call.
+    let written = unsafe { libc::pwritev2(file.as_raw_fd(), slice.as_ptr().cast(), 1, 0, flags) };
+    assert_eq!(written, LEN as isize, "{}", io::Error::last_os_error());
+    file
+}
+
+/// A base file that notes each sync: true for data alone.
+struct Noting(FileDevice, Arc<Mutex<Vec<bool>>>);
+
+impl Device for Noting {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.1.lock().expect("lock").push(data_only);
+        self.0.sync(data_only)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.0.punch(offset, len)
+    }
+    fn label(&self) -> String {
+        self.0.label()
+    }
+}
+
+#[test]
+fn in_write_through_base_is_synced_before_a_synchronous_write_returns() {
+    for cached in [true, false] {
+        let syncs = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&syncs);
+        let devices: DeviceFactory = Arc::new(move |file, known| {
+            let device = FileDevice::from_file(file, known.name, FileOptions::default())?;
+            Ok(Arc::new(Noting(device, Arc::clone(&noted))))
+        });
+        let Some(mount) = TestMount::start(|config| {
+            config.rules = common::cache_all(cached);
+            config.devices = devices;
+        }) else {
+            return;
+        };
+        let path = mount.mnt().join("f");
+        let file = open(&path, 0);
+        file.write_all_at(&[1; LEN], 0).expect("write");
+        file.sync_all().expect("fsync");
+        let taken = || std::mem::take(&mut *syncs.lock().expect("lock"));
+        taken();
+        file.write_all_at(&[1; LEN], 0).expect("an ordinary write");
+        assert_eq!(taken(), [], "cached {cached}: nobody asked for a sync");
+        for (way, data_only) in WAYS {
+            let file = write(&path, way, 2);
+            let found = taken();
+            assert!(
+                found.contains(&data_only),
+                "cached {cached}, {way}: syncs of base {found:?}"
+            );
+            drop(file);
+        }
+        drop(file);
+        mount.end();
+    }
+}
+
+#[test]
+fn in_write_through_what_allocates_in_a_synchronous_file_is_synced_too() {
+    let syncs = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&syncs);
+    let devices: DeviceFactory = Arc::new(move |file, known| {
+        let device = FileDevice::from_file(file, known.name, FileOptions::default())?;
+        Ok(Arc::new(Noting(device, Arc::clone(&noted))))
+    });
+    let Some(mount) = TestMount::start(|config| config.devices = devices) else {
+        return;
+    };
+    let file = open(&mount.mnt().join("f"), libc::O_SYNC);
+    // SAFETY: no memory is passed.
+    assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, 65536) }, 0);
+    assert_eq!(*syncs.lock().expect("lock"), [false]);
+    drop(file);
+    mount.end();
+}
+
+#[test]
+fn a_synchronous_write_in_write_back_survives_a_kill() {
+    let name = "a_synchronous_write_in_write_back_survives_a_kill";
+    if let Some(dir) = std::env::var_os(CHILD) {
+        return write_and_die(Path::new(&dir));
+    }
+    for (pool_bytes, cached) in [(0, true), (256 << 10, true), (256 << 10, false)] {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        for name in ["base", "mnt"] {
+            std::fs::create_dir(dir.path().join(name)).expect("directory");
+        }
+        let what = format!("{pool_bytes} {cached}");
+        std::fs::write(dir.path().join("what"), &what).expect("settings");
+        let child = common::again(name, CHILD, dir.path());
+        common::detach(&dir.path().join("mnt"));
+        let out = String::from_utf8_lossy(&child.stdout);
+        if out.contains("no mount here") {
+            return;
+        }
+        assert!(out.contains("all written"), "{child:?}");
+        let (engine, handle) = mount(dir.path(), pool_bytes, cached).expect("a second mount");
+        for (way, _) in WAYS {
+            let content = std::fs::read(dir.path().join("mnt").join(way)).expect("read");
+            assert!(
+                content.len() == LEN && content.iter().all(|&byte| byte == 2),
+                "pool {pool_bytes}, cached {cached}, {way}: {:?} of {} bytes",
+                content.first(),
+                content.len()
+            );
+        }
+        handle
+            .unmount()
+            .map_err(|(_, error)| error)
+            .expect("unmounted");
+        engine.stop().expect("engine stopped");
+    }
+}
+
+type Mounted = (Arc<thermocline::Engine>, thermocline_mount::MountHandle);
+
+fn mount(dir: &Path, pool_bytes: u64, cached: bool) -> Result<Mounted, String> {
+    let engine = common::engine_on_file(&dir.join("cache"), pool_bytes);
+    let mut config = MountConfig::new(dir.join("base"), dir.join("mnt"));
+    config.rules = common::cache_all(cached);
+    let handle = Mount::start(config, Arc::clone(&engine)).map_err(|error| error.to_string())?;
+    Ok((engine, handle))
+}
+
+/// The child: writes in every way, and is killed at once.
+fn write_and_die(dir: &Path) {
+    let what = std::fs::read_to_string(dir.join("what")).expect("settings");
+    let (pool_bytes, cached) = what.split_once(' ').expect("two settings");
+    let pool_bytes = pool_bytes.parse().expect("a number");
+    if TestMount::all_cached().is_none() {
+        println!("no mount here");
+        return;
+    }
+    let mounted = mount(dir, pool_bytes, cached == "true").expect("mount");
+    for (way, _) in WAYS {
+        let file = open(&dir.join("mnt").join(way), 0);
+        file.write_all_at(&[1; LEN], 0).expect("write");
+        file.sync_all().expect("fsync");
+    }
+    let files = WAYS.map(|(way, _)| write(&dir.join("mnt").join(way), way, 2));
+    println!("all written");
+    // SAFETY: no memory is passed; the process ends here.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    drop((files, mounted));
+}

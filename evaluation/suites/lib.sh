@@ -1,0 +1,309 @@
+# What the suites share: options, packages, mounting and unmounting, records. Sourced, not run.
+#
+# A suite sets `suite` and `page`, sources this file, calls `options "$@"`, installs what it needs
+# with `need`, and calls `each_mode FUNCTION`. The function finds the directory under test in $root
+# and a directory for what it prints in $out, and records each test with `record`. The results are
+# $work/results/SUITE.MODE.tsv; results.py compares the modes and makes the table.
+#
+# Options of every suite:
+#   --modes plain,through,back  a plain directory, a mount in write-through, one in write-back
+#   --binary PATH               the program; default: target/release/thermocline
+#   --work DIR                  scratch; base, cache and results are there. Kept, for a look later
+#   --base DIR                  base and the plain directory are under DIR instead, for example on
+#                               another file system
+#   --label NAME                added to the suite's name in the results
+#   --policy NAME, --size SIZE, --pool SIZE  of the mount
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+modes=plain,through,back
+binary=$here/../../target/release/thermocline
+work= base_on= label= size=64MiB pool=16MiB
+: "${page:=8KiB}"
+: "${policy:=}"       # as configured by default
+: "${everything:=no}" # yes: no file passes by the tier, whatever its name
+server= serving= attended= mode= root= out= result=
+
+die() { echo "$suite: $*" >&2; exit 2; }
+
+# Options that are not of every suite go to the suite's own `option NAME VALUE`.
+options() {
+    while (($#)); do
+        (($# >= 2)) || die "$1 needs a value"
+        case $1 in
+            --modes) modes=$2 ;;
+            --binary) binary=$2 ;;
+            --work) work=$2 ;;
+            --base) base_on=$2 ;;
+            --label) label=$2 ;;
+            --policy) policy=$2 ;;
+            --size) size=$2 ;;
+            --pool) pool=$2 ;;
+            *) option "$1" "$2" || die "no such option: $1" ;;
+        esac
+        shift 2
+    done
+    [[ $modes =~ ^((plain|through|back)(,|$))+$ ]] || die "--modes $modes: plain, through, back"
+    [[ $modes == plain || -x $binary ]] || die "no program at $binary: build it, or say --binary"
+    binary=$(realpath "$binary")
+    [[ -n $work ]] || work=$(mktemp -d "${TMPDIR:-/tmp}/thermocline-suites-XXXXXX")
+    mkdir -p "$work/results"
+    work=$(realpath "$work")
+    base_on=$(realpath "${base_on:-$work}")
+    # Servers run as other users.
+    [[ $EUID != 0 ]] || chmod a+rx "$work"
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    trap clean_up EXIT
+}
+
+# need PROGRAM PACKAGE...: installs the packages if the program (a name or a path) is missing.
+need() {
+    local program=$1
+    shift
+    PATH=$PATH:/usr/sbin:/sbin
+    if type -P "$program" > /dev/null || [[ -e $program ]]; then return; fi
+    install_packages "$@"
+    type -P "$program" > /dev/null || [[ -e $program ]] || die "$* did not bring $program"
+}
+
+install_packages() {
+    [[ $EUID == 0 ]] && type -P apt-get > /dev/null || die "missing; Debian packages: $*"
+    echo "== installing $*"
+    apt-get update -q > /dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" > /dev/null
+}
+
+# need_crate NAME VERSION: sets $crate to the program, installed into the scratch or found on PATH.
+need_crate() {
+    crate=$(type -P "$1" || true)
+    if [[ -n $crate ]]; then return; fi
+    local tools=${SUITES_TOOLS:-$work/tools}
+    crate=$tools/bin/$1
+    if [[ -x $crate ]]; then return; fi
+    # From outside of the workspace: its toolchain file and profiles do not apply.
+    (cd / && nice -n 10 cargo install --quiet --locked --root "$tools" "$1@$2") \
+        || die "cannot install the crate $1"
+}
+
+# apt-get with lists of our own, sources among them: the machine's are not touched.
+our_apt() {
+    local apt=$work/apt
+    local ours=(-q -o "Dir::Etc::SourceList=$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$apt/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
+        -o APT::Sandbox::User=root)
+    if [[ ! -e $apt/sources.list ]]; then
+        mkdir -p "$apt/lists/partial"
+        local format='$(CREATED_BY) $(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)'
+        apt-get indextargets --format "$format" \
+            | awk -v key=/usr/share/keyrings/debian-archive-keyring.gpg \
+                '$1 == "Packages" && $2 ~ /^Debian/ {
+                    print "deb [signed-by=" key "]", $3, $4, $5
+                    print "deb-src [signed-by=" key "]", $3, $4, $5
+                }' | sort -u > "$apt/sources.list"
+        apt-get "${ours[@]}" update > "$apt/log" 2>&1 || die "no lists of packages: see $apt/log"
+    fi
+    apt-get "${ours[@]}" "$@" >> "$apt/log" 2>&1
+}
+
+# Sources of a Debian package below $work/source: of the version that is installed while the archive
+# has it, else of the newest. Sets $sources.
+debian_source() { # package
+    local version
+    version=$(dpkg-query -W -f '${Version}' "$1")
+    sources=$work/source/$1-$version
+    if [[ -e $sources ]]; then return; fi
+    need dpkg-source dpkg-dev
+    mkdir -p "$work/source/new"
+    (cd "$work/source/new" && { our_apt source --only-source "$1=$version" \
+        || our_apt source --only-source "$1"; }) || die "no source of $1: see $work/apt/log"
+    mv "$work/source/new"/*/ "$sources"
+    rm -rf "$work/source/new"
+}
+
+# Unpacks a Debian package of another one's version below $work/source; does not install it. Sets
+# $unpacked.
+debian_unpack() { # package, the other
+    local version
+    version=$(dpkg-query -W -f '${Version}' "$2")
+    unpacked=$work/source/$1-$version
+    if [[ -e $unpacked ]]; then return; fi
+    mkdir -p "$work/source/new"
+    (cd "$work/source/new" && { our_apt download "$1=$version" || our_apt download "$1"; }) \
+        || die "no package $1: see $work/apt/log"
+    dpkg -x "$work/source/new"/*.deb "$work/source/new/unpacked"
+    mv "$work/source/new/unpacked" "$unpacked"
+    rm -rf "$work/source/new"
+}
+
+# record TEST pass|fail|skip [REMARK]: the last record of a test counts.
+record() { printf '%s\t%s\t%s\n' "$1" "$2" "${3-}" >> "$result"; }
+remark() { printf '#%s\t%s\n' "$1" "$2" >> "$result"; }
+# attend COMMAND...: runs it, and a signal meanwhile is handled at once: a shell whose command is in
+# the foreground handles signals only after it.
+attend() {
+    local status=0
+    "$@" &
+    attended=$!
+    wait "$attended" || status=$?
+    attended=
+    return "$status"
+}
+# judge TEST COMMAND...: passes when the command does; what it prints goes to $out/TEST.
+judge() {
+    local test=$1 status=0
+    shift
+    attend "$@" > "$out/$test" 2>&1 || status=$?
+    if ((status == 0)); then record "$test" pass; else record "$test" fail "exit $status"; fi
+    return 0
+}
+
+# collect NAME: what is recorded from here on is results of SUITE-NAME.
+collect() {
+    result=$work/results/$suite${1:+-$1}${label:+@$label}.$mode.tsv
+    collected+=("$result")
+    : > "$result"
+    local mount=
+    [[ $mode == plain ]] || mount="$("$binary" --version), $size, pool $pool, ${policy:-tac}"
+    remark mount "$mount"
+    remark base "$(findmnt -n -o FSTYPE -T "$base")"
+}
+
+each_mode() { # function
+    for mode in ${modes//,/ }; do
+        echo "== $suite${label:+@$label}: $mode"
+        local start=$SECONDS
+        begin
+        collected=()
+        collect ""
+        "$1"
+        [[ -z $server ]] || stop_server
+        end
+        local each
+        for each in "${collected[@]}"; do
+            # A suite of several parts has nothing under its own name.
+            if ! grep -qv '^#' "$each"; then
+                rm "$each"
+            else
+                printf '#seconds\t%s\n' "$((SECONDS - start))" >> "$each"
+            fi
+        done
+    done
+    python3 "$here/results.py" verdict "$work/results" "$suite" "${label-}"
+}
+
+# The directory under test, empty.
+begin() {
+    local scratch=$work/$suite${label:+@$label}.$mode
+    local place=$base_on/$suite${label:+@$label}.$mode
+    # Not the former one's base, when it is still mounted.
+    ! mountpoint -q "$scratch/mnt" || die "$scratch/mnt is still mounted"
+    rm -rf "$scratch" "$place"
+    mkdir -p "$scratch"/{mnt,out} "$place/base"
+    out=$scratch/out
+    mounted=$scratch/mnt
+    base=$place/base
+    if [[ $mode == plain ]]; then
+        root=$base
+        return
+    fi
+    root=$mounted
+    local config=$scratch/config.toml arguments=()
+    : > "$config"
+    ((EUID == 0)) || printf '[mount]\nallow_other = false\n' >> "$config"
+    [[ $everything == no ]] || printf '%s\n' '[[rules]]' 'path = "**"' 'cache = true' \
+        'kind = "relation"' 'dialect = "none"' >> "$config"
+    [[ $mode != back ]] || arguments+=(--write-back)
+    [[ -z $policy ]] || arguments+=(--policy "$policy")
+    "$binary" mount "$base" "$root" --cache "$scratch/cache" --size "$size" --pool "$pool" \
+        --page-size "$page" --config "$config" --foreground "${arguments[@]}" \
+        > "$scratch/log" 2>&1 &
+    serving=$!
+    local i
+    for ((i = 0; i < 300; i++)); do
+        if mountpoint -q "$root"; then return; fi
+        kill -0 "$serving" 2> /dev/null || break
+        sleep 0.1
+    done
+    cat "$scratch/log" >&2
+    die "no mount at $root"
+}
+
+# Unmounts. That it ends well, and its end's exit code, are tests as well.
+end() {
+    if [[ $mode == plain ]]; then return; fi
+    local status=0
+    if ! kill -0 "$serving" 2> /dev/null; then
+        wait "$serving" || status=$?
+        serving=
+        umount -l "$root" 2> /dev/null || true
+        record "(the mount)" fail "it ended by itself, exit $status"
+        return
+    fi
+    if ! timeout 300 "$binary" umount "$root" > "$out/umount" 2>&1; then
+        record "(the mount)" fail "umount: $(tail -1 "$out/umount")"
+        kill -9 "$serving"
+        wait "$serving" 2> /dev/null || true
+        serving=
+        umount -l "$root" 2> /dev/null || fusermount3 -uz "$root" 2> /dev/null || true
+        return
+    fi
+    wait "$serving" || status=$?
+    serving=
+    if ((status)) || grep -q -e panicked -e 'ERROR' "${out%/out}/log"; then
+        record "(the mount)" fail \
+            "exit $status, $(grep -m1 -e panicked -e ERROR "${out%/out}/log")"
+    else
+        record "(the mount)" pass
+    fi
+    judge "(the cache)" sound
+    # What a suite says of base once nothing is mounted.
+    if declare -F unmounted > /dev/null; then unmounted; fi
+}
+
+# After `umount` the cache is sound, and base has everything.
+sound() {
+    local said
+    said=$(timeout --kill-after=20 300 "$binary" check "${out%/out}/cache" --data) || return 1
+    echo "$said"
+    [[ $said == *" 0 dirty "* ]]
+}
+
+# A server of the suite: its process, and `stop_server` to end it.
+stop_server() {
+    local pid=$server i
+    server=
+    kill -INT "$pid" 2> /dev/null || return 0
+    for ((i = 0; i < 600; i++)); do
+        kill -0 "$pid" 2> /dev/null || break
+        sleep 0.1
+    done
+    kill -9 "$pid" 2> /dev/null || true
+    wait "$pid" 2> /dev/null || true
+}
+
+clean_up() {
+    trap - EXIT
+    # shellcheck disable=SC2086 # may be several
+    if [[ -n $attended ]]; then kill $attended 2> /dev/null || true; fi
+    # First the mount, if it hangs: then whoever waits for it gets an error.
+    if [[ -n $server ]]; then kill -INT "$server" 2> /dev/null || true; fi
+    if [[ -n $serving ]]; then
+        timeout 30 "$binary" umount --lazy "$root" > /dev/null 2>&1 || true
+        kill "$serving" 2> /dev/null || true
+        local i
+        for ((i = 0; i < 100; i++)); do
+            kill -0 "$serving" 2> /dev/null || break
+            sleep 0.1
+        done
+        kill -9 "$serving" 2> /dev/null || true
+        umount -l "$root" 2> /dev/null || fusermount3 -uz "$root" 2> /dev/null || true
+    fi
+    if [[ -n $server ]]; then kill -9 "$server" 2> /dev/null || true; fi
+}
+
+
+# become USER: "${as[@]}" COMMAND runs it as that user when we are root, else as who we are.
+become() {
+    as=()
+    if ((EUID == 0)); then as=(setpriv "--reuid=$1" "--regid=$(id -g "$1")" --init-groups); fi
+}
