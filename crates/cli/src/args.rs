@@ -173,6 +173,38 @@ pub(crate) struct MountArgs {
     /// Threads that serve requests [config: mount.threads]
     #[arg(long)]
     pub(crate) threads: Option<u32>,
+    #[command(flatten)]
+    pub(crate) claim: ClaimArgs,
+}
+
+/// What is allowed where the mark of a base stands in the way.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct ClaimArgs {
+    /// Fence another host that serves this base, or did when it crashed, and wait until it has
+    /// stopped
+    #[arg(long)]
+    pub(crate) take_over: bool,
+    /// Give up what another cache holds, by its id: every write that base does not have yet is
+    /// lost. For a cache that is lost for good
+    #[arg(long, value_name = "CACHE-ID")]
+    pub(crate) abandon_dirty: Option<CacheId>,
+    /// This is the base that the cache belongs to, restored or mounted in another way
+    #[arg(long)]
+    pub(crate) same_base: bool,
+}
+
+/// The id of a cache, as messages show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheId(pub(crate) u64);
+
+impl std::str::FromStr for CacheId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let id = u64::from_str_radix(text, 16);
+        let wrong = |_| "an id has 16 hexadecimal digits, as the message showed it".to_string();
+        id.map(Self).map_err(wrong)
+    }
 }
 
 /// `thermocline umount`.
@@ -419,6 +451,8 @@ pub(crate) struct RecoverArgs {
     /// Print the outcome as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) claim: ClaimArgs,
 }
 
 /// `thermocline calibrate`.

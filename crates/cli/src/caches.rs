@@ -1,5 +1,6 @@
 //! Opening the cache of a mount, and another one in its place.
 
+use crate::claiming::Claiming;
 use crate::failure::Failure;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ pub(crate) struct Caches {
     pub(crate) page_size: u32,
     /// The base they belong to.
     pub(crate) base: BaseIdentity,
+    /// Its claim.
+    pub(crate) claiming: Arc<Claiming>,
     /// Counts their I/O.
     pub(crate) meters: Arc<Meters>,
     /// Makes it fail on command.

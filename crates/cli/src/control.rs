@@ -17,6 +17,7 @@
 
 use crate::config::Config;
 use crate::ending::Ending;
+use crate::failure::Code;
 use crate::flushing::Flushing;
 use crate::log;
 use crate::report::{DeviceFacts, IoFacts, MountFacts, Report, metrics, text};
@@ -151,14 +152,20 @@ impl Control {
             ));
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.engine.set_write_back(back);
+        self.reshaping.set_write_back(back)?;
         log::line(&format!("write-back {word}"));
         Ok(())
     }
 
     fn set_tier(&self, word: &str) -> io::Result<()> {
         match word {
-            "on" => self.engine.tier_on().map_err(refused)?,
+            "on" => self.reshaping.tier_on().map_err(|failure| {
+                log::line(&format!("refused: {}", failure.message));
+                match failure.code {
+                    Code::Usage | Code::Cache => io::ErrorKind::InvalidInput.into(),
+                    _ => io::Error::from_raw_os_error(libc::EIO),
+                }
+            })?,
             "off" => self.engine.tier_off("switched off by command")?,
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }

@@ -11,6 +11,7 @@ use crate::units::show_count;
 use std::io::ErrorKind;
 use std::path::Path;
 use thermocline::Error as EngineError;
+use thermocline::claim::Refusal;
 use thermocline::{Behind, Refused};
 use thermocline_mount::Error as MountError;
 use thermocline_trace::RecordError;
@@ -19,6 +20,7 @@ impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
         match error {
             MountError::Tier(error) => (*error).into(),
+            MountError::Claim(refusal) => (*refusal).into(),
             // The same words as those of every command that meets one.
             MountError::AlreadyMounted(mountpoint) if umount::is_abandoned(&mountpoint) => {
                 Failure::from(MountError::StaleMount(mountpoint))
@@ -28,6 +30,23 @@ impl From<MountError> for Failure {
                 ..control::gone(&mountpoint)
             },
             error => split(mount_code(&error), &error.to_string()),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let code = match &refusal {
+            Refusal::OnMount { .. } | Refusal::Overlaps { .. } => Code::Usage,
+            Refusal::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+                Code::System
+            }
+            Refusal::Io { .. } => Code::Failure,
+            _ => Code::Cache,
+        };
+        match refusal {
+            Refusal::Cache(error) => error.into(),
+            refusal => split(code, &refusal.to_string()),
         }
     }
 }

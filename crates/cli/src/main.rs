@@ -4,6 +4,7 @@ mod args;
 mod beacon;
 mod caches;
 mod chart;
+mod claiming;
 mod commands;
 mod config;
 mod control;

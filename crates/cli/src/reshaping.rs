@@ -93,6 +93,8 @@ pub(crate) struct Reshaping {
     engine: Arc<Engine>,
     caches: Caches,
     state: Mutex<State>,
+    /// Held while the mode or the cache, and with it the mark of base, are changed.
+    marking: Mutex<()>,
     /// Ends what runs, where it still can be ended.
     stop: AtomicBool,
 }
@@ -119,6 +121,7 @@ impl Reshaping {
             engine,
             caches,
             state: Mutex::default(),
+            marking: Mutex::default(),
             stop: AtomicBool::new(false),
         })
     }
@@ -209,6 +212,49 @@ impl Reshaping {
         Ok(())
     }
 
+    /// Write-back or write-through from now on. Base is marked before a write may stay off it.
+    pub(crate) fn set_write_back(&self, back: bool) -> io::Result<()> {
+        let Ok(_one) = self.marking.try_lock() else {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        };
+        if back {
+            let marked = self.caches.claiming.switch(&self.engine, true);
+            marked.map_err(|failure| {
+                log::line(&format!("refused: {}", failure.message));
+                io::Error::from_raw_os_error(libc::EIO)
+            })?;
+        }
+        self.engine.set_write_back(back);
+        Ok(())
+    }
+
+    /// Switches the tier on; a cache that had failed is made anew for that, and has another id.
+    pub(crate) fn tier_on(&self) -> Outcome {
+        self.take_turns(|engine| Ok(engine.tier_on()?))
+    }
+
+    /// Lets `change` put another cache into the place of the one there is. Until base has
+    /// everything its mark names the old one; before anything is dirty again, the new one.
+    fn take_turns(&self, change: impl FnOnce(&Engine) -> Outcome) -> Outcome {
+        let marking = self.marking.lock();
+        let _one = marking.unwrap_or_else(PoisonError::into_inner);
+        let back = self.engine.is_write_back();
+        self.engine.set_write_back(false);
+        // What cannot be written back is named by what follows.
+        let flushed = self.engine.flush(|progress| self.note(progress));
+        if flushed.is_ok() && self.engine.dirty_pages() == 0 {
+            self.caches.claiming.switch(&self.engine, false)?;
+        }
+        let changed = change(&self.engine);
+        let dirty = back || self.engine.dirty_pages() > 0;
+        let marked = self.caches.claiming.switch(&self.engine, dirty);
+        if marked.is_ok() {
+            self.engine.set_write_back(back);
+        }
+        changed?;
+        marked
+    }
+
     fn replace(
         &self,
         size: Option<Size>,
@@ -232,13 +278,13 @@ impl Reshaping {
             None if device => None,
             None => self.engine.stats().tier.map(|tier| tier.bytes),
         };
-        let replaced = self
-            .caches
-            .open(path, size, true, discard)
-            .and_then(|store| {
+        let opened = self.caches.open(path, size, true, discard);
+        let replaced = opened.and_then(|store| {
+            self.take_turns(|engine| {
                 let store = self.caches.watched(store);
-                Ok(self.engine.replace(store, |progress| self.note(progress))?)
-            });
+                Ok(engine.replace(store, |progress| self.note(progress))?)
+            })
+        });
         if replaced.is_err() && found.is_none() {
             // Nothing uses it; should it be gone already that is as well.
             let _gone = fs::remove_file(path);

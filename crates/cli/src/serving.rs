@@ -2,6 +2,7 @@
 
 use crate::beacon;
 use crate::caches::Caches;
+use crate::claiming::Claiming;
 use crate::commands::mount::Plan;
 use crate::control::Control;
 use crate::ending::Ending;
@@ -11,15 +12,13 @@ use crate::log;
 use crate::report::MountFacts;
 use crate::reshaping::Reshaping;
 use crate::units::show_count;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
+use thermocline::claim::{Fence, Fenced};
 use thermocline::device::{
     Device, FaultScript, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
 };
-use thermocline::{BaseIdentity, Engine, Store};
+use thermocline::{Engine, Store};
 use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle};
 use thermocline_trace::{Recorder, RecorderOptions};
 
@@ -39,6 +38,7 @@ pub(crate) struct Serving {
     engine: Arc<Engine>,
     flushing: Arc<Flushing>,
     reshaping: Arc<Reshaping>,
+    claiming: Arc<Claiming>,
     ending: Arc<Ending>,
 }
 
@@ -47,15 +47,19 @@ impl Serving {
     pub(crate) fn start(plan: &Plan) -> Result<Self, Failure> {
         let flash_meters = Arc::new(Meters::default());
         let faults = plan.faults.then(FaultScript::new);
+        let cache = plan.places.cache.as_deref();
+        let claiming = Claiming::take(&plan.places.base, cache, plan.leave)?;
+        let claiming = Arc::new(claiming);
         let caches = Caches {
             page_size: plan.config.page_size()?,
-            base: base_identity(&plan.places.base)?,
+            base: claiming.identity(),
+            claiming: Arc::clone(&claiming),
             meters: Arc::clone(&flash_meters),
             faults: faults.clone(),
         };
         let flash = open_cache(plan, &caches)?;
         let mut counted = Vec::new();
-        let (devices, base) = base_devices(plan);
+        let (devices, base) = base_devices(plan, &claiming.fence());
         counted.push(base);
         if let Some(flash) = &flash {
             counted.push(Counted {
@@ -64,7 +68,8 @@ impl Serving {
                 meters: flash_meters,
             });
         }
-        let engine = Engine::start(plan.config.engine()?, flash)?;
+        let engine = Engine::start(claiming.with_clock(plan.config.engine()?)?, flash)?;
+        claiming.hold(&engine, &plan.places.mountpoint)?;
         engine.set_recorder(recorder(plan)?);
         let flushing = Flushing::new(Arc::clone(&engine));
         let reshaping = Reshaping::new(Arc::clone(&engine), caches);
@@ -100,12 +105,15 @@ impl Serving {
                     engine,
                     flushing,
                     reshaping,
+                    claiming,
                     ending,
                 })
             }
             Err(error) => {
                 // The cache goes back to how it was found: clean, with its map.
-                close(&engine)?;
+                let closed = close(&engine);
+                let ended = claiming.end(&engine, &closed);
+                closed.and(ended)?;
                 Err(error.into())
             }
         }
@@ -127,10 +135,12 @@ impl Serving {
         self.ending.set_over();
         log::line("unmounted");
         self.reshaping.finish();
-        let flushed = self.flushing.finish();
+        let held = self.claiming.still_ours();
+        let flushed = held.and_then(|()| self.flushing.finish());
         let closed = close(&self.engine);
+        let ended = self.claiming.end(&self.engine, &closed);
         served?;
-        flushed.and(closed)
+        flushed.and(closed).and(ended)
     }
 }
 
@@ -199,6 +209,8 @@ fn close(engine: &Engine) -> Outcome {
             ));
         }),
     };
+    // A base that was lost meanwhile is noticed before anything is written.
+    engine.check_fence()?;
     engine.stop()?;
     log::line("map saved");
     recorded
@@ -211,21 +223,13 @@ fn open_cache(plan: &Plan, caches: &Caches) -> Result<Option<Store>, Failure> {
     };
     let store = caches.open(cache, plan.cache_size()?, plan.format, plan.discard_dirty)?;
     check_found(&store, plan)?;
+    caches.claiming.check_store(&store)?;
     Ok(Some(caches.watched(store)))
 }
 
-/// Which directory this is, to tell a cache of another base.
-pub(crate) fn base_identity(base: &Path) -> Result<BaseIdentity, Failure> {
-    let found = fs::metadata(base).map_err(|e| Failure::io("open base directory", base, &e))?;
-    Ok(BaseIdentity {
-        file_system: found.dev(),
-        inode: found.ino(),
-        path: base.display().to_string(),
-    })
-}
-
 /// Makes the devices of base files, all counted as one device.
-fn base_devices(plan: &Plan) -> (DeviceFactory, Counted) {
+fn base_devices(plan: &Plan, fence: &Arc<dyn Fence>) -> (DeviceFactory, Counted) {
+    let fence = Arc::clone(fence);
     let meters = Arc::new(Meters::default());
     let emulated = plan.emulated.clone();
     let disk = emulated.map(|(model, capacity)| ShapedDisk::new(model, capacity));
@@ -246,6 +250,7 @@ fn base_devices(plan: &Plan) -> (DeviceFactory, Counted) {
             ..FileOptions::default()
         };
         let file = FileDevice::from_file(file, known.name, options)?;
+        let file = Fenced::new(file, Arc::clone(&fence));
         let device: Arc<dyn Device> = match &disk {
             Some(disk) => Arc::new(Metered::sharing(
                 disk.attach(file, known.key),

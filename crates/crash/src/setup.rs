@@ -127,6 +127,7 @@ impl Setup {
                 file_system: 1,
                 inode: 2,
                 path: "/base".into(),
+                ..BaseIdentity::default()
             },
             ..StoreOptions::default()
         }

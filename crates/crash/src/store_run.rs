@@ -560,6 +560,7 @@ fn open(world: &World, length: Option<u64>, planted: Mutant) -> Result<Store, St
             file_system: 1,
             inode: 2,
             path: "/base".into(),
+            ..BaseIdentity::default()
         },
         ..StoreOptions::default()
     };

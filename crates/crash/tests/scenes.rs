@@ -291,6 +291,7 @@ fn a_stop_over_dead_devices_ends_with_threads_too() {
             file_system: 1,
             inode: 2,
             path: "/base".into(),
+            ..BaseIdentity::default()
         },
         format: false,
         deadline: None,

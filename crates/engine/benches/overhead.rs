@@ -107,6 +107,7 @@ fn rig(
         file_system: 0,
         inode: 0,
         path: "bench".into(),
+        ..BaseIdentity::default()
     };
     let options = StoreOptions {
         page_size,

@@ -87,6 +87,7 @@ impl Rig {
                 file_system: 0,
                 inode: 0,
                 path: "bench".into(),
+                ..BaseIdentity::default()
             },
             format: true,
             deadline: Some(Duration::from_secs(2)),

@@ -58,6 +58,7 @@ fn options(size: Option<u64>) -> StoreOptions {
             file_system: 1,
             inode: 1,
             path: "/base".into(),
+            ..BaseIdentity::default()
         },
         format: false,
         deadline: None,

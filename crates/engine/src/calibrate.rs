@@ -7,7 +7,9 @@
 //! request when it is kept busy.
 //!
 //! Phases: fill the scratch file (sequential write), sequential read, random read, random
-//! write. Write phases end with a sync that counts. Offsets are pseudo-random from the seed.
+//! write. Where a file system refuses direct I/O its page cache is emptied before reads, and
+//! the result says so. Write phases end with a sync that counts. Offsets are pseudo-random from
+//! the seed.
 //! The caller provides the device; [`scratch`] makes one that no user data is on.
 
 use std::fs::OpenOptions;
@@ -131,6 +133,9 @@ pub struct DeviceCosts {
     pub sequential_read: Measured,
     /// A page of a sequential write.
     pub sequential_write: Measured,
+    /// The file system refuses direct I/O: reads came through the system's page cache, which was
+    /// emptied before each of them as far as the system does that.
+    pub page_cache: bool,
 }
 
 /// Time since some start. Tests give the emulated device's own.
@@ -172,6 +177,7 @@ pub fn calibrate_by(
         span,
     };
     let sequential_write = run.sequential(Phase::Fill, progress)?;
+    let page_cache = device.drop_cached(0, span);
     let sequential_read = run.sequential(Phase::SequentialRead, progress)?;
     let random_read = run.random(Phase::RandomRead, progress)?;
     let random_write = if options.write {
@@ -186,6 +192,7 @@ pub fn calibrate_by(
         random_write,
         sequential_read,
         sequential_write,
+        page_cache,
     })
 }
 
@@ -302,8 +309,13 @@ impl Run<'_> {
                 });
                 reported = before;
             }
-            self.request(phase, &mut buf, offsets.next(self.span / page) * page)?;
-            times.push((self.clock)() - before);
+            let offset = offsets.next(self.span / page) * page;
+            let mut begun = before;
+            if phase == Phase::RandomRead && self.device.drop_cached(offset, page) {
+                begun = (self.clock)();
+            }
+            self.request(phase, &mut buf, offset)?;
+            times.push((self.clock)() - begun);
         }
         all.lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -457,6 +469,67 @@ mod tests {
         let device = disk.attach(MemoryDevice::with_len(SPAN as usize), 1);
         let clock = || Duration::from_nanos(disk.usage().elapsed_ns);
         calibrate_by(&clock, &device, options, &mut ignore).unwrap()
+    }
+
+    /// A device behind a page cache that forgets nothing it is not told to.
+    struct Remembering {
+        device: MemoryDevice,
+        kept: Mutex<std::collections::BTreeSet<u64>>,
+        hits: AtomicU64,
+    }
+
+    impl Device for Remembering {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            for at in (offset..offset + buf.len() as u64).step_by(4096) {
+                if !self.kept.lock().unwrap().insert(at) {
+                    self.hits.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            self.device.read_at(buf, offset)
+        }
+        fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+            let written = (offset..offset + buf.len() as u64).step_by(4096);
+            self.kept.lock().unwrap().extend(written);
+            self.device.write_at(buf, offset)
+        }
+        fn sync(&self, _: bool) -> io::Result<()> {
+            Ok(())
+        }
+        fn len(&self) -> io::Result<u64> {
+            self.device.len()
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.device.set_len(len)
+        }
+        fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+            self.device.punch(offset, len)
+        }
+        fn drop_cached(&self, offset: u64, len: u64) -> bool {
+            let mut kept = self.kept.lock().unwrap();
+            kept.retain(|at| !(offset..offset + len).contains(at));
+            true
+        }
+        fn label(&self) -> String {
+            "remembering".into()
+        }
+    }
+
+    #[test]
+    fn a_page_cache_is_emptied_before_reads_and_told_of() {
+        let device = Remembering {
+            device: MemoryDevice::new(),
+            kept: Mutex::default(),
+            hits: AtomicU64::new(0),
+        };
+        let options = CalibrateOptions {
+            span: 2 << 20,
+            ..counted(300)
+        };
+        let costs = calibrate(&device, &options, &mut ignore).unwrap();
+        assert!(costs.page_cache);
+        assert_eq!(device.hits.load(Ordering::Relaxed), 0, "reads from memory");
+        let memory = calibrate(&MemoryDevice::new(), &options, &mut ignore).unwrap();
+        assert!(!memory.page_cache);
     }
 
     #[test]

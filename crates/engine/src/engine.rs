@@ -18,6 +18,7 @@
 //! *Running* → *stopping* (writers drain the buffer) → *stopped* (map saved). Requests may arrive
 //! only while running; [`Engine::stop`] is called once they have ended.
 
+use crate::claim::Fence;
 use crate::durable::commit::Commits;
 use crate::error::Error;
 use crate::files::object::Object;
@@ -30,8 +31,8 @@ use crate::settings::config::EngineConfig;
 use crate::state::Inner;
 use crate::store::Store;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use thermocline_core::HintSet;
@@ -82,6 +83,8 @@ pub struct Engine {
     pub(crate) doubted_pages: AtomicU32,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) steps: AtomicU64,
+    /// Whether the base is still ours to use.
+    pub(crate) fence: OnceLock<Arc<dyn Fence>>,
 }
 
 impl Engine {

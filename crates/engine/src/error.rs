@@ -34,16 +34,18 @@ pub enum Error {
     },
     /// The cache was written by another format version.
     #[error(
-        "cache file {path} has format version {found}, this program reads version {expected}; use \
-         the program that wrote it, or name another cache file"
+        "cache file {path} has format version {found}, this program reads versions {oldest} to \
+         {newest}; use the program that wrote it, or name another cache file"
     )]
     Version {
         /// The file.
         path: String,
         /// Version found.
         found: u32,
-        /// Version understood.
-        expected: u32,
+        /// The oldest version understood.
+        oldest: u32,
+        /// The newest one.
+        newest: u32,
     },
     /// The cache has another page size than asked for.
     #[error(

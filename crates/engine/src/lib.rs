@@ -5,6 +5,7 @@
 //! carries them out.
 
 pub mod calibrate;
+pub mod claim;
 pub mod classify;
 pub mod clock;
 pub mod device;

@@ -142,7 +142,8 @@ impl Engine {
         debug_assert!(inner.actions.is_empty() && actions.is_empty());
         inner.actions = actions;
         if inner.hierarchy.is_off() && inner.off_reason.is_empty() {
-            inner.off_reason = describe_faults(&inner.hierarchy, &inner.forgiven);
+            let faults = || describe_faults(&inner.hierarchy, &inner.forgiven);
+            inner.off_reason = self.fence_reason().unwrap_or_else(faults);
         }
     }
 
@@ -160,6 +161,12 @@ impl Engine {
         self.frames.take_batch(shard, &mut batch);
         debug_assert!(batch.iter().all(|(frame, ..)| frame.0 < self.frame_count));
         inner.hierarchy.pool_hits(&batch);
+    }
+
+    /// Nanoseconds since 1970 by the clock that base stamps its files by.
+    pub(crate) fn base_wall_ns(&self) -> i64 {
+        let ours = self.config.clock.wall_ns();
+        ours.saturating_add(self.config.clock_offset_ns)
     }
 
     /// Time since the start.

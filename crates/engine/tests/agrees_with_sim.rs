@@ -197,6 +197,7 @@ fn store_options(length: u64) -> StoreOptions {
             file_system: 1,
             inode: 2,
             path: "/base".into(),
+            ..BaseIdentity::default()
         },
         format: false,
         deadline: None,

@@ -20,6 +20,7 @@ fn options(blocks: u32) -> StoreOptions {
         file_system: 1,
         inode: 2,
         path: "/base".into(),
+        ..BaseIdentity::default()
     };
     StoreOptions {
         page_size: PAGE,

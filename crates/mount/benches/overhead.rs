@@ -54,6 +54,7 @@ fn measure(directory: &Path, page_size: u32) {
         file_system: 0,
         inode: fs::metadata(&base).expect("base").ino(),
         path: base.display().to_string(),
+        ..BaseIdentity::default()
     };
     let options = StoreOptions {
         page_size,

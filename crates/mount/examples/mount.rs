@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     file_system: 0,
                     inode: 0,
                     path: base.clone(),
+                    ..BaseIdentity::default()
                 },
                 format: true,
                 deadline: None,

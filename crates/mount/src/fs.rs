@@ -139,8 +139,14 @@ impl Fs {
         if Control::owns(id) {
             Err(sys::errno(libc::EPERM))
         } else {
-            self.nodes.get(id)
+            self.node(id)
         }
+    }
+
+    /// The node with this id, while the base is ours to use.
+    fn node(&self, id: u64) -> io::Result<Arc<Node>> {
+        self.objects.engine().check_fence()?;
+        self.nodes.get(id)
     }
 
     /// The node under a name, counted as one lookup.
@@ -171,6 +177,12 @@ impl Fs {
     }
 
     fn handle(&self, handle: u64) -> io::Result<Arc<Handle>> {
-        self.handles.get(handle)
+        let found = self.handles.get(handle)?;
+        match &*found {
+            Handle::File(_) | Handle::Dir(_) => self.objects.engine().check_fence()?,
+            // Control files say what is wrong.
+            Handle::Control(_) | Handle::ControlDir => {}
+        }
+        Ok(found)
     }
 }

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use thermocline::Engine;
+use thermocline::claim::mounts;
 use thermocline::classify::Rules;
 use thermocline::device::{FileDevice, FileOptions};
 
@@ -86,6 +87,7 @@ impl Mount {
     /// Those of directories that cannot be used, and of a missing or forbidden FUSE device.
     pub fn check(base: &Path, mountpoint: &Path) -> Result<(PathBuf, PathBuf), Error> {
         let base = check_base(base)?;
+        mounts::check(&base).map_err(|refusal| Error::Claim(Box::new(refusal)))?;
         // Before emptiness: that base is not empty is no reason against it as a mountpoint.
         if let Ok(mountpoint) = mountpoint.canonicalize() {
             check_apart(&base, &mountpoint)?;
@@ -290,27 +292,5 @@ fn check_device() -> Result<(), Error> {
 
 /// Whether one of our mounts is on this very directory.
 fn is_mounted(path: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table.lines().any(|line| {
-        let mut fields = line.split(' ');
-        let on = fields.nth(4).map(unescape);
-        let kind = line
-            .split(" - ")
-            .nth(1)
-            .and_then(|rest| rest.split(' ').next());
-        kind == Some("fuse.thermocline") && on.as_deref() == path.to_str()
-    })
-}
-
-/// Undoes the octal escapes of the kernel's mount table.
-fn unescape(text: &str) -> String {
-    let escapes = [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ];
-    escapes
-        .iter()
-        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    mounts::all().iter().any(|mount| mount.mountpoint == path)
 }

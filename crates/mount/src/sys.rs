@@ -124,8 +124,23 @@ pub(crate) fn stat(fd: RawFd) -> io::Result<Stat> {
 /// A number made of the file handle a network file server would give out, which names the inode
 /// and its generation and is to be had without opening the file. File systems without such
 /// handles are asked for the birth time instead; 0 when neither is there.
+///
+/// A user-space file system numbers its handles anew each time it is mounted, so they say nothing.
 pub(crate) fn generation(fd: RawFd) -> u64 {
-    file_handle(fd).or_else(|| birth(fd)).unwrap_or(0)
+    let handle = match is_fuse(fd) {
+        true => None,
+        false => file_handle(fd),
+    };
+    handle.or_else(|| birth(fd)).unwrap_or(0)
+}
+
+fn is_fuse(fd: RawFd) -> bool {
+    const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+    let mut buf = MaybeUninit::<libc::statfs64>::uninit();
+    // SAFETY: the buffer is a `statfs64`, and is initialised when the call succeeds.
+    unsafe {
+        libc::fstatfs64(fd, buf.as_mut_ptr()) == 0 && buf.assume_init().f_type == FUSE_SUPER_MAGIC
+    }
 }
 
 fn file_handle(fd: RawFd) -> Option<u64> {

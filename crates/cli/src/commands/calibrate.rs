@@ -175,7 +175,15 @@ fn show(calibration: &Calibration) -> String {
             }
         }
     }
-    let (base, flash) = (&calibration.base.device, &calibration.flash.device);
+    let said = |costs: &DeviceCosts| match costs.page_cache {
+        true => format!(
+            "{}\n       refuses direct I/O: read through the system's page cache, emptied before \
+             each read; what the system keeps all the same looks faster than it is",
+            costs.device
+        ),
+        false => format!("{}, past the page cache", costs.device),
+    };
+    let (base, flash) = (said(&calibration.base), said(&calibration.flash));
     let page = show_bytes(calibration.base.page_size.into());
     let saved = calibration.costs.base_random_read_us / calibration.costs.flash_read_us.max(1e-3);
     format!(

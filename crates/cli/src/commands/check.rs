@@ -8,6 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::fmt::Write;
+use std::path::Path;
+use thermocline::claim::mark_of;
 use thermocline::store::{CheckStep, Fate, ObjectPages, Problem, Report, check_path};
 
 /// Files and problems listed at most, without --all.
@@ -31,8 +33,18 @@ pub(crate) fn run(args: &CheckArgs) -> Outcome {
         println!("{:#}", as_json(&report));
     } else {
         print!("{}", show(args, &report));
+        print_mark(&report);
     }
     verdict(args, &report)
+}
+
+/// What the mark of the base says, where that can be seen from here.
+fn print_mark(report: &Report) {
+    match mark_of(Path::new(&report.base)) {
+        Ok(Some(mark)) => println!("\nbase {} is {mark}", report.base),
+        Ok(None) => println!("\nbase {} has no mark", report.base),
+        Err(refusal) => println!("\nbase {}: {refusal}", report.base),
+    }
 }
 
 fn damaged(report: &Report) -> u64 {

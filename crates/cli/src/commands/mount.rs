@@ -5,6 +5,7 @@
 
 use crate::args::MountArgs;
 use crate::beacon;
+use crate::claiming;
 use crate::config::{Config, NO_TIER};
 use crate::daemon::{self, Side};
 use crate::failure::{Code, Failure, Outcome};
@@ -14,6 +15,7 @@ use crate::serving::Serving;
 use crate::signals::Signals;
 use crate::units::Size;
 use std::path::{Path, PathBuf};
+use thermocline::claim::Leave;
 use thermocline_core::model::Model;
 
 /// Everything that was decided before anything is started.
@@ -33,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) discard_dirty: Option<u64>,
     /// Whether faults of the flash device can be scripted.
     pub(crate) faults: bool,
+    /// What is allowed where base's mark stands in the way.
+    pub(crate) leave: Leave,
     /// Whether to stay in the foreground.
     pub(crate) foreground: bool,
     /// Where the log is; only in the foreground there may be none.
@@ -110,6 +114,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         discard_dirty: args.discard_dirty,
         foreground: args.foreground,
         faults: args.faults,
+        leave: claiming::leave(&args.claim, args.format),
         log,
         config,
     })
@@ -317,6 +322,7 @@ mod tests {
             discard_dirty: None,
             foreground: true,
             faults: false,
+            leave: Leave::default(),
             log: None,
         };
         assert_eq!(plan.cache_size().expect("size"), Some(1_638_400));

@@ -5,22 +5,24 @@
 //! pages are saved, to write back the others and give these up.
 
 use crate::args::RecoverArgs;
+use crate::claiming::{self, Claiming};
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::pace::Pace;
 use crate::salvage;
-use crate::serving::base_identity;
 use crate::units::show_count;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use thermocline::claim::{Fence, Fenced};
 use thermocline::classify::Rules;
+use thermocline::device::Device;
 use thermocline::store::{Report, check_path};
 use thermocline::{
     Discard, Engine, EngineConfig, Error, FlushProgress, LostPage, Refused, Store, StoreOptions,
 };
-use thermocline_mount::{Fs, file_devices};
+use thermocline_mount::{DeviceFactory, Fs, file_devices};
 
 /// Lost pages listed at most.
 const LISTED: usize = 20;
@@ -40,6 +42,7 @@ struct Recovering<'a> {
     args: &'a RecoverArgs,
     base: PathBuf,
     page_size: u32,
+    claiming: Claiming,
 }
 
 /// Writes back and closes the cache: base is whole afterwards, the cache clean and warm.
@@ -48,12 +51,18 @@ pub(crate) fn run(args: &RecoverArgs) -> Outcome {
     let base = directory(&args.base)?;
     let found = check_path(&args.cache, false, &mut |_| ())?;
     sound_enough(args, &found)?;
+    let leave = claiming::leave(&args.claim, false);
+    let claiming = Claiming::take(&base, Some(&args.cache), leave)?;
     let recovering = Recovering {
         args,
         base,
         page_size: found.page_size,
+        claiming,
     };
-    let mut recovery = recovering.run()?;
+    let recovered = recovering.run();
+    let released = recovering.claiming.release();
+    let mut recovery = recovered?;
+    released?;
     recovery.seconds = started.elapsed().as_secs_f64();
     print(args, &recovery);
     Ok(())
@@ -175,16 +184,18 @@ impl Recovering<'_> {
         let options = StoreOptions {
             page_size: self.page_size,
             size: None,
-            base: base_identity(&self.base)?,
+            base: self.claiming.identity(),
             format: false,
             deadline: None,
             ..StoreOptions::default()
         };
-        Ok(Store::open(&self.args.cache, &options)?)
+        let store = Store::open(&self.args.cache, &options)?;
+        self.claiming.check_store(&store)?;
+        Ok(store)
     }
 
     /// Writes back with an engine that writes through, so that nothing becomes dirty any more. The
-    /// inner error is a refusal.
+    /// inner error is a refusal: base stays claimed then, for another attempt.
     fn attempt(&self, discard: &Discard) -> Result<Result<Recovery, Error>, Failure> {
         let config = EngineConfig {
             page_size: self.page_size,
@@ -192,15 +203,18 @@ impl Recovering<'_> {
             write_back: false,
             ..EngineConfig::default()
         };
-        let engine = Engine::start(config, Some(self.store()?))?;
+        let store = self.store()?;
+        let engine = Engine::start(self.claiming.with_clock(config)?, Some(store))?;
+        self.claiming.hold(&engine, Path::new(""))?;
         let dirty = engine.dirty_pages();
         let written = self.write_back(&engine, discard);
-        let closed = engine.stop();
-        let written = match written? {
-            Ok(written) => written,
-            Err(refused) => return Ok(Err(refused)),
-        };
-        closed?;
+        let closed = engine.stop().map_err(Failure::from);
+        if let Ok(Err(refused)) = written {
+            return Ok(Err(refused));
+        }
+        let ended = self.claiming.end(&engine, &closed);
+        let written = written??;
+        closed.and(ended)?;
         Ok(Ok(Recovery {
             written,
             given_up: dirty - written.min(dirty),
@@ -217,7 +231,7 @@ impl Recovering<'_> {
         let files = Fs::new(
             self.base.clone(),
             Arc::clone(engine),
-            file_devices(),
+            fenced_devices(self.claiming.fence()),
             Rules::default(),
             None,
         );
@@ -229,6 +243,15 @@ impl Recovering<'_> {
         }
         flush(engine).map(Ok)
     }
+}
+
+/// Base files that are not touched once base belongs to somebody else.
+fn fenced_devices(fence: Arc<dyn Fence>) -> DeviceFactory {
+    let plain = file_devices();
+    Arc::new(move |file, known| {
+        let device = Fenced::new(plain(file, known)?, Arc::clone(&fence));
+        Ok(Arc::new(device) as Arc<dyn Device>)
+    })
 }
 
 fn flush(engine: &Engine) -> Result<u64, Failure> {

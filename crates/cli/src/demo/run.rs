@@ -346,6 +346,7 @@ fn flash_store(plan: &Plan, meter: &Arc<Meter>) -> Result<Store> {
             file_system: 0,
             inode: 0,
             path: String::new(),
+            ..BaseIdentity::default()
         },
         format: true,
         deadline: None,

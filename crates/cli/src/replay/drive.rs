@@ -206,6 +206,7 @@ fn store(replay: &Replay<'_>, path: &Path) -> Result<Store, Failure> {
             file_system: 0,
             inode: 0,
             path: String::new(),
+            ..BaseIdentity::default()
         },
         format: true,
         deadline: Some(FLASH_DEADLINE),

@@ -124,6 +124,7 @@ impl Ground {
                 file_system: base.dev(),
                 inode: base.ino(),
                 path: self.base().display().to_string(),
+                ..BaseIdentity::default()
             },
             format: false,
             deadline: None,

@@ -364,6 +364,20 @@ impl Device for FileDevice {
         }
     }
 
+    fn drop_cached(&self, offset: u64, len: u64) -> bool {
+        if self.is_direct() {
+            return false;
+        }
+        let number = |value: u64| libc::off_t::try_from(value).unwrap_or(libc::off_t::MAX);
+        let fd = self.buffered.as_raw_fd();
+        // Advice: what the system does with it changes no byte.
+        // SAFETY: the descriptor is open; the other arguments are plain numbers.
+        unsafe {
+            libc::posix_fadvise(fd, number(offset), number(len), libc::POSIX_FADV_DONTNEED);
+        }
+        true
+    }
+
     fn label(&self) -> String {
         let kind = if self.block { "block device" } else { "file" };
         format!("{kind} {}", self.name)

@@ -282,6 +282,10 @@ impl<D: Device> Device for Metered<D> {
         self.device.punch(offset, len)
     }
 
+    fn drop_cached(&self, offset: u64, len: u64) -> bool {
+        self.device.drop_cached(offset, len)
+    }
+
     fn label(&self) -> String {
         self.device.label()
     }

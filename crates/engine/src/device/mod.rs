@@ -90,6 +90,12 @@ pub trait Device: Send + Sync {
     /// Whatever the device reports.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// Makes the system forget what it keeps of a range in memory; whether it keeps anything:
+    /// false where requests go past the page cache, or there is none. For measuring.
+    fn drop_cached(&self, _offset: u64, _len: u64) -> bool {
+        false
+    }
+
     /// What to call it in output, e.g. `file /ssd/cache`,
     /// `emulated 7200-rpm disk over file /base/t`.
     fn label(&self) -> String;
@@ -116,6 +122,9 @@ macro_rules! forward {
             }
             fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).punch(offset, len)
+            }
+            fn drop_cached(&self, offset: u64, len: u64) -> bool {
+                (**self).drop_cached(offset, len)
             }
             fn label(&self) -> String {
                 (**self).label()

@@ -506,6 +506,10 @@ impl<D: Device> Device for Shaped<D> {
         self.device.punch(offset, len)
     }
 
+    fn drop_cached(&self, offset: u64, len: u64) -> bool {
+        self.device.drop_cached(offset, len)
+    }
+
     fn label(&self) -> String {
         format!("{} over {}", self.disk.name, self.device.label())
     }

@@ -112,7 +112,7 @@ impl Engine {
         inner.commits.begun += 1;
         let made = self.config.clock.now();
         drop(inner);
-        let done = store.commit(&batch);
+        let done = self.fence_holds().and_then(|()| store.commit(&batch));
         let mut inner = self.inner();
         inner.commits.under_way = false;
         inner.commits.count += 1;
@@ -165,7 +165,8 @@ impl Engine {
         Some(Batch {
             changes,
             objects: objects.into_values().collect(),
-            time_ns: self.config.clock.wall_ns(),
+            // Stamps of files are compared with it.
+            time_ns: self.base_wall_ns(),
         })
     }
 

@@ -64,7 +64,8 @@ impl Engine {
         }
         let before = stamp();
         let changed = change();
-        self.registry().note_change(identity, before, stamp());
+        let after = self.believable(stamp());
+        self.registry().note_change(identity, before, after);
         changed
     }
 

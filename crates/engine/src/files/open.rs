@@ -202,7 +202,8 @@ impl Engine {
             "only cached objects have pages on flash"
         );
         let reuse_id = !self.is_recording();
-        registry.close(object, (object.stamp)(), resident > 0, reuse_id);
+        let stamp = self.believable((object.stamp)());
+        registry.close(object, stamp, resident > 0, reuse_id);
         self.leave(object);
     }
 

@@ -175,7 +175,7 @@ impl Engine {
         let stamp = spec.and_then(|spec| (spec.stamp)());
         let mut registry = self.registry();
         if registry.changed_id(&saved.identity, stamp).is_none() {
-            registry.compared(&saved.identity, stamp);
+            registry.compared(&saved.identity, self.believable(stamp));
             return Ok(());
         }
         drop(registry);

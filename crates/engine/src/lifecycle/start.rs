@@ -12,7 +12,7 @@ use crate::settings::config::EngineConfig;
 use crate::state::Inner;
 use crate::store::Store;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use thermocline_core::hierarchy::{Hierarchy, HierarchyOptions};
 use thermocline_core::policy::{PolicyOptions, TierPolicy};
 
@@ -104,6 +104,7 @@ impl Engine {
             doubted_pages: AtomicU32::new(0),
             threads: Mutex::default(),
             steps: AtomicU64::new(0),
+            fence: OnceLock::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::files::object::Object;
+use crate::files::object::{Object, Stamp};
 use crate::lock;
 use crate::store::Store;
 use std::collections::BTreeSet;
@@ -113,17 +113,33 @@ impl Engine {
         Error::Save { path, source }
     }
 
-    /// A file changed within the file system's clock tick could change again without a trace;
+    /// A file changed within the granularity of base's clock could change again without a trace;
     /// waits until every stamp is older than that.
     pub(crate) fn wait_for_older_stamps(&self) {
-        const TICK: Duration = Duration::from_millis(20);
         let newest = self.registry().newest_stamp_ns();
-        let age = self.config.clock.wall_ns().saturating_sub(newest);
-        if age >= 0 && age < TICK.as_nanos() as i64 {
-            self.config.clock.pass(TICK);
+        if self.is_young(newest) {
+            self.config.clock.pass(self.config.stamp_granularity);
         }
+    }
+
+    /// Whether a file with this stamp can change now without getting another one.
+    fn is_young(&self, stamp_ns: i64) -> bool {
+        let age = self.base_wall_ns().saturating_sub(stamp_ns);
+        age >= 0 && u128::from(age.unsigned_abs()) < self.config.stamp_granularity.as_nanos()
+    }
+
+    /// The stamp of a file, unless it says nothing of what may still be done to it in the same
+    /// second: where base keeps whole seconds. (At a stop that second is waited for instead.)
+    pub(crate) fn believable(&self, stamp: Option<Stamp>) -> Option<Stamp> {
+        let coarse = self.config.stamp_granularity >= COARSE;
+        if !coarse || self.inner().stopping {
+            return stamp;
+        }
+        stamp.filter(|stamp| !self.is_young(stamp.mtime_ns.max(stamp.ctime_ns)))
     }
 }
 
+/// From this granularity on a change is likely to leave the stamp as it was.
+const COARSE: Duration = Duration::from_millis(500);
 /// Pages named by the error of [`Engine::stop`] at most.
 const NAMED_MAX: usize = 20;

@@ -1,10 +1,12 @@
 //! Settings of the engine, with their defaults. `thermocline.example.toml` documents each.
 
+use crate::claim::TICK;
 use crate::clock::SharedClock;
 use crate::error::Error;
 use crate::mutant::Mutant;
 pub use crate::settings::policy_table::PrioritySettings;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use thermocline_core::policy::{CacConfig, ClicConfig, PolicyOptions, TacConfig, TacLabels};
 use thermocline_core::{Costs, Watermarks};
 
@@ -49,6 +51,12 @@ pub struct EngineConfig {
     /// that wait for it. For deterministic tests.
     #[serde(skip)]
     pub inline: bool,
+    /// A change of a base file within this time after another one may leave the same stamp.
+    #[serde(skip)]
+    pub stamp_granularity: Duration,
+    /// What to add to the wall clock to have the one that base stamps its files by.
+    #[serde(skip)]
+    pub clock_offset_ns: i64,
     /// What time it is.
     #[serde(skip)]
     pub clock: SharedClock,
@@ -77,6 +85,8 @@ impl Default for EngineConfig {
             priority: PrioritySettings::default(),
             costs: CostSettings::default(),
             inline: false,
+            stamp_granularity: TICK,
+            clock_offset_ns: 0,
             clock: SharedClock::default(),
             planted: Mutant::None,
         }

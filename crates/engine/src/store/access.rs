@@ -57,6 +57,32 @@ pub fn resolve(path: &Path) -> Result<PathBuf, Error> {
     Err(failed(io::Error::from_raw_os_error(libc::ELOOP)))
 }
 
+/// The file of a cache that is there, open for reading, and for writing where `write` says so.
+pub(super) fn open_existing(path: &Path, write: bool) -> Result<Option<File>, Error> {
+    let named = resolve(path)?;
+    let mut how = OpenOptions::new();
+    how.read(true).write(write).custom_flags(libc::O_NOFOLLOW);
+    match fs::symlink_metadata(&named) {
+        Ok(found) => Ok(Some(open_checked(path, &named, &found, &how)?.0)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(path, error)),
+    }
+}
+
+fn open_checked(
+    path: &Path,
+    named: &Path,
+    found: &Metadata,
+    how: &OpenOptions,
+) -> Result<(File, Metadata), Error> {
+    check(path, found)?;
+    let file = how.open(named).map_err(|error| failed(path, error))?;
+    let opened = file.metadata().map_err(|error| failed(path, error))?;
+    // What was opened counts, not what was there a moment ago.
+    check(path, &opened)?;
+    Ok((file, opened))
+}
+
 /// The file of a cache, open for reading and writing, and its path when it was made.
 pub(super) fn open(path: &Path, options: &StoreOptions) -> Result<(File, Option<PathBuf>), Error> {
     let named = resolve(path)?;
@@ -64,11 +90,7 @@ pub(super) fn open(path: &Path, options: &StoreOptions) -> Result<(File, Option<
     how.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
     match fs::symlink_metadata(&named) {
         Ok(found) => {
-            check(path, &found)?;
-            let file = how.open(&named).map_err(|error| failed(path, error))?;
-            let found = file.metadata().map_err(|error| failed(path, error))?;
-            // What was opened counts, not what was there a moment ago.
-            check(path, &found)?;
+            let (file, found) = open_checked(path, &named, &found, &how)?;
             if found.is_file() && found.len() == 0 && !options.format {
                 return Err(Error::Untrusted {
                     path: path.display().to_string(),

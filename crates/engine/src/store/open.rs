@@ -1,8 +1,10 @@
 //! Opening and making a cache.
 
+use super::identity;
 use super::layout::Layout;
 use super::recover;
-use super::superblock::{BaseIdentity, FORMAT_VERSION, Invalid, SUPERBLOCK_BYTES, Superblock};
+use super::superblock::Superblock;
+use super::superblock::{BaseIdentity, FORMAT_VERSION, Invalid, OLDEST_VERSION, SUPERBLOCK_BYTES};
 use super::{Store, StoreOptions, access, anew};
 use crate::clock::Clock;
 use crate::device::{AlignedBuf, Device, FileDevice, FileOptions};
@@ -111,12 +113,14 @@ impl Store {
             anew::check(&*device, name, found, discard)?;
             return Self::format(device, name, options, found);
         }
-        let superblock = read_superblock(&*device, name, found)?;
+        let mut superblock = read_superblock(&*device, name, found)?;
         check_fit(&superblock, name, options, found)?;
         debug_assert!(superblock.layout.length <= found);
         debug_assert_eq!(superblock.layout.page_size, options.page_size);
         let planted = options.planted;
-        let reading = recover::read(&*device, &superblock, planted, &mut |_| {}).map_err(failed)?;
+        let reading = recover::read(&*device, &superblock, planted, &mut |_| {});
+        let mut reading = reading.map_err(failed)?;
+        identity::rebase(&mut superblock, &mut reading, &options.base);
         Ok(Self::of(device, name, superblock, Some(reading), options))
     }
 
@@ -252,7 +256,8 @@ pub(crate) fn read_superblock(
                 return Err(Error::Version {
                     path: name.into(),
                     found: v,
-                    expected: FORMAT_VERSION,
+                    oldest: OLDEST_VERSION,
+                    newest: FORMAT_VERSION,
                 });
             }
             Err(why) => reasons.push(why.to_string()),

@@ -24,6 +24,7 @@
 //! | 112..120 | next version |
 //! | 120..128 | time of the newest batch, ns since 1970 |
 //! | 128..130 | length of the base path, then the path (at most 3,900 bytes, for people) |
+//! | 4040..4056 | id of the base, as in its mark; 0 unknown |
 //! | 4088..4096 | xxh3-64 of bytes 0..4088 |
 
 use super::layout::Layout;
@@ -32,30 +33,41 @@ use twox_hash::XxHash3_64;
 
 /// Bytes of one copy.
 pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
-/// Version this program writes and reads.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+/// Version this program writes.
+pub(crate) const FORMAT_VERSION: u32 = 3;
+/// The oldest one it reads: what was added since is zero there, and means what was so then.
+pub(crate) const OLDEST_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"THERMOCL";
 const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 8;
 const PATH_AT: usize = 130;
 const PATH_MAX: usize = 3_900;
+const BASE_ID_AT: usize = 4040;
+
+const _: () = assert!(PATH_AT + PATH_MAX <= BASE_ID_AT && BASE_ID_AT + 16 <= CHECKSUM_AT);
 
 /// Which base directory a cache belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BaseIdentity {
-    /// File system id (`statfs`).
+    /// Device number of its file system: another one after each mount, on some.
     pub file_system: u64,
     /// Inode number of the base directory.
     pub inode: u64,
     /// Where it was mounted from, for people; not compared.
     pub path: String,
+    /// The id in its mark (see [`crate::claim`]); 0 unknown.
+    pub id: u128,
 }
 
 impl BaseIdentity {
-    /// Whether both are the same directory.
+    /// Whether both are the same directory: by their ids where both have one, else by device and
+    /// inode.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
-        (self.file_system, self.inode) == (other.file_system, other.inode)
+        match self.id == 0 || other.id == 0 {
+            true => (self.file_system, self.inode) == (other.file_system, other.inode),
+            false => self.id == other.id,
+        }
     }
 }
 
@@ -129,6 +141,7 @@ impl Superblock {
         let path = &path[..path.len().min(PATH_MAX)];
         put(128, &(path.len() as u16).to_le_bytes());
         put(PATH_AT, path);
+        put(BASE_ID_AT, &self.base.id.to_le_bytes());
         let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         debug_assert_eq!(Self::decode(&block).as_ref(), Ok(&self.as_stored()));
@@ -144,7 +157,7 @@ impl Superblock {
             return Err(Invalid::Checksum);
         }
         let version = u32_at(block, 8);
-        if version != FORMAT_VERSION {
+        if !(OLDEST_VERSION..=FORMAT_VERSION).contains(&version) {
             return Err(Invalid::Version(version));
         }
         let path_length = usize::from(u16::from_le_bytes([block[128], block[129]]));
@@ -167,6 +180,7 @@ impl Superblock {
                 file_system: u64_at(block, 40),
                 inode: u64_at(block, 48),
                 path: String::from_utf8_lossy(path).into_owned(),
+                id: u128_at(block, BASE_ID_AT),
             },
             format_id: u64_at(block, 56),
             epoch: u64_at(block, 64),
@@ -226,6 +240,12 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
+fn u128_at(bytes: &[u8], at: usize) -> u128 {
+    let mut word = [0u8; 16];
+    word.copy_from_slice(&bytes[at..at + 16]);
+    u128::from_le_bytes(word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,6 +259,7 @@ mod tests {
                 file_system: 3,
                 inode: 4,
                 path: "/srv/pg".into(),
+                id: 5 << 100 | 6,
             },
             format_id: 11,
             epoch: 12,
@@ -257,6 +278,30 @@ mod tests {
     }
 
     #[test]
+    fn bases_are_told_apart_by_their_ids_where_both_have_one() {
+        let base = sample().base;
+        let remounted = BaseIdentity {
+            file_system: 99,
+            ..base.clone()
+        };
+        assert!(
+            base.same(&remounted),
+            "another device number is no other base"
+        );
+        let other = BaseIdentity {
+            id: 1,
+            ..base.clone()
+        };
+        assert!(!base.same(&other), "a device number was given out again");
+        let unknown = |identity: &BaseIdentity| BaseIdentity {
+            id: 0,
+            ..identity.clone()
+        };
+        assert!(base.same(&unknown(&base)));
+        assert!(!base.same(&unknown(&remounted)));
+    }
+
+    #[test]
     fn every_flipped_bit_is_noticed() {
         let block = sample().encode();
         for at in 0..SUPERBLOCK_BYTES {
@@ -268,11 +313,22 @@ mod tests {
 
     #[test]
     fn another_version_is_named() {
+        for version in [0, 1, 4] {
+            let found = changed(8, u64::from(version) | 8192 << 32);
+            assert_eq!(found, Err(Invalid::Version(version)));
+        }
+    }
+
+    #[test]
+    fn version_2_is_read_and_has_no_id_of_its_base() {
         let mut block = sample().encode();
-        block[8] = 1;
+        block[8] = 2;
+        block[BASE_ID_AT..BASE_ID_AT + 16].fill(0);
         let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Superblock::decode(&block), Err(Invalid::Version(1)));
+        let mut expected = sample();
+        expected.base.id = 0;
+        assert_eq!(Superblock::decode(&block), Ok(expected));
     }
 
     /// The sample with eight bytes changed and its checksum put right.

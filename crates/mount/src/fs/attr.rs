@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
+use thermocline::claim::ATTRIBUTE;
+
 use super::{Fs, Stat};
 use crate::control::Control;
 use crate::handle::Handle;
@@ -48,7 +50,11 @@ impl Fs {
         if Control::owns(id) {
             return self.control()?.stat(id);
         }
-        let node = self.nodes.get(id)?;
+        let node = match id {
+            // The way to the control files stays open.
+            ROOT => self.nodes.get(id)?,
+            _ => self.node(id)?,
+        };
         self.objects.touch(&node);
         let mut stat = node.stat()?;
         self.count_blocks(node.fd(), &mut stat);
@@ -78,7 +84,7 @@ impl Fs {
                 self.getattr(id)
             };
         }
-        let node = self.nodes.get(id)?;
+        let node = self.node(id)?;
         if let Some(size) = set.size {
             let object = self.objects.acquire(&node)?;
             let result = match object.write_error {
@@ -116,7 +122,7 @@ impl Fs {
     /// # Errors
     /// Whatever the base reports.
     pub fn statfs(&self) -> io::Result<libc::statvfs64> {
-        sys::statvfs(self.nodes.get(ROOT)?.fd())
+        sys::statvfs(self.node(ROOT)?.fd())
     }
 
     /// Sets an extended attribute, with the flags of `setxattr`.
@@ -124,6 +130,9 @@ impl Fs {
     /// # Errors
     /// Whatever the base reports.
     pub fn setxattr(&self, id: u64, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
+        if is_mark(id, name) {
+            return Err(sys::errno(libc::EPERM));
+        }
         let node = self.attributed(id)?;
         let _mode = lock(&node.mode);
         node.harmless.store(false, Ordering::Release); // it may be a file capability
@@ -136,6 +145,9 @@ impl Fs {
     /// # Errors
     /// `ENODATA` when there is none, `ERANGE` when it is longer than `size`.
     pub fn getxattr(&self, id: u64, name: &OsStr, size: u32) -> io::Result<(usize, Vec<u8>)> {
+        if is_mark(id, name) {
+            return Err(sys::errno(libc::ENODATA));
+        }
         let node = self.attributed(id)?;
         let mut value = vec![0; size as usize];
         let len = sys::getxattr(node.fd(), name, &mut value)?;
@@ -149,6 +161,9 @@ impl Fs {
     /// `ERANGE` when they are longer than `size`.
     pub fn listxattr(&self, id: u64, size: u32) -> io::Result<(usize, Vec<u8>)> {
         let node = self.attributed(id)?;
+        if id == ROOT {
+            return list_without_mark(&node, size as usize);
+        }
         let mut names = vec![0; size as usize];
         let len = sys::listxattr(node.fd(), &mut names)?;
         names.truncate(len);
@@ -160,6 +175,9 @@ impl Fs {
     /// # Errors
     /// `ENODATA` when there is none.
     pub fn removexattr(&self, id: u64, name: &OsStr) -> io::Result<()> {
+        if is_mark(id, name) {
+            return Err(sys::errno(libc::EPERM));
+        }
         let node = self.attributed(id)?;
         self.objects
             .change(node.fd(), || sys::removexattr(node.fd(), name))
@@ -221,8 +239,28 @@ impl Fs {
         if Control::owns(id) {
             Err(sys::errno(libc::EOPNOTSUPP))
         } else {
-            self.nodes.get(id)
+            self.node(id)
         }
+    }
+}
+
+/// Whether that is the mark of the base: not the database's to see or change.
+fn is_mark(id: u64, name: &OsStr) -> bool {
+    id == ROOT && name == ATTRIBUTE
+}
+
+/// The names of the root's extended attributes but that of the mark.
+fn list_without_mark(root: &Node, size: usize) -> io::Result<(usize, Vec<u8>)> {
+    let mut names = vec![0; sys::listxattr(root.fd(), &mut [])?];
+    let len = sys::listxattr(root.fd(), &mut names)?;
+    names.truncate(len);
+    let others = names.split_inclusive(|byte| *byte == 0);
+    let others = others.filter(|name| name.strip_suffix(b"\0") != Some(ATTRIBUTE.as_bytes()));
+    let others: Vec<u8> = others.flatten().copied().collect();
+    match size {
+        0 => Ok((others.len(), Vec::new())),
+        _ if others.len() > size => Err(sys::errno(libc::ERANGE)),
+        _ => Ok((others.len(), others)),
     }
 }
 

@@ -42,7 +42,7 @@ impl Fs {
         if id == Control::dir() {
             return Ok(self.handles.add(Handle::ControlDir));
         }
-        let node = self.nodes.get(id)?;
+        let node = self.node(id)?;
         let stream = sys::reopen(node.fd(), libc::O_RDONLY | libc::O_DIRECTORY)?;
         let handle = DirHandle {
             is_root: id == ROOT,

@@ -52,7 +52,7 @@ impl Fs {
                 mapped: false,
             });
         }
-        let node = self.nodes.get(id)?;
+        let node = self.node(id)?;
         self.open_node(node, flags)
     }
 

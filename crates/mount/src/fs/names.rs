@@ -32,7 +32,7 @@ impl Fs {
                 });
             }
         }
-        let parent = self.nodes.get(parent)?;
+        let parent = self.node(parent)?;
         self.find(&parent, name)
     }
 

@@ -20,6 +20,7 @@ fn store_options(flash_bytes: u64, format: bool) -> StoreOptions {
             file_system: 1,
             inode: 2,
             path: "/base".into(),
+            ..BaseIdentity::default()
         },
         format,
         deadline: None,

@@ -21,6 +21,7 @@ fn options(size: Option<u64>) -> StoreOptions {
             file_system: 1,
             inode: 2,
             path: "/base".into(),
+            ..BaseIdentity::default()
         },
         format: false,
         deadline: None,

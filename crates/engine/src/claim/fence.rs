@@ -1,0 +1,259 @@
+//! The fence: whether this process may still use the base it claimed.
+//!
+//! States: *unarmed* (nothing is claimed yet: everything passes) → *up* → *down*, for good.
+//!
+//! Invariant: while armed, nothing passes more than [`RELY`] after the last look that found the
+//! mark to be ours.
+
+use super::{Claim, FRESH, Mark, RELY};
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::lock::Mutex;
+use crate::store::CacheStamp;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Looks at the mark before it is given up for unreadable, and the time between two.
+const TRIES: u32 = 5;
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// Asked before something is acknowledged or written that another host could have taken over.
+pub trait Fence: Send + Sync {
+    /// Whether a commit may count. Looks at the mark unless that was done just now.
+    ///
+    /// # Errors
+    /// `ESTALE` once the base belongs to somebody else; others when that cannot be told.
+    fn holds(&self) -> io::Result<()>;
+
+    /// Whether a request may be answered. Cheap.
+    ///
+    /// # Errors
+    /// As [`Fence::holds`].
+    fn passes(&self) -> io::Result<()>;
+
+    /// Why it is down, when it is.
+    fn reason(&self) -> Option<String>;
+}
+
+/// Told the reason when a claim is lost.
+type Tell = Box<dyn Fn(&str) + Send + Sync>;
+
+/// When the mark was last seen to be ours.
+#[derive(Default)]
+pub(super) struct Watch {
+    armed: AtomicBool,
+    down: AtomicBool,
+    /// Milliseconds of the clock that counts sleep too.
+    seen: AtomicU64,
+    looking: Mutex<()>,
+    reason: OnceLock<String>,
+    told: OnceLock<Tell>,
+}
+
+impl Watch {
+    pub(super) fn begin(&self) {
+        self.seen.store(now_ms(), Ordering::Release);
+        self.armed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Acquire)
+    }
+
+    fn age(&self) -> Duration {
+        Duration::from_millis(now_ms().saturating_sub(self.seen.load(Ordering::Acquire)))
+    }
+
+    fn fall(&self, reason: String) -> io::Error {
+        let told = self.reason.set(reason).is_ok();
+        self.down.store(true, Ordering::Release);
+        if let (true, Some(tell), Some(reason)) = (told, self.told.get(), self.reason.get()) {
+            tell(reason);
+        }
+        stale()
+    }
+}
+
+/// The error of a request after the base was lost.
+fn stale() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESTALE)
+}
+
+/// A clock that goes on while the machine sleeps.
+fn now_ms() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a timespec that outlives the call.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    assert_eq!(result, 0, "every Linux has this clock");
+    time.tv_sec.unsigned_abs() * 1000 + time.tv_nsec.unsigned_abs() / 1_000_000
+}
+
+impl Claim {
+    /// Calls `tell` with the reason when the claim is lost. Once.
+    pub fn when_lost(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
+        // A second listener is not needed by anybody.
+        let _ = self.watch.told.set(Box::new(tell));
+    }
+
+    /// Looks at the mark unless somebody did so within `fresh`.
+    fn look(&self, fresh: Duration) -> io::Result<()> {
+        let _one = self.watch.looking.lock();
+        for left in (0..TRIES).rev() {
+            if self.watch.is_down() {
+                return Err(stale());
+            }
+            if self.watch.age() < fresh {
+                return Ok(());
+            }
+            let begun = now_ms();
+            match self.place.read_fresh() {
+                Ok(found) => return self.judge(found, begun),
+                Err(error) if left == 0 => return Err(error),
+                Err(_) => self.clock.pass(BETWEEN),
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self, found: Option<Mark>, begun: u64) -> io::Result<()> {
+        let held = self.held();
+        let ours = held.mark.as_ref().map(|mark| &mark.claimant.token);
+        if found.as_ref().map(|mark| &mark.claimant.token) == ours {
+            self.watch.seen.fetch_max(begun, Ordering::AcqRel);
+            return Ok(());
+        }
+        let base = self.base.display();
+        Err(self.watch.fall(match found {
+            Some(mark) => format!("base {base} was taken over by {}", mark.claimant),
+            None => format!("the mark of base {base} was removed"),
+        }))
+    }
+}
+
+impl Fence for Claim {
+    fn holds(&self) -> io::Result<()> {
+        match self.watch.armed.load(Ordering::Acquire) {
+            true => self.look(FRESH),
+            false => Ok(()),
+        }
+    }
+
+    fn passes(&self) -> io::Result<()> {
+        if !self.watch.armed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if self.watch.is_down() {
+            return Err(stale());
+        }
+        let age = self.watch.age();
+        if age < RELY / 2 {
+            return Ok(());
+        }
+        // One request looks early, so that hardly any has to wait for a look.
+        if age < RELY && self.watch.looking.try_lock().is_none() {
+            return Ok(());
+        }
+        match self.look(RELY / 2) {
+            Err(_) if !self.watch.is_down() && self.watch.age() < RELY => Ok(()),
+            looked => looked,
+        }
+    }
+
+    fn reason(&self) -> Option<String> {
+        self.watch.reason.get().cloned()
+    }
+}
+
+impl Engine {
+    /// Asks `fence` before anything counts from now on. Once, at the start.
+    pub fn set_fence(&self, fence: Arc<dyn Fence>) {
+        assert!(self.fence.set(fence).is_ok(), "a base is claimed once");
+    }
+
+    /// Whether requests may be answered. Once they may not, flash is not written any more either:
+    /// whoever has the base now may have the cache too.
+    ///
+    /// # Errors
+    /// Those of [`Fence::passes`].
+    pub fn check_fence(&self) -> io::Result<()> {
+        let Some(fence) = self.fence.get() else {
+            return Ok(());
+        };
+        let passed = fence.passes();
+        if passed.is_err() && fence.reason().is_some() && !self.is_off() {
+            let mut inner = self.inner();
+            self.decide(&mut inner, &[], |hierarchy, out| hierarchy.switch_off(out));
+        }
+        passed
+    }
+
+    /// Whether a batch that is written now may count.
+    pub(crate) fn fence_holds(&self) -> io::Result<()> {
+        self.fence.get().map_or(Ok(()), |fence| fence.holds())
+    }
+
+    /// Why no request is answered any more.
+    pub(crate) fn fence_reason(&self) -> Option<String> {
+        self.fence.get().and_then(|fence| fence.reason())
+    }
+
+    /// The cache and its present opening.
+    #[must_use]
+    pub fn cache_stamp(&self) -> Option<CacheStamp> {
+        self.store().map(|store| store.stamp())
+    }
+}
+
+/// A base file that is not touched once the fence is down.
+pub struct Fenced<D> {
+    device: D,
+    fence: Arc<dyn Fence>,
+}
+
+impl<D: Device> Fenced<D> {
+    /// `device` behind `fence`.
+    pub fn new(device: D, fence: Arc<dyn Fence>) -> Self {
+        Self { device, fence }
+    }
+}
+
+impl<D: Device> Device for Fenced<D> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.fence.passes()?;
+        self.device.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.fence.passes()?;
+        self.device.write_at(buf, offset)
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        // What a sync acknowledges must still be there for whoever comes next.
+        self.device.sync(data_only)?;
+        self.fence.passes()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.device.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.fence.passes()?;
+        self.device.set_len(len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.fence.passes()?;
+        self.device.punch(offset, len)
+    }
+
+    fn label(&self) -> String {
+        self.device.label()
+    }
+}

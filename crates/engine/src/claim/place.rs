@@ -1,0 +1,257 @@
+//! Where a mark is kept, durably.
+//!
+//! As the extended attribute [`ATTRIBUTE`] of the base directory: it moves with the directory, goes
+//! into backups that keep attributes, and needs no name. In the namespace `user`, which ordinary
+//! users, network and user-space file systems have too; `trusted` has none of these. Where there
+//! are no such attributes, a file beside the base, `.NAME.thermocline`; where the base is the root
+//! of its file system, `.thermocline` in it (a mount shows its control files there), because a
+//! mark on another file system is not seen by other hosts. The attribute counts when both are
+//! there.
+
+use super::mark::Mark;
+use super::refusal::Refusal;
+use std::ffi::{CStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Name of the extended attribute.
+pub const ATTRIBUTE: &str = "user.thermocline";
+const NAME: &CStr = c"user.thermocline";
+/// Bytes a mark may have.
+const MARK_MAX: usize = 4096;
+
+/// Where the mark of one base is.
+#[derive(Debug)]
+pub(super) struct Place {
+    base: PathBuf,
+    directory: File,
+    /// The file, where there are no attributes.
+    beside: PathBuf,
+}
+
+/// What the mark of `base` says, for people; `None` when it has none.
+///
+/// # Errors
+/// [`Refusal::Unreadable`], and those of the system.
+pub fn mark_of(base: &Path) -> Result<Option<String>, Refusal> {
+    let place = Place::of(base).map_err(Refusal::io(base))?;
+    let mark = place.read()?;
+    Ok(mark.map(|mark| format!("{mark}: {}", mark.state.meaning())))
+}
+
+impl Place {
+    pub(super) fn of(base: &Path) -> io::Result<Self> {
+        let directory = File::open(base)?;
+        let found = directory.metadata()?;
+        let parent = base.parent().filter(|parent| {
+            let parent = fs::metadata(parent);
+            parent.is_ok_and(|parent| parent.dev() == found.dev())
+        });
+        let beside = match (parent, base.file_name()) {
+            (Some(parent), Some(name)) => {
+                let mut file = OsString::from(".");
+                file.push(name);
+                file.push(".thermocline");
+                parent.join(file)
+            }
+            _ => base.join(".thermocline"),
+        };
+        Ok(Self {
+            base: base.into(),
+            directory,
+            beside,
+        })
+    }
+
+    pub(super) fn directory(&self) -> &File {
+        &self.directory
+    }
+
+    /// The mark, as far as this host knows.
+    pub(super) fn read(&self) -> Result<Option<Mark>, Refusal> {
+        let text = self.text().map_err(Refusal::io(&self.base))?;
+        let Some((text, in_file)) = text else {
+            return Ok(None);
+        };
+        let mark = Mark::decode(&text).map_err(|why| {
+            let base = self.base.clone();
+            let way = match in_file {
+                true => format!("rm {}", self.beside.display()),
+                false => format!("setfattr -x {ATTRIBUTE} {}", base.display()),
+            };
+            Refusal::Unreadable { base, why, way }
+        })?;
+        Ok(Some(mark))
+    }
+
+    /// The mark as the file system's server has it, whatever this host has kept of it.
+    pub(super) fn read_fresh(&self) -> io::Result<Option<Mark>> {
+        self.revalidate()?;
+        match self.text()? {
+            None => Ok(None),
+            Some((text, _)) => Mark::decode(&text).map(Some).map_err(|why| {
+                io::Error::new(io::ErrorKind::InvalidData, format!("mark of base: {why}"))
+            }),
+        }
+    }
+
+    /// Asks the server for the directory's attributes: should they have changed, what is kept of
+    /// its extended attributes goes.
+    fn revalidate(&self) -> io::Result<()> {
+        let mut buf = MaybeUninit::<libc::statx>::zeroed();
+        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
+        let fd = self.directory.as_raw_fd();
+        // SAFETY: the descriptor is open, the path is a terminated string, and the buffer is a
+        // statx that outlives the call.
+        let result =
+            unsafe { libc::statx(fd, c"".as_ptr(), flags, libc::STATX_CTIME, buf.as_mut_ptr()) };
+        match result {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The text of the mark, and whether it is in the file.
+    fn text(&self) -> io::Result<Option<(String, bool)>> {
+        match self.attribute() {
+            Ok(Some(text)) => return Ok(Some((text, false))),
+            Err(error) if !no_attributes(&error) => return Err(error),
+            Ok(None) | Err(_) => {}
+        }
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(&self.beside);
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if absent(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let found = file.metadata()?;
+        // What somebody else put there says nothing.
+        if !found.is_file() || ![0, effective_uid()].contains(&found.uid()) {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        file.take(MARK_MAX as u64).read_to_string(&mut text)?;
+        Ok(Some((text, true)))
+    }
+
+    fn attribute(&self) -> io::Result<Option<String>> {
+        let mut value = vec![0u8; MARK_MAX];
+        let fd = self.directory.as_raw_fd();
+        // SAFETY: the descriptor is open, the name terminated, the buffer as long as said.
+        let length =
+            unsafe { libc::fgetxattr(fd, NAME.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+        match usize::try_from(length) {
+            Ok(length) => {
+                value.truncate(length);
+                Ok(Some(String::from_utf8_lossy(&value).into_owned()))
+            }
+            Err(_) => match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::ENODATA) => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Writes the mark; durable when this returns.
+    pub(super) fn write(&self, mark: &Mark) -> io::Result<()> {
+        match self.put(mark)? {
+            true => {
+                self.directory.sync_all()?;
+                // The attribute counts from here on.
+                match fs::remove_file(&self.beside) {
+                    Err(error) if !absent(&error) => Err(error),
+                    _ => Ok(()),
+                }
+            }
+            false => self.write_file(mark),
+        }
+    }
+
+    /// Sets the attribute, not durably yet; false where there are none.
+    pub(super) fn put(&self, mark: &Mark) -> io::Result<bool> {
+        let text = mark.encode();
+        debug_assert!(text.len() <= MARK_MAX, "paths in it are cut");
+        let fd = self.directory.as_raw_fd();
+        let data = text.as_ptr().cast();
+        // SAFETY: the descriptor is open, the name terminated, the value as long as said.
+        let result = unsafe { libc::fsetxattr(fd, NAME.as_ptr(), data, text.len(), 0) };
+        match result {
+            0 => Ok(true),
+            _ => match io::Error::last_os_error() {
+                error if no_attributes(&error) => Ok(false),
+                error => Err(error),
+            },
+        }
+    }
+
+    pub(super) fn write_file(&self, mark: &Mark) -> io::Result<()> {
+        let mut new = self.beside.clone().into_os_string();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        match fs::remove_file(&new) {
+            Err(error) if !absent(&error) => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&new)?;
+        file.write_all(mark.encode().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &self.beside)?;
+        let parent = self.beside.parent().unwrap_or(Path::new("/"));
+        File::open(parent)?.sync_all()?;
+        // An attribute from before would count; where there can be none there is nothing to do.
+        let fd = self.directory.as_raw_fd();
+        // SAFETY: the descriptor is open, the name terminated.
+        if unsafe { libc::fremovexattr(fd, NAME.as_ptr()) } == 0 {
+            self.directory.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// The time base gave the mark that was last written.
+    pub(super) fn written_at(&self) -> io::Result<(i64, i64)> {
+        self.revalidate()?;
+        let found = match self.attribute() {
+            Ok(Some(_)) => self.directory.metadata()?,
+            _ => fs::metadata(&self.beside)?,
+        };
+        Ok((found.ctime(), found.ctime_nsec()))
+    }
+}
+
+/// Whether attributes cannot be kept there: not at all, not by this user, or not that many.
+fn no_attributes(error: &io::Error) -> bool {
+    let codes = [
+        libc::EOPNOTSUPP,
+        libc::ENOSYS,
+        libc::EPERM,
+        libc::EACCES,
+        libc::E2BIG,
+        libc::ENOSPC,
+    ];
+    error
+        .raw_os_error()
+        .is_some_and(|code| codes.contains(&code))
+}
+
+fn absent(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP)
+    )
+}
+
+fn effective_uid() -> u32 {
+    // SAFETY: the call always succeeds.
+    unsafe { libc::geteuid() }
+}

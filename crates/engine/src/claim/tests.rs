@@ -1,0 +1,474 @@
+//! The rules of claims, and two engines over one base of which one takes over.
+
+use super::mark::{Claimant, Mark};
+use super::place::Place;
+use super::*;
+use crate::classify::Dialect;
+use crate::device::{Device, FileDevice, FileOptions, MemoryDevice};
+use crate::{
+    Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stamp, Store, StoreOptions,
+    untouched,
+};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tempfile::TempDir;
+use thermocline_core::{FileKind, HintSet};
+
+const PAGE: u32 = 4096;
+const OURS: u64 = 0xc0ffee;
+
+fn host(name: &str) -> Host {
+    Host {
+        name: name.into(),
+        machine: format!("{name}-machine"),
+        boot: format!("{name}-boot"),
+    }
+}
+
+fn mark(state: State, cache: u64, epoch: u64, by: &Host) -> Mark {
+    Mark {
+        state,
+        base: 77,
+        cache,
+        epoch,
+        claimant: Claimant::new(by, "/ssd/a; b%\n", Path::new("/srv/x")),
+    }
+}
+
+/// A base with this mark, and what the host `name` makes of it with our cache, opened so often.
+fn admitted(mark: Option<&Mark>, name: &str, epoch: u64, leave: &Leave) -> Result<(), Refusal> {
+    let base = tempfile::tempdir().expect("base");
+    let place = Place::of(base.path()).expect("place");
+    if let Some(mark) = mark {
+        place.write(mark).expect("writes");
+    }
+    let claim = Claim::with(base.path(), host(name), Duration::ZERO, None)?;
+    let mut stamp = CacheStamp {
+        name: "/ssd/tier".into(),
+        format_id: OURS,
+        epoch,
+        base: claim.identity(),
+    };
+    stamp.base.path = "/elsewhere".into();
+    claim.admit(&|| Ok(Some(stamp.clone())), leave).map(drop)
+}
+
+#[test]
+fn a_mark_is_read_as_it_was_written() {
+    let written = mark(State::Dirty, OURS, 9, &host("a"));
+    let text = written.encode();
+    assert!(
+        !text.contains('\n') && text.contains("state=dirty"),
+        "{text}"
+    );
+    assert!(text.contains("start no server on it"), "{text}");
+    assert_eq!(Mark::decode(&text), Ok(written));
+    for wrong in ["", "thermocline mark 2; state=whole", "thermocline mark 1"] {
+        assert!(Mark::decode(wrong).is_err(), "{wrong}");
+    }
+    let nowhere = text.replace("state=dirty", "state=odd");
+    assert_eq!(Mark::decode(&nowhere), Err("its state is \"odd\"".into()));
+}
+
+#[test]
+fn where_there_are_no_attributes_a_file_beside_the_base_is_the_mark() {
+    let parent = tempfile::tempdir().expect("directory");
+    let base = parent.path().join("base");
+    fs::create_dir(&base).expect("base");
+    let place = Place::of(&base).expect("place");
+    assert_eq!(place.read().expect("reads"), None);
+    let first = mark(State::Dirty, OURS, 1, &host("a"));
+    place.write_file(&first).expect("writes");
+    assert!(parent.path().join(".base.thermocline").exists());
+    assert_eq!(place.read().expect("reads"), Some(first));
+    // Should attributes come, they count, and the file goes.
+    let second = mark(State::Whole, OURS, 2, &host("a"));
+    place.write(&second).expect("writes");
+    assert_eq!(place.read().expect("reads"), Some(second));
+    assert!(!parent.path().join(".base.thermocline").exists());
+}
+
+#[test]
+fn a_base_that_is_owed_bytes_by_another_cache_is_refused_until_those_are_given_up() {
+    let theirs = mark(State::Dirty, 0xbad, 3, &host("a"));
+    let refused = admitted(Some(&theirs), "a", 1, &Leave::default());
+    let text = refused.expect_err("refused").to_string();
+    for part in [
+        "0000000000000bad",
+        "/ssd/a; b%\n",
+        "recover",
+        "--abandon-dirty",
+    ] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    let leave = |abandon| Leave {
+        abandon: Some(abandon),
+        ..Leave::default()
+    };
+    assert!(admitted(Some(&theirs), "a", 1, &leave(0xbee)).is_err());
+    admitted(Some(&theirs), "a", 1, &leave(0xbad)).expect("given up");
+    for whole in [State::Whole, State::Serving] {
+        let theirs = mark(whole, 0xbad, 3, &host("a"));
+        admitted(Some(&theirs), "a", 1, &Leave::default()).expect("base is whole");
+    }
+    let ours = mark(State::Dirty, OURS, 3, &host("a"));
+    admitted(Some(&ours), "a", 3, &Leave::default()).expect("our own");
+    admitted(None, "a", 3, &Leave::default()).expect("no mark");
+}
+
+#[test]
+fn an_old_copy_of_a_cache_is_refused() {
+    for state in [State::Dirty, State::Serving, State::Whole] {
+        let ours = mark(state, OURS, 8, &host("a"));
+        let refused = admitted(Some(&ours), "a", 7, &Leave::default());
+        assert!(matches!(refused, Err(Refusal::OldCopy { .. })), "{state:?}");
+        for epoch in [8, 9] {
+            admitted(Some(&ours), "a", epoch, &Leave::default()).expect("not older");
+        }
+        let format = Leave {
+            format: true,
+            ..Leave::default()
+        };
+        let anew = admitted(Some(&ours), "a", 7, &format).is_ok();
+        assert_eq!(anew, state != State::Dirty, "{state:?}");
+    }
+}
+
+#[test]
+fn another_host_is_refused_until_it_takes_over() {
+    let leave = Leave {
+        take_over: true,
+        ..Leave::default()
+    };
+    for state in [State::Dirty, State::Serving] {
+        let theirs = mark(state, OURS, 3, &host("b"));
+        let refused = admitted(Some(&theirs), "a", 3, &Leave::default());
+        assert!(
+            matches!(refused, Err(Refusal::OtherHost { .. })),
+            "{state:?}"
+        );
+        admitted(Some(&theirs), "a", 3, &leave).expect("taken over");
+        let mut ended = theirs;
+        ended.claimant.pid = 0;
+        admitted(Some(&ended), "a", 3, &Leave::default()).expect("nobody serves");
+    }
+    // Rebooted; and where machines have no ids.
+    let mut rebooted = mark(State::Serving, OURS, 3, &host("a"));
+    rebooted.claimant.host.boot = "earlier".into();
+    admitted(Some(&rebooted), "a", 3, &Leave::default()).expect("the same machine");
+    rebooted.claimant.host.machine = String::new();
+    admitted(Some(&rebooted), "a", 3, &Leave::default()).expect("the same name");
+    rebooted.claimant.host.name = "b".into();
+    assert!(admitted(Some(&rebooted), "a", 3, &Leave::default()).is_err());
+}
+
+#[test]
+fn pages_that_base_does_not_wait_for_are_refused() {
+    let base = tempfile::tempdir().expect("base");
+    let place = Place::of(base.path()).expect("place");
+    let stamp = CacheStamp {
+        name: "/ssd/tier".into(),
+        format_id: OURS,
+        epoch: 4,
+        base: BaseIdentity::default(),
+    };
+    let checked = |mark: Option<Mark>, dirty, leave: Leave| {
+        if let Some(mark) = mark {
+            place.write(&mark).expect("writes");
+        }
+        let claim = Claim::with(base.path(), host("a"), Duration::ZERO, None).expect("claims");
+        claim.check_dirty(&stamp, dirty, &leave)
+    };
+    let none = Leave::default();
+    assert!(checked(None, 3, none).expect("no mark").is_some());
+    for (state, cache) in [(State::Whole, OURS), (State::Serving, 5), (State::Dirty, 5)] {
+        let found = Some(mark(state, cache, 4, &host("a")));
+        let refused = checked(found.clone(), 3, none);
+        assert!(matches!(refused, Err(Refusal::NotAwaited { dirty: 3, .. })));
+        assert!(checked(found.clone(), 0, none).is_ok(), "nothing is owed");
+        let same_base = Leave {
+            same_base: true,
+            ..none
+        };
+        assert!(checked(found, 3, same_base).is_ok());
+    }
+    let ours = Some(mark(State::Dirty, OURS, 4, &host("a")));
+    assert!(checked(ours, 3, none).is_ok());
+}
+
+#[test]
+fn a_base_keeps_its_id_and_a_cache_of_another_one_is_refused() {
+    let base = tempfile::tempdir().expect("base");
+    let claim = || Claim::with(base.path(), host("a"), Duration::ZERO, None).expect("claims");
+    let first = claim();
+    first
+        .admit(&|| Ok(None), &Leave::default())
+        .expect("admitted");
+    let id = first.identity().id;
+    assert_ne!(id, 0);
+    first
+        .hold(State::Serving, None, Path::new("/m"))
+        .expect("holds");
+    first.end(true).expect("ends");
+    assert_eq!(first.state(), Some(State::Whole));
+    let second = claim();
+    assert_eq!(second.identity().id, id);
+    let mut stamp = CacheStamp {
+        name: "/ssd/tier".into(),
+        format_id: OURS,
+        epoch: 1,
+        base: second.identity(),
+    };
+    // Mounted again, with another device number.
+    stamp.base.file_system += 1;
+    let admit = |stamp: &CacheStamp| {
+        let stamp = stamp.clone();
+        second.admit(&move || Ok(Some(stamp.clone())), &Leave::default())
+    };
+    admit(&stamp).expect("known by its id");
+    stamp.base.id += 1;
+    let refused = admit(&stamp).expect_err("another base").to_string();
+    assert!(refused.contains("--same-base"), "{refused}");
+}
+
+#[test]
+fn a_lock_keeps_a_second_claim_out_and_one_below_and_goes_with_the_first() {
+    let base = tempfile::tempdir().expect("base");
+    let below = base.path().join("below");
+    fs::create_dir(&below).expect("below");
+    let first = Claim::take(base.path()).expect("first");
+    first
+        .admit(&|| Ok(None), &Leave::default())
+        .expect("admitted");
+    first
+        .hold(State::Serving, None, Path::new("/m"))
+        .expect("holds");
+    let refused = Claim::take(base.path()).expect_err("locked").to_string();
+    let us = format!("process {}", std::process::id());
+    assert!(refused.contains(&us), "{refused}");
+    let refused = Claim::take(&below).expect_err("inside");
+    assert!(matches!(refused, Refusal::Above { .. }), "{refused}");
+    drop(first);
+    // The mark still says that it is served, but nobody has the lock.
+    Claim::take(&below).expect("the other one is dead");
+    Claim::take(base.path()).expect("again");
+}
+
+#[test]
+fn a_mark_that_is_not_understood_is_refused_with_the_way_out() {
+    let base = tempfile::tempdir().expect("base");
+    let text = b"thermocline mark 9; state=whole";
+    let path = format!("{}\0", base.path().display());
+    let name = format!("{ATTRIBUTE}\0");
+    // SAFETY: both strings are terminated, the value is as long as said.
+    let set = unsafe {
+        libc::setxattr(
+            path.as_ptr().cast(),
+            name.as_ptr().cast(),
+            text.as_ptr().cast(),
+            text.len(),
+            0,
+        )
+    };
+    if set != 0 {
+        println!("skipped: the temporary directory has no extended attributes");
+        return;
+    }
+    let refused = Claim::take(base.path()).expect_err("refused").to_string();
+    for part in ["mark 9", "setfattr -x user.thermocline"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+}
+
+#[test]
+fn the_clock_of_a_local_base_is_ours() {
+    let base = tempfile::tempdir().expect("base");
+    let claim = Claim::with(base.path(), host("a"), Duration::ZERO, None).expect("claims");
+    claim
+        .admit(&|| Ok(None), &Leave::default())
+        .expect("admitted");
+    let mut clocks = claim.probe().expect("probes");
+    // What is already there must not be taken for a stamp of now.
+    std::thread::sleep(Duration::from_millis(1_100));
+    clocks.offset_ns = clocks
+        .offset_ns
+        .min(claim.probe().expect("probes").offset_ns);
+    assert!(clocks.offset_ns.abs() < 1_000_000_000, "{clocks:?}");
+    assert_eq!(claim.state(), Some(State::Whole), "probing owes nothing");
+}
+
+/// A base with one file, as two hosts see it, and the cache that both can reach.
+struct Shared {
+    base: TempDir,
+    flash: Arc<MemoryDevice>,
+}
+
+impl Shared {
+    fn new() -> Self {
+        let base = tempfile::tempdir().expect("base");
+        fs::write(base.path().join("t"), vec![0; 16 * PAGE as usize]).expect("file");
+        Self {
+            base,
+            flash: Arc::default(),
+        }
+    }
+
+    fn store(&self, base: BaseIdentity) -> Store {
+        let options = StoreOptions {
+            page_size: PAGE,
+            size: Some(Store::length_for(64, PAGE)),
+            base,
+            format: false,
+            deadline: None,
+            ..StoreOptions::default()
+        };
+        let flash = Arc::clone(&self.flash);
+        Store::with_device(flash, "shared", &options).expect("opens")
+    }
+
+    /// Serves as host `name`; the engine and its open file.
+    fn serve(
+        &self,
+        name: &str,
+        back: bool,
+        leave: &Leave,
+    ) -> (Arc<Claim>, Arc<Engine>, Arc<Object>) {
+        let claim = Claim::with(self.base.path(), host(name), PATIENCE, None).expect("claims");
+        let claim = Arc::new(claim);
+        let stamp = || {
+            let new = self.flash.len().expect("length") == 0;
+            let identity = claim.identity();
+            Ok((!new).then(|| self.store(identity).stamp()))
+        };
+        claim.admit(&stamp, leave).expect("admitted");
+        let config = EngineConfig {
+            page_size: PAGE,
+            policy: "lru".into(),
+            write_back: back,
+            ..EngineConfig::default()
+        };
+        let engine = Engine::start(config, Some(self.store(claim.identity()))).expect("starts");
+        let state = if back { State::Dirty } else { State::Serving };
+        let stamp = engine.cache_stamp();
+        claim
+            .hold(state, stamp.as_ref(), Path::new("/m"))
+            .expect("holds");
+        engine.set_fence(Arc::clone(&claim) as Arc<dyn Fence>);
+        let adopted = engine.adopt(&|_, _, _| Ok(Some(self.spec(&claim))), false);
+        adopted.expect("adopted");
+        let file = engine.open_object(self.spec(&claim)).expect("opens");
+        (claim, engine, file)
+    }
+
+    fn spec(&self, claim: &Arc<Claim>) -> ObjectSpec {
+        let path = self.base.path().join("t");
+        let file = FileDevice::open(&path, FileOptions::default()).expect("opens");
+        let stamp = move || {
+            let found = fs::metadata(&path).ok()?;
+            let ns = |seconds: i64, ns: i64| seconds * 1_000_000_000 + ns;
+            Some(Stamp {
+                length: found.len(),
+                mtime_ns: ns(found.mtime(), found.mtime_nsec()),
+                ctime_ns: ns(found.ctime(), found.ctime_nsec()),
+            })
+        };
+        ObjectSpec {
+            name: "t".into(),
+            group: "t".into(),
+            identity: Identity {
+                device: 1,
+                inode: 7,
+                generation: 1,
+            },
+            base: Arc::new(Fenced::new(file, Arc::clone(claim) as Arc<dyn Fence>)),
+            kind: FileKind::Relation,
+            dialect: Dialect::None,
+            cached: true,
+            stamp: Arc::new(stamp),
+            touch: untouched(),
+        }
+    }
+
+    fn on_base(&self) -> Vec<u8> {
+        fs::read(self.base.path().join("t")).expect("reads")
+    }
+}
+
+fn first_page(object: &Object) -> Request<'_> {
+    Request {
+        object,
+        offset: 0,
+        hints: HintSet::UNKNOWN,
+        client: 0,
+    }
+}
+
+/// A write of the first page as a frontend makes it, and its sync.
+fn put(engine: &Engine, object: &Arc<Object>, fill: u64) -> io::Result<()> {
+    engine.check_fence()?;
+    let page: Vec<u8> = fill.to_le_bytes().repeat(PAGE as usize / 8);
+    engine.write(&first_page(object), &page)?;
+    engine.sync(object, false)
+}
+
+fn taken_over_while_writing(back: bool) {
+    let shared = Shared::new();
+    let (lost, old, file) = shared.serve("a", back, &Leave::default());
+    let acknowledged = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let leave = Leave {
+        take_over: true,
+        ..Leave::default()
+    };
+    let taken = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for fill in 1.. {
+                if stop.load(Ordering::Relaxed) || put(&old, &file, fill).is_err() {
+                    break;
+                }
+                acknowledged.store(fill, Ordering::Relaxed);
+            }
+        });
+        while acknowledged.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let taken = shared.serve("b", back, &leave);
+        stop.store(true, Ordering::Relaxed);
+        taken
+    });
+    let reason = lost.reason().expect("it was seen");
+    assert!(reason.contains("host b"), "{reason}");
+    let (held, new, object) = taken;
+    held.holds().expect("the new one holds");
+    let mut page = vec![0; PAGE as usize];
+    new.read(&first_page(&object), &mut page).expect("reads");
+    let found = u64::from_le_bytes(page[..8].try_into().expect("eight bytes"));
+    let least = acknowledged.load(Ordering::Relaxed);
+    assert!(found >= least, "acknowledged {least}, found {found}");
+    put(&new, &object, 1 << 40).expect("the new one writes");
+    new.flush(|_| true).expect("writes back");
+    let before = shared.on_base();
+    for refused in [
+        put(&old, &file, 5),
+        old.write(&first_page(&file), &[9; 100])
+            .and_then(|()| old.sync(&file, false)),
+    ] {
+        assert!(refused.is_err(), "the old one acknowledges nothing");
+    }
+    // Whatever it says, it must not touch base or call anything clean.
+    let _ = old.flush(|_| true);
+    lost.end(true).expect_err("not its mark any more");
+    assert!(before == shared.on_base(), "the old one wrote to base");
+    assert_eq!(held.place.read().expect("reads"), held.held().mark);
+}
+
+#[test]
+fn a_mount_that_is_taken_over_loses_nothing_it_acknowledged_and_stops_writing() {
+    taken_over_while_writing(false);
+}
+
+#[test]
+fn the_same_in_write_back_with_a_cache_that_both_hosts_reach() {
+    taken_over_while_writing(true);
+}
