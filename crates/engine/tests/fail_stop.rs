@@ -1,0 +1,261 @@
+//! An engine that stops rather than guesses, and a flash device that fails: a panic under the
+//! engine's lock ends the process and nothing is called clean; losing a name or punching a hole
+//! never fails because of flash.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use thermocline::classify::Dialect;
+use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice};
+use thermocline::{
+    BaseIdentity, Engine, EngineConfig, Grave, Identity, Object, ObjectSpec, Request, Stamp, Store,
+    StoreOptions,
+};
+use thermocline_core::policy::{
+    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, build,
+};
+use thermocline_core::tier::SlotTable;
+use thermocline_core::{FileKind, HintSet, PageId, SlotId};
+
+const PAGE: usize = 512;
+/// Set for the process that is to end.
+const KEY: &str = "THERMOCLINE_TEST_FAIL_STOP";
+
+fn options(format: bool) -> StoreOptions {
+    StoreOptions {
+        page_size: PAGE as u32,
+        size: format.then(|| Store::length_for(60, PAGE as u32)),
+        base: BaseIdentity {
+            file_system: 1,
+            inode: 2,
+            path: "/base".into(),
+            ..BaseIdentity::default()
+        },
+        ..StoreOptions::default()
+    }
+}
+
+fn config() -> EngineConfig {
+    EngineConfig {
+        page_size: PAGE as u32,
+        policy: "lru".into(),
+        write_buffer_pages: 4,
+        inline: true,
+        ..EngineConfig::default()
+    }
+}
+
+fn identity() -> Identity {
+    Identity {
+        device: 1,
+        inode: 7,
+        generation: 1,
+    }
+}
+
+fn spec(base: &Arc<MemoryDevice>, changed: &Arc<AtomicI64>) -> ObjectSpec {
+    let (device, changed) = (Arc::clone(base), Arc::clone(changed));
+    let stamp = move || {
+        let at = changed.load(Ordering::Relaxed);
+        Some(Stamp {
+            length: device.len().ok()?,
+            mtime_ns: at,
+            ctime_ns: at,
+        })
+    };
+    ObjectSpec {
+        name: "file".into(),
+        group: "file".into(),
+        identity: identity(),
+        base: Arc::clone(base) as Arc<dyn Device>,
+        kind: FileKind::Relation,
+        dialect: Dialect::None,
+        cached: true,
+        stamp: Arc::new(stamp),
+        touch: thermocline::untouched(),
+    }
+}
+
+fn request(object: &Object, page: u64) -> Request<'_> {
+    Request {
+        object,
+        offset: page * PAGE as u64,
+        hints: HintSet::UNKNOWN,
+        client: 1,
+    }
+}
+
+/// LRU until it is told to panic.
+struct Fragile {
+    policy: Box<dyn TierPolicy>,
+    broken: Arc<AtomicBool>,
+}
+
+impl TierPolicy for Fragile {
+    fn name(&self) -> &'static str {
+        self.policy.name()
+    }
+    fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
+        assert!(!self.broken.load(Ordering::Relaxed), "planted panic");
+        self.policy.on_request(access, resident);
+    }
+    fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
+        self.policy.decide(access, why, slots)
+    }
+    fn on_admit(&mut self, access: &Access, slot: SlotId) {
+        self.policy.on_admit(access, slot);
+    }
+    fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
+        self.policy.on_remove(page, slot, why);
+    }
+    fn bytes(&self) -> usize {
+        self.policy.bytes()
+    }
+    fn assert_invariants(&self, slots: &SlotTable) {
+        self.policy.assert_invariants(slots);
+    }
+}
+
+/// The process that is to end: a policy panics in one thread, another thread asks on.
+fn be_ended(cache: &Path) {
+    let store = Store::open(cache, &options(true)).expect("cache");
+    let broken = Arc::new(AtomicBool::new(false));
+    let planted = Arc::clone(&broken);
+    let policy = move |options: &PolicyOptions| -> Box<dyn TierPolicy> {
+        let policy = build("lru", options).expect("lru");
+        let broken = planted;
+        Box::new(Fragile { policy, broken })
+    };
+    let engine = Engine::start_with_policy(config(), Some(store), policy).expect("starts");
+    let base = Arc::new(MemoryDevice::new());
+    base.write_at(&[1; 16 * PAGE], 0).expect("base");
+    let object = engine.open_object(spec(&base, &Arc::default()));
+    let object = object.expect("opens");
+    let mut page = [0; PAGE];
+    engine.read(&request(&object, 0), &mut page).expect("reads");
+    broken.store(true, Ordering::Relaxed);
+    let reader = Arc::clone(&engine);
+    let panicked = std::thread::spawn(move || {
+        let mut page = [0; PAGE];
+        let _ = reader.read(&request(&object, 1), &mut page);
+    });
+    assert!(panicked.join().is_err(), "the policy has panicked");
+    let stopped = engine.stop();
+    println!("still there: {stopped:?}");
+}
+
+#[test]
+fn a_panic_under_the_lock_ends_the_process_and_nothing_is_called_clean() {
+    if let Some(cache) = std::env::var_os(KEY) {
+        return be_ended(Path::new(&cache));
+    }
+    let directory = tempfile::tempdir().expect("directory");
+    let cache = directory.path().join("cache");
+    let name = "a_panic_under_the_lock_ends_the_process_and_nothing_is_called_clean";
+    let ended = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", name, "--nocapture"])
+        .env(KEY, &cache)
+        .output()
+        .expect("child");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success(), "{said}");
+    assert!(said.contains("planted panic"), "{said}");
+    assert!(said.contains("the next start recovers"), "{said}");
+    let out = String::from_utf8_lossy(&ended.stdout);
+    assert!(!out.contains("still there"), "{out}");
+    let store = Store::open(&cache, &options(false)).expect("opens");
+    let found = store.recovered().expect("it was there");
+    assert!(!found.clean_stop, "it was not ended cleanly");
+}
+
+/// What is done to a file.
+type Deed = fn(&Engine, &Arc<Object>) -> io::Result<()>;
+
+fn unlink(engine: &Engine, object: &Arc<Object>) -> io::Result<()> {
+    engine.before_unlink(&identity());
+    let grave = Grave {
+        directory: (1, 2),
+        sync: Arc::new(|| Ok(())),
+    };
+    engine.unlinked(&identity(), grave);
+    engine.close_object(object);
+    Ok(())
+}
+
+#[test]
+fn no_name_and_no_hole_fails_because_of_flash() {
+    let deeds: [(&str, Deed); 5] = [
+        ("unlink", unlink),
+        ("punch", |engine, file| {
+            engine.punch(file, 0, 4 * PAGE as u64)
+        }),
+        ("truncate", |engine, file| {
+            engine.truncate(file, PAGE as u64)
+        }),
+        ("write", |engine, file| {
+            engine.write(&request(file, 3), &[9; PAGE])
+        }),
+        ("chmod", |engine, _| {
+            engine.change_metadata(&identity(), || None, || Ok(()))
+        }),
+    ];
+    for script in ["sync fail EIO", "write fail EIO", "any fail EIO"] {
+        for (what, deed) in deeds {
+            let faults = FaultScript::new();
+            let device = Arc::new(MemoryDevice::new());
+            let store = Store::with_device(device, "cache", &options(true)).expect("cache");
+            let planted = Arc::clone(&faults);
+            let store = store.wrapped(|device| Arc::new(Faulty::new(device, planted, None)));
+            let engine = Engine::start(config(), Some(store)).expect("starts");
+            let base = Arc::new(MemoryDevice::new());
+            base.write_at(&[1; 16 * PAGE], 0).expect("base");
+            let file = engine
+                .open_object(spec(&base, &Arc::default()))
+                .expect("opens");
+            let mut bytes = [0; 16 * PAGE];
+            engine.read(&request(&file, 0), &mut bytes).expect("reads");
+            while engine.step() {}
+            engine.sync(&file, false).expect("syncs");
+            faults.load(script).expect("script");
+            let done = deed(&engine, &file);
+            assert!(
+                done.is_ok(),
+                "{what} while flash does \"{script}\": {done:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_hole_of_any_length_costs_what_is_there() {
+    let device = Arc::new(MemoryDevice::new());
+    let store = Store::with_device(device, "cache", &options(true)).expect("cache");
+    let config = EngineConfig {
+        write_back: true,
+        ..config()
+    };
+    let engine = Engine::start(config, Some(store)).expect("starts");
+    let base = Arc::new(MemoryDevice::new());
+    base.write_at(&[1; 16 * PAGE], 0).expect("base");
+    let file = engine
+        .open_object(spec(&base, &Arc::default()))
+        .expect("opens");
+    for (offset, length) in [(0, u64::MAX), (PAGE as u64, 1 << 62), (5, u64::MAX - 5)] {
+        engine
+            .write(&request(&file, 0), &[7; 8 * PAGE])
+            .expect("writes");
+        engine.sync(&file, true).expect("syncs");
+        engine.punch(&file, offset, length).expect("punches");
+        let mut bytes = [0xEE; 8 * PAGE];
+        engine.read(&request(&file, 0), &mut bytes).expect("reads");
+        let kept = offset as usize;
+        assert!(
+            bytes[..kept].iter().all(|byte| *byte == 7),
+            "before {offset}"
+        );
+        assert!(bytes[kept..].iter().all(|byte| *byte == 0), "from {offset}");
+    }
+    engine.assert_invariants();
+}

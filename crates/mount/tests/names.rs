@@ -1,0 +1,173 @@
+//! Files that lose their names, change their attributes, or are changed behind the mount, while the
+//! newest bytes are in DRAM or on flash.
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use common::TestMount;
+
+const PAGE: usize = common::PAGE as usize;
+
+fn open(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).expect("open")
+}
+
+fn pages(fill: u8) -> Vec<u8> {
+    vec![fill; 4 * PAGE]
+}
+
+fn read(file: &File) -> Vec<u8> {
+    let mut bytes = pages(0);
+    file.read_exact_at(&mut bytes, 0).expect("read");
+    bytes
+}
+
+/// A mount in write-back, with and without a pool.
+fn mounts() -> impl Iterator<Item = TestMount> {
+    let start = |pool| {
+        let engine = common::engine_back(8 << 20, pool);
+        TestMount::start_with(engine, |config| config.rules = common::cache_everything())
+    };
+    [0, 512 << 10].into_iter().filter_map(start)
+}
+
+/// Waits until the background has done what it does without being asked.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_file_without_a_name_keeps_its_newest_bytes_while_it_is_open() {
+    for mount in mounts() {
+        for synced in [false, true] {
+            let file = open(&mount.mnt().join("a"));
+            file.write_all_at(&pages(1), 0).expect("write");
+            file.sync_all().expect("fsync");
+            file.write_all_at(&pages(2), 0).expect("write");
+            if synced {
+                file.sync_all().expect("fsync");
+            }
+            fs::remove_file(mount.mnt().join("a")).expect("unlink");
+            assert_eq!(read(&file), pages(2), "unlinked, synced {synced}");
+            // Whoever has the inode can open it again, and sees the same.
+            let again = open(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())));
+            drop(file);
+            assert_eq!(read(&again), pages(2), "opened again, synced {synced}");
+            again.write_all_at(&pages(3), 0).expect("write");
+            again.sync_all().expect("fsync");
+            assert_eq!(read(&again), pages(3));
+            drop(again);
+            eventually("its pages go", || mount.engine.dirty_pages() == 0);
+        }
+        mount.end();
+    }
+}
+
+#[test]
+fn the_victim_of_a_rename_keeps_its_newest_bytes_while_it_is_open() {
+    for mount in mounts() {
+        let (victim, other) = (open(&mount.mnt().join("a")), open(&mount.mnt().join("b")));
+        for (file, fill) in [(&victim, 1), (&other, 5)] {
+            file.write_all_at(&pages(fill), 0).expect("write");
+            file.sync_all().expect("fsync");
+            file.write_all_at(&pages(fill + 1), 0).expect("write");
+        }
+        fs::rename(mount.mnt().join("b"), mount.mnt().join("a")).expect("rename");
+        assert_eq!(read(&victim), pages(2));
+        assert_eq!(read(&open(&mount.mnt().join("a"))), pages(6));
+        drop((victim, other));
+        mount.end();
+    }
+}
+
+#[test]
+fn a_file_that_was_removed_leaves_nothing_to_the_next_of_its_inode_number() {
+    for mount in mounts() {
+        for round in 0..40u8 {
+            let path = mount.mnt().join(format!("f{}", round % 3));
+            let file = open(&path);
+            let before = file.metadata().expect("stat").len();
+            assert_eq!(before, 0, "round {round}");
+            file.set_len(4 * PAGE as u64).expect("grow");
+            assert_eq!(read(&file), pages(0), "round {round}");
+            file.write_all_at(&pages(round + 1), 0).expect("write");
+            file.write_all_at(&pages(round + 2), 0).expect("write");
+            assert_eq!(read(&file), pages(round + 2));
+            drop(file);
+            fs::remove_file(&path).expect("unlink");
+        }
+        mount.end();
+    }
+}
+
+#[test]
+fn overwriting_moves_the_time_of_change_and_writing_back_does_not() {
+    for mount in mounts() {
+        let path = mount.mnt().join("a");
+        let file = open(&path);
+        file.write_all_at(&pages(1), 0).expect("write");
+        file.sync_all().expect("fsync");
+        let past = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        file.set_modified(past).expect("utimens");
+        file.write_all_at(&pages(2), 0).expect("write");
+        let now = fs::metadata(&path).expect("stat").mtime();
+        assert!(now > 1_000_000_000, "an overwrite is a change: {now}");
+        // What is set by hand stays, whatever is written back later.
+        file.write_all_at(&pages(3), 0).expect("write");
+        file.set_modified(past).expect("utimens");
+        assert_eq!(fs::metadata(&path).expect("stat").mtime(), 1_000_000_000);
+        mount.engine.flush(|_| true).expect("written back");
+        drop(file);
+        let base = fs::metadata(mount.base().join("a")).expect("stat");
+        assert_eq!(base.mtime(), 1_000_000_000, "writing back is no change");
+        assert_eq!(fs::read(mount.base().join("a")).expect("base"), pages(3));
+        mount.end();
+    }
+}
+
+#[test]
+fn a_closed_file_restored_on_base_with_its_old_times_is_noticed() {
+    let Some(mount) = TestMount::all_cached() else {
+        return;
+    };
+    let path = mount.mnt().join("a");
+    let file = open(&path);
+    file.write_all_at(&pages(1), 0).expect("write");
+    file.sync_all().expect("fsync");
+    for _ in 0..3 {
+        assert_eq!(read(&file), pages(1));
+    }
+    let times = file.metadata().expect("stat").modified().expect("mtime");
+    drop(file);
+    eventually("it is closed", || mount.handle().fs().held().1 == 0);
+    // Attributes changed through the mount are its own doing, and cost no page.
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)).expect("chmod");
+    let stale = || {
+        mount
+            .engine
+            .stats()
+            .tier
+            .map_or(0, |tier| tier.stale_objects)
+    };
+    assert_eq!(read(&open(&path)), pages(1));
+    assert_eq!(stale(), 0, "a chmod through the mount");
+    let base = open(&mount.base().join("a"));
+    base.write_all_at(&pages(9), 0).expect("restore");
+    base.set_modified(times).expect("utimens");
+    drop(base);
+    eventually("the restored file is seen", || {
+        read(&open(&path)) == pages(9)
+    });
+    mount.end();
+}
