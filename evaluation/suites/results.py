@@ -3,7 +3,7 @@
 
     results.py verdict DIR SUITE [LABEL]   what fails on a mount and passes on the plain directory;
                                            exit 1 if anything does
-    results.py table DIR...                the table, as Markdown
+    results.py table DIR...                the table, as Markdown; a note.md in a DIR says more
 
 Lines that begin with # are remarks about a run. The last line of a test counts. A test that passes
 on the plain directory and is missing on the mount failed there, unless the run on the mount says
@@ -106,6 +106,10 @@ def table(directories):
     mounts = sorted({run.remarks["mount"] for modes in runs.values() for run in modes.values()
                      if run.remarks.get("mount")})
     print("Mounts: " + "; ".join(mounts) + ".\n")
+    for directory in directories:
+        note = pathlib.Path(directory) / "note.md"
+        if note.exists():
+            print(note.read_text())
     print("| suite | base | tests run: plain | passed | failed: plain | through | back "
           "| fails on a mount only |")
     print("|---|---|---:|---:|---:|---:|---:|---:|")
