@@ -124,6 +124,8 @@ def table(directories):
                 continue
             run = modes[mode]
             unfinished = "" if "seconds" in run.remarks else " (unfinished)"
+            if "cut" in run.remarks:
+                unfinished = " (time over)"
             cells.append(f"{run.count('fail')} of {run.count('pass', 'fail')}{unfinished}")
             if plain:
                 for test, remark in differences(plain, run):
@@ -141,8 +143,12 @@ def table(directories):
               + f" | {len(only)} |")
     print("\n## Fails on a mount, passes on the plain directory\n")
     if details:
-        print("| suite | mode | test | |\n|---|---|---|---|")
-        for row in details:
+        print("| suite | mode | tests | |\n|---|---|---|---|")
+        alike = {}
+        for suite, mode, test, remark in details:
+            alike.setdefault((suite, mode, remark), []).append(test)
+        for (suite, mode, remark), tests in alike.items():
+            row = (suite, mode, ", ".join(tests), remark)
             print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
     else:
         print("None.")
