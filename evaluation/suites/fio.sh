@@ -54,7 +54,8 @@ run() {
                 name=$engine-$direct-${list[0]}
                 local each given=()
                 for each in "${list[@]:1}"; do
-                    # O_DIRECT and maps ask for whole sectors.
+                    # O_DIRECT asks for whole sectors, maps for whole pages.
+                    [[ $engine != mmap ]] || each=${each/bsrange=512-/bsrange=4k-}
                     [[ $each == --bs_unaligned && $direct$engine != 0[pli]* ]] || given+=("$each")
                 done
                 mkdir "$root/$name"

@@ -159,6 +159,8 @@ judge() {
 
 # collect NAME: what is recorded from here on is results of SUITE-NAME.
 collect() {
+    # The part before is done.
+    [[ -z $result || ! -s $result ]] || remark seconds "$((SECONDS - began))"
     result=$work/results/$suite${1:+-$1}${label:+@$label}.$mode.tsv
     collected+=("$result")
     : > "$result"
@@ -171,7 +173,7 @@ collect() {
 each_mode() { # function
     for mode in ${modes//,/ }; do
         echo "== $suite${label:+@$label}: $mode"
-        local start=$SECONDS
+        began=$SECONDS result=
         begin
         collected=()
         collect ""
@@ -184,7 +186,7 @@ each_mode() { # function
             if ! grep -qv '^#' "$each"; then
                 rm "$each"
             else
-                printf '#seconds\t%s\n' "$((SECONDS - start))" >> "$each"
+                printf '#seconds\t%s\n' "$((SECONDS - began))" >> "$each"
             fi
         done
     done

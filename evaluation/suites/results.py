@@ -3,7 +3,7 @@
 
     results.py verdict DIR SUITE [LABEL]   what fails on a mount and passes on the plain directory;
                                            exit 1 if anything does
-    results.py table DIR...                the table, as Markdown
+    results.py table DIR...                the table, as Markdown; a note.md in a DIR says more
 
 Lines that begin with # are remarks about a run. The last line of a test counts. A test that passes
 on the plain directory and is missing on the mount failed there, unless the run on the mount says
@@ -106,6 +106,10 @@ def table(directories):
     mounts = sorted({run.remarks["mount"] for modes in runs.values() for run in modes.values()
                      if run.remarks.get("mount")})
     print("Mounts: " + "; ".join(mounts) + ".\n")
+    for directory in directories:
+        note = pathlib.Path(directory) / "note.md"
+        if note.exists():
+            print(note.read_text())
     print("| suite | base | tests run: plain | passed | failed: plain | through | back "
           "| fails on a mount only |")
     print("|---|---|---:|---:|---:|---:|---:|---:|")
@@ -120,6 +124,8 @@ def table(directories):
                 continue
             run = modes[mode]
             unfinished = "" if "seconds" in run.remarks else " (unfinished)"
+            if "cut" in run.remarks:
+                unfinished = " (time over)"
             cells.append(f"{run.count('fail')} of {run.count('pass', 'fail')}{unfinished}")
             if plain:
                 for test, remark in differences(plain, run):
@@ -137,8 +143,12 @@ def table(directories):
               + f" | {len(only)} |")
     print("\n## Fails on a mount, passes on the plain directory\n")
     if details:
-        print("| suite | mode | test | |\n|---|---|---|---|")
-        for row in details:
+        print("| suite | mode | tests | |\n|---|---|---|---|")
+        alike = {}
+        for suite, mode, test, remark in details:
+            alike.setdefault((suite, mode, remark), []).append(test)
+        for (suite, mode, remark), tests in alike.items():
+            row = (suite, mode, ", ".join(tests), remark)
             print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
     else:
         print("None.")
