@@ -2,10 +2,10 @@
 
 use crate::classify::Dialect;
 use crate::device::Device;
+use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use thermocline_core::{FileKind, ObjectId};
 
 /// Which file this is, whatever it is called.

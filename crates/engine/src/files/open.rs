@@ -13,6 +13,7 @@
 use crate::engine::Engine;
 use crate::files::object::{Object, ObjectSpec};
 use crate::files::registry::Registry;
+use crate::mutant::Mutant;
 use crate::observe::record::name_in_trace;
 use crate::store::{Fate, OBJECT_END};
 use std::io;
@@ -179,7 +180,11 @@ impl Engine {
 
     pub(crate) fn really_close(&self, object: &Arc<Object>) {
         let mut registry = self.registry();
-        if object.opens.load(Ordering::Acquire) > 0 || !self.is_there(object) {
+        let is_there = match self.config.planted {
+            Mutant::SharedId => self.object(object.id).is_ok(),
+            _ => self.is_there(object),
+        };
+        if object.opens.load(Ordering::Acquire) > 0 || !is_there {
             return;
         }
         let id = object.id;
