@@ -1,8 +1,8 @@
 //! Orders of threads that a scheduler chooses: a crowd of clients before an engine whose threads,
 //! locks and devices are the scheduler's. The same seeds give the same orders.
 //!
-//! Run with `scripts/test.sh`, or alone:
-//! `RUSTFLAGS='--cfg shuttle' cargo test -p thermocline --test shuttle --target-dir target/shuttle`.
+//! `scripts/test.sh` runs it; alone, with `RUSTFLAGS='--cfg shuttle'`:
+//! `cargo test -p thermocline --test shuttle --target-dir target/shuttle`.
 #![cfg(shuttle)]
 
 mod crowd;
