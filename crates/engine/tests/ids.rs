@@ -40,7 +40,7 @@ fn an_id_means_one_file_at_a_time() {
 fn ids_given_out_twice_are_found() {
     let program = std::env::current_exe().expect("this program");
     let run = Command::new(program)
-        .args(["--exact", "the_planted_bug", "--ignored"])
+        .args(["--exact", "the_planted_bug", "--ignored", "--nocapture"])
         .output()
         .expect("runs itself");
     let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);
