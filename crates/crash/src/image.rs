@@ -108,6 +108,7 @@ impl Image {
         let change = Change::SetLen(length);
         change.apply(&mut self.current);
         self.pending.push(change);
+        self.rewrite_part(length);
     }
 
     /// Makes zeros of a range; the length stays.
@@ -115,6 +116,23 @@ impl Image {
         let change = Change::Punch { offset, length };
         change.apply(&mut self.current);
         self.pending.push(change);
+        self.rewrite_part(offset);
+        self.rewrite_part(offset.saturating_add(length));
+    }
+
+    /// A sector that is cut or punched in part, at `at`, is written as it is read: the system makes
+    /// the zeros in its page cache.
+    fn rewrite_part(&mut self, at: u64) {
+        let index = at / SECTOR as u64;
+        let from = index as usize * SECTOR;
+        let until = self.current.len().min(from.saturating_add(SECTOR));
+        if !at.is_multiple_of(SECTOR as u64) && from < until {
+            let mut bytes = Box::new([0; SECTOR]);
+            bytes[..until - from].copy_from_slice(&self.current[from..until]);
+            // The length is another matter.
+            let end = 0;
+            self.pending.push(Change::Sector { index, bytes, end });
+        }
     }
 
     /// Makes every pending change durable.
@@ -174,7 +192,9 @@ impl Change {
                 bytes.resize(bytes.len().max(*end as usize), 0);
                 let from = *index as usize * SECTOR;
                 let until = bytes.len().min(from + SECTOR);
-                bytes[from..until].copy_from_slice(&sector[..until - from]);
+                if from < until {
+                    bytes[from..until].copy_from_slice(&sector[..until - from]);
+                }
             }
             Self::SetLen(length) => bytes.resize(*length as usize, 0),
             Self::Punch { offset, length } => {

@@ -1,7 +1,8 @@
 //! The crash tester: the whole engine on simulated disks that lose power at every request.
 //!
-//! A run is a workload from a seed: reads, writes, syncs, cuts, holes, unlinks, renames, closes,
-//! clean restarts, power cuts, background work, waiting, switches of mode, policy, size, tier. An
+//! A run is a workload from a seed: reads, writes, syncs, cuts, holes, unlinks, renames (over others
+//! too), links, changes of attributes, closes, use of files without a name, clean restarts, power
+//! cuts, background work, waiting, switches of mode, policy, size, tier. An
 //! engine without threads carries it out step by step. Before every request that changes a disk a
 //! power cut is tried: another engine starts from what it would leave, every byte is compared with
 //! a model, and while that engine recovers there are further power cuts, three deep.
@@ -12,7 +13,9 @@
 //! |---|---|
 //! | a write, cut or hole | it is read back at once, and waits for a sync of its file |
 //! | power cut | of what waits any subset is kept, by sectors of 512 bytes: torn, out of order |
-//! | the file's time of change, its name | kept or not, each by itself |
+//! | the file's times of change | kept or not, each file by itself |
+//! | files are made, renamed, linked, unlinked | read back at once; a power cut keeps what was done |
+//! | | up to some moment; a sync of any file or directory makes all durable (`directory.rs`) |
 //! | a planned fault: a write fails | any of its sectors are there or not |
 //! | a planned fault: a sync fails | each change becomes durable or is *forgotten*: read back |
 //! | | until the next power cut, and no later sync writes it |
@@ -27,7 +30,9 @@
 //! What was written before a sync that the engine answered with success, unless an earlier sync
 //! failed and the sector was not written again. After a power cut each sector and the length must
 //! be what they were at the last such sync, or any version since; while the engine runs a read must
-//! give the newest. What was read after a power cut must be there after the next one (`model.rs`).
+//! give the newest. A file that was synced is there after a power cut unless its last name went;
+//! one that lost its name may be back, with all that was acknowledged. What was read after a power
+//! cut must be there after the next one (`model.rs`).
 //!
 //! # What may be refused
 //! Where flash failed with dirty pages, base went on after the lease and flash is back after a
@@ -36,8 +41,8 @@
 //! no more old sectors than there were dirty pages (`run.rs`).
 //!
 //! # What is not tried
-//! Threads (`engine_model` in `crates/engine/tests` does that); devices that answer late; damage of
-//! bytes at rest (tests of the store). After a sync of base has failed, a clean restart is a power
+//! Threads (`shuttle`, `ids` and `engine_model` in `crates/engine/tests` do that);
+//! devices that answer late; damage of bytes at rest (tests of the store). After a sync of base has failed, a clean restart is a power
 //! cut: nobody can tell what base holds before its machine starts anew.
 //!
 //! # One seed again
@@ -45,13 +50,16 @@
 //! step by step: `cargo run --release -p thermocline-crash -- --seed N --mode back --trace`.
 
 mod clock;
+mod directory;
 mod draw;
 mod image;
 mod model;
+mod names;
 mod run;
 mod setup;
 mod step;
 mod store_run;
+mod tracked;
 mod world;
 
 pub use clock::WorldClock;
@@ -63,5 +71,5 @@ pub use setup::{Mode, NoStart, Setup, spec_of};
 pub use step::{FILES, Step, draw_step};
 pub use store_run::run_store;
 pub use world::{
-    BARE_DEVICE, Failing, Fault, FileId, Io, IoKind, Observer, PowerDisk, State, World,
+    BARE_DEVICE, DIRECTORY, Failing, Fault, FileId, Io, IoKind, Observer, PowerDisk, State, World,
 };

@@ -8,22 +8,20 @@
 
 use crate::draw::Draw;
 use crate::image::SECTOR;
-use crate::model::{Broken, FileModel, pattern};
-use crate::setup::{FLASH, Mode, NoStart, Setup, spec_of};
+use crate::model::{Broken, pattern};
+use crate::setup::{FLASH, Mode, NoStart, Setup};
 use crate::step::{FILES, Step, draw_step};
-use crate::world::{BARE_DEVICE, Fault, FileId, World};
+use crate::tracked::{Tracked, contents, new_file, open, request};
+use crate::world::{Fault, FileId, World};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thermocline::clock::Clock;
 use thermocline::mutant::Mutant;
-use thermocline::{Engine, Error, Grave, Identity, Object, Request};
-use thermocline_core::{HintSet, hint_type};
+use thermocline::{Behind, Engine, Error, Identity, Object};
 
 /// Crashes within crashes at most: the third is while recovering from the second.
 const DEPTH_MAX: u32 = 3;
-/// Device number of base files.
-const BASE_DEVICE: u64 = BARE_DEVICE + 1;
 
 /// What runs did, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,46 +99,26 @@ pub struct Failure {
     pub what: String,
 }
 
-/// A base file and what it must hold.
-struct Tracked {
-    file: FileId,
-    identity: Identity,
-    /// Its names so far: the engine may know it by an older one.
-    names: Vec<String>,
-    /// Once an engine has it open.
-    object: Option<Arc<Object>>,
-    model: FileModel,
-}
-
-impl Tracked {
-    fn open(&self) -> Result<Arc<Object>, String> {
-        let object = self.object.clone();
-        object.ok_or_else(|| format!("{} is not open", self.name()))
-    }
-
-    fn name(&self) -> &str {
-        self.names.last().map_or("", String::as_str)
-    }
-}
-
-/// The bytes of every tracked object, or why there are none.
-type Recovered = Result<Vec<Vec<u8>>, NoStart>;
+/// The bytes of every tracked object, `None` for those that are not there; or why there are none.
+type Recovered = Result<Vec<Option<Vec<u8>>>, NoStart>;
 
 type Captured = Arc<Mutex<Vec<World>>>;
 
-struct Run {
+pub(crate) struct Run {
     options: Options,
-    setup: Setup,
-    draw: Draw,
-    world: World,
-    engine: Arc<Engine>,
-    files: Vec<Tracked>,
+    pub(crate) setup: Setup,
+    pub(crate) draw: Draw,
+    pub(crate) world: World,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) files: Vec<Tracked>,
+    /// Files that lost their names: in use, or a power failure may bring them back.
+    pub(crate) ghosts: Vec<Tracked>,
     /// Names of files that were removed, and when; a crash may bring them back.
-    removed: Vec<(String, FileId, i64)>,
+    pub(crate) removed: Vec<(String, FileId, i64)>,
     captured: Captured,
     tally: Tally,
     writes: u64,
-    renames: u64,
+    pub(crate) renames: u64,
     /// Faults were planned since the devices were last healed.
     faulted: bool,
 }
@@ -184,7 +162,7 @@ impl Run {
         let mut draw = Draw::new(seed);
         let mut files = Vec::new();
         for at in 0..FILES {
-            files.push(new_file(&world, &mut draw, at as u64, &setup));
+            files.push(new_file(&world, &mut draw, at, &setup));
         }
         if let Some(fault) = options.flash_fault {
             world.inject(FLASH, fault);
@@ -197,6 +175,7 @@ impl Run {
             world,
             engine,
             files,
+            ghosts: Vec::new(),
             removed: Vec::new(),
             captured: Captured::default(),
             tally: Tally::default(),
@@ -240,7 +219,7 @@ impl Run {
     }
 
     /// Recovers from the images taken so far, against the models as they are now.
-    fn verify_captured(&mut self) -> Result<(), String> {
+    pub(crate) fn verify_captured(&mut self) -> Result<(), String> {
         let images = std::mem::take(&mut *lock(&self.captured));
         for image in images {
             self.tally.crash_points += 1;
@@ -255,29 +234,36 @@ impl Run {
             Step::Write(at, offset, length, hint) => self.write(at, offset, length, hint),
             Step::Sync(at) => self.sync(at),
             Step::Truncate(at, length) => {
-                self.files[at].model.begin_truncate(length);
-                let done = self.engine.truncate(&*self.files[at].open()?, length);
+                let (at, object) = self.opened(at)?;
+                self.tracked(at).model.begin_truncate(length);
+                let done = self.engine.truncate(&object, length);
                 self.end_change(at, done)
             }
             Step::Punch(at, offset, length) => {
-                self.files[at].model.begin_punch(offset, length);
-                let done = self.engine.punch(&*self.files[at].open()?, offset, length);
+                let (at, object) = self.opened(at)?;
+                self.tracked(at).model.begin_punch(offset, length);
+                let done = self.engine.punch(&object, offset, length);
                 self.end_change(at, done)
             }
-            Step::Recreate(at) => self.recreate(at),
-            Step::Rename(at) => {
-                self.renames += 1;
-                let name = format!("file{at}.{}", self.renames);
-                self.world.rename(self.files[at].file, &name);
-                self.engine.rename(&*self.files[at].open()?, &name);
-                self.files[at].names.push(name);
+            Step::Unlink(at) => self.unlink(at),
+            Step::Replace(at, over) => self.replace(at, over),
+            Step::Rename(at, linked) => {
+                self.rename(at, linked);
                 Ok(())
             }
-            Step::Reopen(at) => {
-                self.engine.close_object(&self.files[at].open()?);
-                self.files[at].object = Some(open(&self.engine, &self.world, &self.files[at])?);
+            Step::Attributes(at, ms) => {
+                let time = Duration::from_millis(u64::from(ms));
+                self.world.clock().pass(time);
+                self.attributes(at);
                 Ok(())
             }
+            Step::Close(at) => {
+                if let Some(object) = self.files[at].object.take() {
+                    self.engine.close_object(&object);
+                }
+                Ok(())
+            }
+            Step::Bury => self.bury(),
             Step::Restart => self.restart(),
             Step::PowerCut => self.power_cut(),
             Step::Work(units) => {
@@ -332,16 +318,40 @@ impl Run {
         }
     }
 
+    /// A file by its place; those from [`FILES`] on have no name.
+    fn tracked(&mut self, at: usize) -> &mut Tracked {
+        match at.checked_sub(FILES) {
+            None => &mut self.files[at],
+            Some(ghost) => &mut self.ghosts[ghost],
+        }
+    }
+
+    /// Where the file is that a step means, and its object; opened if it was not. For the place
+    /// after the last one, a file without a name that is open, or else the first file.
+    fn opened(&mut self, at: usize) -> Result<(usize, Arc<Object>), String> {
+        let open_ghost = |ghost: &Tracked| ghost.object.is_some();
+        let at = match at < FILES {
+            true => at,
+            false => self
+                .ghosts
+                .iter()
+                .position(open_ghost)
+                .map_or(0, |ghost| FILES + ghost),
+        };
+        if self.tracked(at).object.is_none() {
+            self.files[at].object = Some(open(&self.engine, &self.world, &self.files[at])?);
+        }
+        let object = self.tracked(at).object.clone();
+        object.map(|object| (at, object)).ok_or("is open".into())
+    }
+
     fn read(&mut self, at: usize, offset: u64, length: usize, hint: u32) -> Result<(), String> {
+        let (at, object) = self.opened(at)?;
         let mut buf = vec![0xEE; length];
-        let read = self
-            .engine
-            .read(&request(&*self.files[at].open()?, offset, hint), &mut buf);
-        match read {
+        match self.engine.read(&request(&object, offset, hint), &mut buf) {
             Ok(read) => {
-                let checked = self.files[at]
-                    .model
-                    .check_read(offset, length, &buf[..read]);
+                let model = &mut self.tracked(at).model;
+                let checked = model.check_read(offset, length, &buf[..read]);
                 checked.map_err(|Broken(what)| format!("object {at}: {what}"))
             }
             Err(error) => self.excuse(Err(error)),
@@ -349,72 +359,32 @@ impl Run {
     }
 
     fn write(&mut self, at: usize, offset: u64, length: usize, hint: u32) -> Result<(), String> {
+        let (at, object) = self.opened(at)?;
         self.writes += 1;
         let data = pattern(self.writes, offset, length);
-        self.files[at].model.begin_write(offset, &data);
-        let done = self
-            .engine
-            .write(&request(&*self.files[at].open()?, offset, hint), &data);
+        self.tracked(at).model.begin_write(offset, &data);
+        let done = self.engine.write(&request(&object, offset, hint), &data);
         self.end_change(at, done)
     }
 
     /// A change of an object ended. Crashes during it are compared with both states.
     fn end_change(&mut self, at: usize, done: io::Result<()>) -> Result<(), String> {
         self.verify_captured()?;
-        let tracked = &mut self.files[at];
-        let length = self
-            .world
-            .stamp(tracked.file)
-            .map_or(0, |stamp| stamp.length);
-        let ended = tracked.model.end_change(done.is_ok(), length);
+        let file = self.tracked(at).file;
+        let length = self.world.stamp(file).map_or(0, |stamp| stamp.length);
+        let ended = self.tracked(at).model.end_change(done.is_ok(), length);
         ended.map_err(|Broken(what)| format!("object {at}: {what}"))?;
         self.excuse(done)
     }
 
     fn sync(&mut self, at: usize) -> Result<(), String> {
-        let done = self
-            .engine
-            .sync(&*self.files[at].open()?, self.draw.chance(1, 2));
+        let (at, object) = self.opened(at)?;
+        let done = self.engine.sync(&object, self.draw.chance(1, 2));
         self.verify_captured()?;
-        self.files[at].model.end_sync(done.is_ok());
+        let tracked = self.tracked(at);
+        tracked.model.end_sync(done.is_ok());
+        tracked.promised |= done.is_ok();
         self.excuse(done)
-    }
-
-    /// The object is unlinked, closed and trimmed as a mount does; another takes its inode number.
-    fn recreate(&mut self, at: usize) -> Result<(), String> {
-        let old = &self.files[at];
-        let (object, unlinked, identity_before) = (old.open()?, old.file, old.identity);
-        self.engine.before_unlink(&identity_before);
-        // Nothing has happened to the file yet.
-        self.verify_captured()?;
-        // From here on a crash may leave anything in it, or bring it back.
-        let identity = Identity {
-            generation: identity_before.generation + 1,
-            ..identity_before
-        };
-        self.renames += 1;
-        let name = format!("file{at}.{}", self.renames);
-        let file = self.world.create(&name, identity);
-        let new = Tracked {
-            file,
-            identity,
-            names: vec![name],
-            object: None,
-            model: self.setup.model(&[]),
-        };
-        let old = std::mem::replace(&mut self.files[at], new);
-        let now = self.world.clock().wall_ns();
-        self.removed
-            .extend(old.names.into_iter().map(|name| (name, old.file, now)));
-        self.world.unlink(unlinked);
-        let grave = Grave {
-            directory: (BASE_DEVICE, 1),
-            sync: Arc::new(|| Ok(())),
-        };
-        self.engine.unlinked(&identity_before, grave);
-        self.engine.close_object(&object);
-        self.files[at].object = Some(open(&self.engine, &self.world, &self.files[at])?);
-        Ok(())
     }
 
     /// Stops cleanly and starts again. Where base shows bytes that it gave up to write, nobody can
@@ -424,8 +394,10 @@ impl Run {
             return self.power_cut();
         }
         self.heal();
-        for tracked in &self.files {
-            self.engine.close_object(&tracked.open()?);
+        for tracked in self.files.iter_mut().chain(&mut self.ghosts) {
+            if let Some(object) = tracked.object.take() {
+                self.engine.close_object(&object);
+            }
         }
         let failed = self.world.failed_at(FLASH).is_some();
         match self.engine.stop() {
@@ -492,7 +464,8 @@ impl Run {
     }
 
     fn heal(&mut self) {
-        let files = self.files.iter().map(|tracked| tracked.file);
+        let files = self.files.iter().chain(&self.ghosts);
+        let files = files.map(|tracked| tracked.file);
         files.chain([FLASH]).for_each(|file| self.world.heal(file));
         self.faulted = false;
         if let Some(fault) = self.options.flash_fault {
@@ -515,6 +488,7 @@ impl Run {
         let (engine, whole) = self.start_again()?;
         self.engine = engine;
         self.verify_captured()?;
+        self.find_files()?;
         for tracked in &mut self.files {
             let object = open(&self.engine, &self.world, tracked)?;
             let found = contents(&self.engine, &self.world, tracked.file, &object)?;
@@ -529,6 +503,7 @@ impl Run {
                 tracked.model = self.setup.model(&found);
             }
         }
+        self.compare_ghosts(whole)?;
         self.watch();
         Ok(())
     }
@@ -543,16 +518,8 @@ impl Run {
             Ok(found) => found,
             Err(refused) => return self.verify_refused(&image, &refused),
         };
-        for (tracked, found) in self.files.iter().zip(&found) {
-            let checked = tracked.model.check_crash(found);
-            checked.map_err(|Broken(what)| {
-                format!(
-                    "crash {depth}, {} {:?}: {what}",
-                    tracked.name(),
-                    tracked.identity
-                )
-            })?;
-        }
+        self.check_found(&found)
+            .map_err(|what| format!("crash {depth}, {what}"))?;
         let again = std::mem::take(&mut *lock(&during));
         for image in again {
             self.tally.second_crashes += 1;
@@ -566,11 +533,37 @@ impl Run {
         Ok(())
     }
 
+    /// Compares what was found of every file with what a crash may leave.
+    fn check_found(&self, found: &[Option<Vec<u8>>]) -> Result<(), String> {
+        let named = self.files.len();
+        let all = self.files.iter().chain(&self.ghosts);
+        for (at, (tracked, found)) in all.zip(found).enumerate() {
+            let (name, identity) = (tracked.name(), tracked.identity);
+            match found {
+                Some(found) => {
+                    let checked = tracked.model.check_crash(found);
+                    checked.map_err(|Broken(what)| format!("{name} {identity:?}: {what}"))?;
+                }
+                None if tracked.promised && at < named => {
+                    return Err(format!("{name} {identity:?} was synced and is gone"));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Another crash with nothing written: what was read is read again.
-    fn verify_same(&mut self, image: &World, before: &[Vec<u8>]) -> Result<(), String> {
+    fn verify_same(&mut self, image: &World, before: &[Option<Vec<u8>>]) -> Result<(), String> {
         let found = self.recover(image, false)?;
         let found = found.map_err(|refused| format!("refused at the second time: {refused:?}"))?;
         for (at, (found, before)) in found.iter().zip(before).enumerate() {
+            let (Some(found), Some(before)) = (found, before) else {
+                match found.is_some() == before.is_some() {
+                    true => continue,
+                    false => return Err(format!("object {at} came or went")),
+                }
+            };
             let checked = self.setup.model(before).check_crash(found);
             checked.map_err(|Broken(what)| format!("read, then crashed: object {at}: {what}"))?;
         }
@@ -590,14 +583,14 @@ impl Run {
         let found = self.recover(&again, true)?;
         let found = found.map_err(|e| format!("gives up no dirty pages: {e:?}"))?;
         let mut older = 0;
-        for (tracked, found) in self.files.iter().zip(&found) {
-            if again.stamp(tracked.file).is_none() {
-                continue;
-            }
+        for (tracked, found) in self.files.iter().chain(&self.ghosts).zip(&found) {
+            let Some(found) = found else { continue };
             let checked = tracked.model.broken_after_crash(found);
-            let called = |name: &String| files.contains(&format!("{name} ("));
-            let given_up = tracked.names.iter().any(called);
-            if given_up && *found != image.contents(tracked.file) {
+            let given_up = files.iter().any(|file| tracked.names.contains(&file.name));
+            // A name may have been that of several, one after another.
+            let has = |other: &&Tracked| files.iter().any(|file| other.names.contains(&file.name));
+            let sure = given_up && self.files.iter().chain(&self.ghosts).filter(has).count() == 1;
+            if sure && *found != image.contents(tracked.file) {
                 return Err(format!("{}: given up, and not as base is", tracked.name()));
             }
             match checked {
@@ -614,29 +607,28 @@ impl Run {
         }
     }
 
-    /// A refusal is right only where flash had failed, and each file it names was changed when the
-    /// lease had run out, or removed, after that.
+    /// A refusal is right only where flash had failed, and each file it names was changed or
+    /// removed after that. (Until the lease of the last commit has run out base is not written then.)
     fn judge_refusal(&self, image: &World, refused: &NoStart) -> Result<(), String> {
         let wrong = || Err(format!("{refused:?}"));
         let (NoStart::Refused { files, .. }, Some(failed)) = (refused, image.failed_at(FLASH))
         else {
             return wrong();
         };
-        let lease = thermocline::LEASE.as_nanos() as i64;
-        for named in files.split(", ") {
-            let changed = self.files.iter().any(|tracked| {
-                let stamp = image.stamp(tracked.file);
-                let called = |name: &String| *named == format!("{name} (it was changed)");
-                tracked.names.iter().any(called)
-                    && stamp.is_some_and(|stamp| stamp.mtime_ns >= failed + lease)
+        let late = |file: FileId| {
+            let stamp = image.stamp(file);
+            stamp.is_some_and(|stamp| stamp.mtime_ns.max(stamp.ctime_ns) >= failed)
+        };
+        for named in files {
+            let gone = named.why == Behind::Gone;
+            let mut tracked = self.files.iter().chain(&self.ghosts);
+            let changed =
+                tracked.any(|tracked| tracked.names.contains(&named.name) && late(tracked.file));
+            let removed = self.removed.iter().any(|(name, file, at)| {
+                let known = *name == named.name;
+                known && if gone { *at >= failed } else { late(*file) }
             });
-            let gone = self.removed.iter().any(|(name, file, at)| {
-                let stamp = image.stamp(*file);
-                let late = stamp.is_some_and(|stamp| stamp.mtime_ns >= failed + lease);
-                (named == format!("{name} (it is gone)") && *at >= failed)
-                    || (named == format!("{name} (it was changed)") && late)
-            });
-            if !changed && !gone {
+            if !(removed || changed && !gone) {
                 return wrong();
             }
         }
@@ -666,16 +658,15 @@ impl Run {
             }
         };
         let mut all = Vec::new();
-        for tracked in &self.files {
-            if world.stamp(tracked.file).is_none() {
-                // The image is from before the file was made.
-                all.push(Vec::new());
+        for tracked in self.files.iter().chain(&self.ghosts) {
+            if !world.has_name(tracked.file) {
+                all.push(None);
                 continue;
             }
             let id = open(&engine, world, tracked)?;
             let found = contents(&engine, world, tracked.file, &id)?;
             self.tally.bytes += found.len() as u64;
-            all.push(found);
+            all.push(Some(found));
         }
         world.power_off();
         Ok(Ok(all))
@@ -688,61 +679,4 @@ impl Run {
 
 fn lock(captured: &Captured) -> std::sync::MutexGuard<'_, Vec<World>> {
     captured.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A new base file with some pages, durable.
-fn new_file(world: &World, draw: &mut Draw, at: u64, setup: &Setup) -> Tracked {
-    let identity = Identity {
-        device: BASE_DEVICE,
-        inode: 10 + at,
-        generation: 1,
-    };
-    let name = format!("file{at}");
-    let file = world.create(&name, identity);
-    let length = draw.below(17 * u64::from(setup.page_size));
-    let bytes = pattern(at, 0, length as usize);
-    world.put(file, &bytes);
-    Tracked {
-        file,
-        identity,
-        names: vec![name],
-        object: None,
-        model: setup.model(&bytes),
-    }
-}
-
-fn open(engine: &Engine, world: &World, tracked: &Tracked) -> Result<Arc<Object>, String> {
-    let spec = spec_of(world, tracked.file, tracked.name(), tracked.identity);
-    engine
-        .open_object(spec)
-        .map_err(|e| format!("{} does not open: {e}", tracked.name()))
-}
-
-/// Every byte of an object, read page by page in a fixed order.
-fn contents(
-    engine: &Engine,
-    world: &World,
-    file: FileId,
-    id: &Arc<Object>,
-) -> Result<Vec<u8>, String> {
-    let length = world.stamp(file).map_or(0, |stamp| stamp.length) as usize;
-    let mut bytes = vec![0xEE; length];
-    for (at, part) in (0u64..).zip(bytes.chunks_mut(1024)) {
-        let read = engine.read(&request(id, at * 1024, 1), part);
-        match read {
-            Ok(read) if read == part.len() => {}
-            Ok(read) => return Err(format!("{read} of {} bytes at page {at}", part.len())),
-            Err(error) => return Err(format!("page {at} cannot be read after a crash: {error}")),
-        }
-    }
-    Ok(bytes)
-}
-
-fn request(object: &Object, offset: u64, hint: u32) -> Request<'_> {
-    Request {
-        object,
-        offset,
-        hints: HintSet::UNKNOWN.with(hint_type::REQUEST, hint),
-        client: 1,
-    }
 }

@@ -2,13 +2,14 @@
 
 use crate::draw::Draw;
 use crate::model::FileModel;
+use crate::step::FILES;
 use crate::world::{FileId, World};
 use std::sync::Arc;
 use thermocline::classify::Dialect;
 use thermocline::config::DirtySettings;
 use thermocline::mutant::Mutant;
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Store, StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Refused, Store, StoreOptions,
 };
 use thermocline_core::{FileKind, policy, pool};
 
@@ -56,9 +57,14 @@ pub struct Setup {
     pub buffer: u32,
     /// Whether devices fail now and then.
     pub faults: bool,
+    /// Whether the last file passes by the tier, as logs do.
+    pub passing: bool,
     /// A bug planted in engine and store.
     pub planted: Mutant,
 }
+
+/// How names begin of files that pass by the tier.
+const PASSING: &str = "log";
 
 /// Where the flash device is in every world.
 pub(crate) const FLASH: FileId = FileId(0);
@@ -86,7 +92,16 @@ impl Setup {
             },
             buffer: draw.one(&[1, 2, 4, 8]),
             faults: draw.chance(1, 3),
+            passing: draw.chance(1, 3),
             planted: Mutant::None,
+        }
+    }
+
+    /// What the file in place `at` is called, for the so many-th time.
+    pub(crate) fn name_of(&self, at: usize, number: u64) -> String {
+        match self.passing && at + 1 == FILES {
+            true => format!("{PASSING}{at}.{number}"),
+            false => format!("file{at}.{number}"),
         }
     }
 
@@ -158,11 +173,7 @@ impl Setup {
         match engine.adopt(&opener, discard) {
             Ok(()) => Ok(engine),
             Err(Error::ChangedBehind { files, .. }) => Err(NoStart::Refused {
-                files: files
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join(", "),
+                files,
                 dirty: engine.dirty_pages(),
             }),
             Err(error) => Err(NoStart::Failed(format!("files are not adopted: {error}"))),
@@ -173,10 +184,10 @@ impl Setup {
 /// Why there is no engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoStart {
-    /// Dirty pages wait for files that were changed or are gone: these, as the engine names them.
+    /// Dirty pages wait for files that were changed or are gone.
     Refused {
-        /// Names, each with what happened to it.
-        files: String,
+        /// Which, and what happened to each.
+        files: Vec<Refused>,
         /// Dirty pages on flash, of all files.
         dirty: u64,
     },
@@ -187,7 +198,7 @@ pub enum NoStart {
 /// The base file `file` of `world` as the engine is given it.
 #[must_use]
 pub fn spec_of(world: &World, file: FileId, name: &str, identity: Identity) -> ObjectSpec {
-    let stamped = world.clone();
+    let (stamped, touched) = (world.clone(), world.clone());
     ObjectSpec {
         name: name.into(),
         group: "table".into(),
@@ -195,8 +206,11 @@ pub fn spec_of(world: &World, file: FileId, name: &str, identity: Identity) -> O
         base: world.device(file),
         kind: FileKind::Relation,
         dialect: Dialect::None,
-        cached: true,
+        cached: !name.starts_with(PASSING),
         stamp: Arc::new(move || stamped.stamp(file)),
-        touch: thermocline::untouched(),
+        touch: Arc::new(move |time| {
+            touched.touch(file, time);
+            Ok(())
+        }),
     }
 }

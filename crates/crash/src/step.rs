@@ -10,7 +10,8 @@ pub const FILES: usize = 3;
 /// Pages of an object at most.
 const PAGES: u64 = 20;
 
-/// One thing that a frontend, the tier's owner or a device does. Objects are numbered from 0.
+/// One thing that a frontend, the tier's owner or a device does. Objects are numbered from 0;
+/// requests for number [`FILES`] are for one that is open without a name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Read from an offset, with a request hint.
@@ -23,12 +24,19 @@ pub enum Step {
     Truncate(usize, u64),
     /// Punch a hole.
     Punch(usize, u64, u64),
-    /// Unlink; another object with the same inode number and another generation takes its place.
-    Recreate(usize),
-    /// Another name.
-    Rename(usize),
-    /// Close and open again.
-    Reopen(usize),
+    /// Unlink, open or closed; another object with the same inode number and another generation
+    /// takes its place.
+    Unlink(usize),
+    /// The first gets the name of the second, which loses it.
+    Replace(usize, usize),
+    /// Another name; by a link and an unlink if that is said.
+    Rename(usize, bool),
+    /// Change attributes, after so many thousandths of a second in which nothing happens.
+    Attributes(usize, u32),
+    /// Close; the next request opens it again.
+    Close(usize),
+    /// Close a file that has no name.
+    Bury,
     /// Stop cleanly and start again.
     Restart,
     /// Lose power, and go on with what is found.
@@ -56,32 +64,43 @@ pub enum Step {
 /// Draws the next step.
 pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
     let file = draw.below(FILES as u64) as usize;
+    let any = if draw.chance(1, 8) { FILES } else { file };
     let page = u64::from(setup.page_size);
     match draw.below(100) {
         0..9 => Step::Work(1 + draw.below(6) as u32),
         9 => Step::Wait(draw.one(&[100, 1_700, 4_100, 5_900, 7_000])),
         10..34 => {
             let (offset, length) = draw_range(draw, page);
-            Step::Read(file, offset, length, draw.below(8) as u32)
+            Step::Read(any, offset, length, draw.below(8) as u32)
         }
         34..66 => {
             let (offset, length) = draw_range(draw, page);
-            Step::Write(file, offset, length, draw.below(8) as u32)
+            Step::Write(any, offset, length, draw.below(8) as u32)
         }
-        66..80 => Step::Sync(file),
-        80..83 => Step::Truncate(file, draw_offset(draw, page)),
+        66..80 => Step::Sync(any),
+        80..83 => Step::Truncate(any, draw_offset(draw, page)),
         83..86 => {
             let (offset, length) = draw_range(draw, page);
-            Step::Punch(file, offset, length as u64)
+            Step::Punch(any, offset, length as u64)
         }
-        86..88 => Step::Recreate(file),
-        88..89 => Step::Rename(file),
-        89..92 => Step::Reopen(file),
-        92..94 => Step::Restart,
+        86..93 => draw_names(draw, file),
+        93 => Step::Restart,
         94..95 => Step::PowerCut,
         95 => Step::Policy(draw.one(policy::NAMES)),
         96 => Step::Resize(draw.one(&[4, 8, 16, 24, 40, 64])),
         _ => draw_rarity(draw, setup),
+    }
+}
+
+/// What is done to names and attributes, opens and closes.
+fn draw_names(draw: &mut Draw, file: usize) -> Step {
+    match draw.below(12) {
+        0 | 1 => Step::Unlink(file),
+        2 => Step::Replace(file, draw.below(FILES as u64) as usize),
+        3 => Step::Rename(file, draw.chance(1, 2)),
+        4 | 5 => Step::Attributes(file, draw.one(&[0, 7_000])),
+        6..9 => Step::Bury,
+        _ => Step::Close(file),
     }
 }
 

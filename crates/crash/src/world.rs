@@ -9,10 +9,11 @@
 //! makes another world of what survived, powered, with nothing pending and no faults planned.
 //!
 //! # Invariants
-//! 1. Names of files are unique.
-//! 2. A file that a crash may bring back keeps its bytes.
+//! 1. A file that somebody may have open, or that a crash may bring back, keeps its bytes.
+//! 2. Names change as [`Directory`] says.
 
 use crate::clock::WorldClock;
+use crate::directory::Directory;
 use crate::draw::Draw;
 use crate::image::Image;
 use std::collections::BTreeMap;
@@ -26,6 +27,9 @@ use thermocline::{Identity, Stamp};
 /// [`Identity::device`] of a file that is a device of its own, like flash: it shares no file system
 /// with others.
 pub const BARE_DEVICE: u64 = 0;
+
+/// What [`Io::file`] is for the directory of base.
+pub const DIRECTORY: FileId = FileId(u32::MAX);
 
 /// A file of a world; never given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,23 +99,27 @@ pub type Observer = Box<dyn FnMut(&State, &Io) + Send>;
 #[derive(Clone, Debug)]
 struct File {
     identity: Identity,
-    /// `None` once it was unlinked.
-    name: Option<String>,
-    /// The name a crash may bring back, while the change of name is not durable.
-    old_name: Option<String>,
     image: Image,
-    changed: i64,
-    /// The time of change a crash may bring back.
-    old_changed: i64,
+    times: Times,
+    /// The times a crash may bring back.
+    old_times: Times,
     faults: Vec<Fault>,
     /// When a write or sync first failed, or the device died: see [`World::failed_at`].
     failed_at: Option<i64>,
+}
+
+/// When contents and when anything of a file was last changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Times {
+    contents: i64,
+    any: i64,
 }
 
 /// All files of a world; see [`World`].
 #[derive(Default)]
 pub struct State {
     files: BTreeMap<FileId, File>,
+    directory: Directory,
     next: u32,
     off: bool,
     clock: Arc<WorldClock>,
@@ -165,22 +173,23 @@ impl World {
     /// # Panics
     /// If the name is taken.
     pub fn create(&self, name: &str, identity: Identity) -> FileId {
+        let file = self.make(name, identity);
+        self.state().directory.sync();
+        file
+    }
+
+    /// Makes an empty file. Like all that is done to names, it is durable after a sync of a base
+    /// file or of the directory, and perhaps before ([`Directory`]).
+    ///
+    /// # Panics
+    /// If the name is taken.
+    pub fn make(&self, name: &str, identity: Identity) -> FileId {
         let mut state = self.state();
-        assert!(state.named(name).is_none(), "invariant 1: {name} exists");
         let id = FileId(state.next);
         state.next += 1;
-        let now = state.clock.wall_ns();
-        let file = File {
-            identity,
-            name: Some(name.into()),
-            old_name: None,
-            image: Image::default(),
-            changed: now,
-            old_changed: now,
-            faults: Vec::new(),
-            failed_at: None,
-        };
+        let file = File::new(identity, state.clock.wall_ns());
         state.files.insert(id, file);
+        state.directory.make(name, id);
         id
     }
 
@@ -191,41 +200,117 @@ impl World {
         Arc::new(PowerDisk { world, file })
     }
 
-    /// Gives a file another name. Durable after any sync of a base file, as in a journaling file
-    /// system; until then a crash may bring the old name back.
+    /// Gives a file another name instead of `from`; what had it before loses it.
     ///
     /// # Panics
-    /// If the name is taken, now or after a crash.
-    pub fn rename(&self, file: FileId, name: &str) {
+    /// If nothing is called `from`.
+    pub fn rename(&self, from: &str, to: &str) {
         let mut state = self.state();
-        assert!(state.named(name).is_none(), "invariant 1: {name} exists");
-        state.change_name(file, Some(name.into()));
+        let losers = [from, to].map(|name| state.directory.find(name));
+        state.directory.rename(from, to);
+        losers.into_iter().flatten().for_each(|id| state.mark(id));
     }
 
-    /// Takes the name of a file away; durable as [`World::rename`].
-    pub fn unlink(&self, file: FileId) {
-        self.state().change_name(file, None);
+    /// Gives a file one name more.
+    ///
+    /// # Panics
+    /// If the name is taken.
+    pub fn link(&self, file: FileId, name: &str) {
+        let mut state = self.state();
+        state.directory.link(name, file);
+        state.mark(file);
+    }
+
+    /// Takes a name away.
+    ///
+    /// # Panics
+    /// If nothing is called that.
+    pub fn unlink(&self, name: &str) {
+        let mut state = self.state();
+        let file = state.directory.find(name);
+        state.directory.unlink(name);
+        file.into_iter().for_each(|id| state.mark(id));
+    }
+
+    /// Changes attributes of a file: its time of any change is now.
+    pub fn change_attributes(&self, file: FileId) {
+        self.state().mark(file);
+    }
+
+    /// Sets when contents were last changed, `None`: now.
+    pub fn touch(&self, file: FileId, time: Option<i64>) {
+        let mut state = self.state();
+        let now = state.clock.wall_ns();
+        state.mark(file);
+        if let Some(file) = state.files.get_mut(&file) {
+            file.times.contents = time.unwrap_or(now);
+        }
+    }
+
+    /// Whether a power failure now may find the file under some name.
+    #[must_use]
+    pub fn may_come_back(&self, file: FileId) -> bool {
+        self.state().directory.may_come_back(file)
+    }
+
+    /// The names of a file.
+    #[must_use]
+    pub fn names_of(&self, file: FileId) -> Vec<String> {
+        let state = self.state();
+        state.directory.names_of(file).map(Into::into).collect()
+    }
+
+    /// Whether the file has a name.
+    #[must_use]
+    pub fn has_name(&self, file: FileId) -> bool {
+        self.state().directory.names_of(file).next().is_some()
+    }
+
+    /// What a name stands for.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<FileId> {
+        self.state().directory.find(name)
     }
 
     /// Files that have a name.
     #[must_use]
     pub fn files(&self) -> Vec<(FileId, String, Identity)> {
         let state = self.state();
-        let named = |(id, file): (&FileId, &File)| {
-            let name = file.name.clone()?;
-            Some((*id, name, file.identity))
+        let named = |(name, id): (&str, FileId)| {
+            let file = state.files.get(&id)?;
+            Some((id, name.to_string(), file.identity))
         };
-        state.files.iter().filter_map(named).collect()
+        state.directory.all().filter_map(named).collect()
     }
 
-    /// The named file that `identity` belongs to, and its name.
+    /// The named file that `identity` belongs to, and a name of it.
     #[must_use]
     pub fn find(&self, identity: &Identity) -> Option<(FileId, String)> {
-        let state = self.state();
-        let mut found = (state.files.iter())
-            .filter(|(_, file)| file.identity == *identity)
-            .filter_map(|(id, file)| Some((*id, file.name.clone()?)));
-        found.next()
+        let files = self.files().into_iter();
+        let mut found = files.filter(|(_, _, of)| of == identity);
+        found.next().map(|(id, name, _)| (id, name))
+    }
+
+    /// Syncs the directory of base: all changes of names are durable.
+    ///
+    /// # Errors
+    /// When the power is off.
+    pub fn sync_directory(&self) -> io::Result<()> {
+        let mut state = self.state();
+        let io = |done| Io {
+            file: DIRECTORY,
+            kind: IoKind::Sync,
+            offset: 0,
+            length: 0,
+            done,
+        };
+        state.tell(io(false));
+        if state.off {
+            return Err(Refusal::error());
+        }
+        state.directory.sync();
+        state.tell(io(true));
+        Ok(())
     }
 
     /// The stamp of a file.
@@ -235,8 +320,8 @@ impl World {
         let file = state.files.get(&file)?;
         Some(Stamp {
             length: file.image.current().len() as u64,
-            mtime_ns: file.changed,
-            ctime_ns: file.changed,
+            mtime_ns: file.times.contents,
+            ctime_ns: file.times.any,
         })
     }
 
@@ -299,11 +384,19 @@ impl World {
     /// # Errors
     /// Those of the files.
     pub fn sync_base(&self) -> io::Result<()> {
-        let base = |(id, file): (&FileId, &File)| {
-            let named = file.name.is_some() && file.identity.device != BARE_DEVICE;
-            (named && file.is_unsynced()).then_some(*id)
+        let (ids, names) = {
+            let state = self.state();
+            let base = |(_, id): (&str, FileId)| {
+                let file = state.files.get(&id)?;
+                let due = file.identity.device != BARE_DEVICE && file.is_unsynced();
+                due.then_some(id)
+            };
+            let ids: Vec<FileId> = state.directory.all().filter_map(base).collect();
+            (ids, state.directory.is_unsynced())
         };
-        let ids: Vec<FileId> = self.state().files.iter().filter_map(base).collect();
+        if names {
+            self.sync_directory()?;
+        }
         ids.into_iter()
             .try_for_each(|id| self.device(id).sync(false))
     }
@@ -333,21 +426,18 @@ impl State {
     #[must_use]
     pub fn crash(&self, seed: u64) -> World {
         let mut draw = Draw::new(seed);
+        let directory = self.directory.crash(&mut draw);
         let mut files = BTreeMap::new();
         for (id, file) in &self.files {
-            let back = file.old_name.is_some() && draw.chance(1, 2);
-            let name = if back { &file.old_name } else { &file.name };
-            if name.is_none() {
+            if directory.names_of(*id).next().is_none() {
                 continue;
             }
-            let changed = draw.one(&[file.changed, file.old_changed]);
+            let times = draw.one(&[file.times, file.old_times]);
             let survivor = File {
                 identity: file.identity,
-                name: name.clone(),
-                old_name: None,
                 image: file.image.crash(&mut draw),
-                changed,
-                old_changed: changed,
+                times,
+                old_times: times,
                 faults: file.faults.iter().filter(|f| f.is_lie()).copied().collect(),
                 failed_at: file.failed_at,
             };
@@ -355,6 +445,7 @@ impl State {
         }
         let state = Self {
             files,
+            directory,
             next: self.next,
             clock: Arc::new(self.clock.split()),
             draw: Some(draw),
@@ -365,19 +456,12 @@ impl State {
         }
     }
 
-    fn named(&self, name: &str) -> Option<FileId> {
-        let has = |n: &Option<String>| n.as_deref() == Some(name);
-        let mut found = (self.files.iter())
-            .filter(|(_, file)| has(&file.name) || has(&file.old_name))
-            .map(|(id, _)| *id);
-        found.next()
-    }
-
-    fn change_name(&mut self, id: FileId, name: Option<String>) {
+    /// Something of a file changed, if not its contents.
+    fn mark(&mut self, id: FileId) {
+        let now = self.clock.wall_ns();
+        self.clock.pass(Duration::from_micros(1));
         if let Some(file) = self.files.get_mut(&id) {
-            // Of several changes that are not durable a crash may bring back the first name.
-            let before = std::mem::replace(&mut file.name, name);
-            file.old_name = file.old_name.take().or(before);
+            file.times.any = now;
         }
     }
 
@@ -404,19 +488,21 @@ impl State {
         let clock = self.clock.wall_ns();
         self.clock.pass(Duration::from_micros(1));
         if let Some(file) = self.files.get_mut(&id) {
-            file.changed = clock;
+            file.times = Times {
+                contents: clock,
+                any: clock,
+            };
         }
     }
 
-    /// A base file was synced: so was its file system's journal, with all names.
-    fn names_are_durable(&mut self, synced: FileId) {
+    /// A base file was synced: so was its file system's journal, as far as that goes.
+    fn names_are_durable(&mut self, synced: FileId, data_only: bool) {
         let of = |file: &File| file.identity.device;
         let device = self.files.get(&synced).map_or(BARE_DEVICE, of);
-        if device == BARE_DEVICE {
-            return;
-        }
-        for file in self.files.values_mut() {
-            file.old_name = None;
+        match (device, data_only) {
+            (BARE_DEVICE, _) => {}
+            (_, true) => self.directory.sync_made(synced),
+            (_, false) => self.directory.sync(),
         }
     }
 
@@ -449,8 +535,23 @@ impl Fault {
 }
 
 impl File {
+    fn new(identity: Identity, now: i64) -> Self {
+        let times = Times {
+            contents: now,
+            any: now,
+        };
+        Self {
+            identity,
+            image: Image::default(),
+            times,
+            old_times: times,
+            faults: Vec::new(),
+            failed_at: None,
+        }
+    }
+
     fn is_unsynced(&self) -> bool {
-        self.image.pending() > 0 || self.changed != self.old_changed || self.old_name.is_some()
+        self.image.pending() > 0 || self.times != self.old_times
     }
 
     fn fails(&mut self, now: i64) {
@@ -579,9 +680,9 @@ impl Device for PowerDisk {
         self.change((IoKind::Sync, 0, 0), well, Image::fail_sync)?;
         let mut state = self.world.state();
         if let Some(file) = state.files.get_mut(&self.file).filter(|_| !data_only) {
-            file.old_changed = file.changed;
+            file.old_times = file.times;
         }
-        state.names_are_durable(self.file);
+        state.names_are_durable(self.file, data_only);
         Ok(())
     }
 
@@ -621,24 +722,37 @@ mod tests {
     }
 
     #[test]
-    fn names_come_back_until_a_base_file_is_synced() {
+    fn a_power_failure_keeps_what_was_done_to_names_up_to_some_moment() {
         let world = World::new(1);
         let (a, b) = (
             world.create("a", identity(1)),
             world.create("b", identity(2)),
         );
         let flash = world.create("flash", Identity::default());
-        world.rename(a, "c");
-        world.unlink(b);
+        world.rename("a", "c");
+        world.unlink("b");
+        let made = world.make("d", identity(3));
+        world.rename("d", "c");
         world.device(flash).sync(false).expect("syncs");
-        let names = |seed| {
+        let names = |world: &World, seed| {
             let files = world.crash(seed).files().into_iter();
-            files.map(|(_, name, _)| name).collect::<Vec<_>>()
+            files.map(|(_, name, _)| name).collect::<Vec<_>>().join(" ")
         };
-        let seen: std::collections::BTreeSet<_> = (0..50).map(names).collect();
-        assert_eq!(seen.len(), 4, "each change is lost or not: {seen:?}");
-        world.device(a).sync(true).expect("syncs");
-        assert!((0..50).all(|seed| names(seed) == ["c", "flash"]));
+        let all = |world: &World| {
+            (0..80)
+                .map(|seed| names(world, seed))
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        let prefixes = ["a b flash", "b c flash", "c flash", "c d flash"];
+        assert_eq!(all(&world), prefixes.map(String::from).into());
+        assert!(world.may_come_back(a) && world.may_come_back(b));
+        world.device(made).sync(true).expect("syncs");
+        let prefixes = ["c d flash", "c flash"];
+        assert_eq!(all(&world), prefixes.map(String::from).into());
+        world.sync_directory().expect("syncs");
+        assert_eq!(all(&world), ["c flash".to_string()].into());
+        assert!(!world.may_come_back(a) && !world.may_come_back(b));
+        assert_eq!(world.named("c"), Some(made));
     }
 
     #[test]

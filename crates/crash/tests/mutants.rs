@@ -33,14 +33,22 @@ fn the_engine_without_a_bug_passes() {
 
 #[test]
 fn bugs_planted_in_the_engine_are_caught() {
-    for mutant in [Mutant::SilentTrim, Mutant::CleanBeforeSync] {
+    let planted = [
+        Mutant::SilentTrim,
+        Mutant::CleanBeforeSync,
+        Mutant::UnleasedMetadata,
+        Mutant::SilentUnlink,
+        Mutant::UnsyncedPromise,
+        Mutant::EarlyGrave,
+    ];
+    for mutant in planted {
         let options = Options {
             mutant,
             ..Options::of(Mode::Back)
         };
-        let seed = caught_in_engine(12, &options);
+        let seed = caught_in_engine(40, &options);
         println!("{mutant:?}: caught by seed {seed:?}");
-        assert!(seed.is_some(), "{mutant:?} is not caught by 12 seeds");
+        assert!(seed.is_some(), "{mutant:?} is not caught by 40 seeds");
     }
 }
 

@@ -6,10 +6,13 @@ use std::time::Duration;
 use thermocline::clock::Clock;
 use thermocline::config::DirtySettings;
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Error, Identity, Object, Request, Store, StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Error, Grave, Identity, Object, Request, Store,
+    StoreOptions,
 };
 use thermocline_core::{HintSet, hint_type};
-use thermocline_crash::{Failing, Fault, FileId, Mode, Setup, World, WorldClock, pattern, spec_of};
+use thermocline_crash::{
+    Failing, Fault, FileId, Mode, NoStart, Setup, World, WorldClock, pattern, spec_of,
+};
 
 const PAGE: usize = 512;
 const FLASH: FileId = FileId(0);
@@ -70,7 +73,11 @@ impl Scene {
     }
 
     fn open(&self, engine: &Engine, at: usize) -> Arc<Object> {
-        let spec = spec_of(&self.world, self.files[at], &name(at), identity(at));
+        self.open_in(&self.world, engine, at)
+    }
+
+    fn open_in(&self, world: &World, engine: &Engine, at: usize) -> Arc<Object> {
+        let spec = spec_of(world, self.files[at], &name(at), identity(at));
         engine.open_object(spec).expect("opens")
     }
 
@@ -325,6 +332,89 @@ fn a_file_that_passes_by_is_synced_each_time() {
                 let base = scene.world.crash(seed).contents(scene.files[0]);
                 assert!(base[2 * PAGE..3 * PAGE] == expected, "write {number}");
             }
+        }
+    }
+}
+
+/// What an engine finds in file 0 of a world that lost power, unless it refuses to start.
+fn found_or_refused(scene: &Scene, world: &World) -> Option<Vec<u8>> {
+    match scene.setup.start(world, false) {
+        Ok(engine) => {
+            let id = scene.open_in(world, &engine, 0);
+            Some(read(&engine, &id, 64 * PAGE))
+        }
+        Err(NoStart::Refused { .. }) => None,
+        Err(NoStart::Failed(why)) => panic!("{why}"),
+    }
+}
+
+#[test]
+fn times_that_base_takes_back_after_a_clean_stop_are_no_change_behind_the_tier() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 3, 10);
+    engine.sync(&id, false).expect("syncs");
+    let (world, file) = (scene.world.clone(), scene.files[0]);
+    let stamp = || world.stamp(file);
+    let change = || {
+        world.change_attributes(file);
+        Ok(())
+    };
+    let changed = engine.change_metadata(&identity(0), stamp, change);
+    changed.expect("changes attributes");
+    let newest = read(&engine, &id, 8 * PAGE);
+    engine.close_object(&id);
+    engine.stop().expect("stops");
+    for seed in 0..20 {
+        let crashed = scene.world.crash(seed);
+        assert!(scene.found(&crashed, 0) == newest, "seed {seed}");
+    }
+}
+
+#[test]
+fn nobody_waits_for_what_was_written_to_a_file_after_it_lost_its_name() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 3, 10);
+    engine.sync(&id, false).expect("syncs");
+    engine.flush(|_| true).expect("flushes");
+    engine.before_unlink(&identity(0));
+    scene.world.unlink(&name(0));
+    let world = scene.world.clone();
+    let grave = Grave {
+        directory: (1, 1),
+        sync: Arc::new(move || world.sync_directory()),
+    };
+    engine.unlinked(&identity(0), grave);
+    write(&engine, &id, 4, 11);
+    engine.sync(&id, false).expect("syncs");
+    assert!(!scene.world.may_come_back(scene.files[0]), "for good");
+    for seed in 0..20 {
+        let crashed = scene.world.crash(seed);
+        assert!(scene.setup.start(&crashed, false).is_ok(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_failed_device_is_seen_to_be_older_after_a_sync_of_data_alone() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 3, 10);
+    engine.sync(&id, true).expect("syncs");
+    scene.world.inject(FLASH, fails(Failing::Syncs, 1));
+    write(&engine, &id, 4, 11);
+    assert!(engine.sync(&id, true).is_err(), "the tier fails");
+    write(&engine, &id, 3, 12);
+    write(&engine, &id, 4, 13);
+    engine.sync(&id, true).expect("syncs");
+    let newest = read(&engine, &id, 8 * PAGE);
+    for seed in 0..40 {
+        let crashed = scene.world.crash(seed);
+        if let Some(found) = found_or_refused(&scene, &crashed) {
+            assert!(found == newest, "seed {seed}: flash has older pages");
         }
     }
 }

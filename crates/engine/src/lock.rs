@@ -5,17 +5,26 @@
 //! mark a cache clean that is not. So the process ends. What a crash leaves is read back by
 //! recovery, which is the best-tested path there is.
 //!
-//! All locks of the engine are of these types. With `--cfg shuttle` they are those of the
-//! `shuttle` scheduler, which runs the threads of a test in orders of its own choice.
+//! All locks of the engine are of these types, its threads are those of [`thread`], and what tells
+//! whether an object is in use or owed a sync is of [`atomic`]. With `--cfg shuttle` they are those
+//! of the `shuttle` scheduler, which runs the threads of a test in orders of its own choice
+//! (`tests/shuttle.rs`).
 
 #[cfg(shuttle)]
-use shuttle::sync as real;
+mod controlled;
+
+#[cfg(shuttle)]
+use controlled as real;
 #[cfg(not(shuttle))]
 use std::sync as real;
 use std::sync::{LockResult, TryLockError};
 use std::time::Duration;
 
 pub use real::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(shuttle)]
+pub use shuttle::{sync::atomic, thread};
+#[cfg(not(shuttle))]
+pub use std::{sync::atomic, thread};
 
 /// The guard of a lock, or the end of the process when its last holder panicked.
 fn sound<G>(taken: LockResult<G>) -> G {
@@ -27,10 +36,15 @@ const POISONED: &str = "a thread panicked while it changed shared state";
 /// Ends the process as a crash does: nothing is saved, nothing is marked clean.
 #[cold]
 pub fn die(why: &str) -> ! {
-    eprintln!(
-        "thermocline: {why} (see above); ending here, the next start recovers what was acknowledged"
-    );
-    std::process::abort()
+    #[cfg(shuttle)]
+    panic!("{why}");
+    #[cfg(not(shuttle))]
+    {
+        eprintln!(
+            "thermocline: {why} (see above); ending here, the next start recovers what was acknowledged"
+        );
+        std::process::abort()
+    }
 }
 
 /// A mutex that ends the process instead of being poisoned.

@@ -24,23 +24,15 @@ pub enum Mutant {
     SilentTrim,
     /// A destaged page is called clean before base was synced.
     CleanBeforeSync,
+    /// A close asks whether *an* object has its id instead of whether it is the one that has, and an
+    /// id is given out again while somebody may still use it.
+    SharedId,
     /// Metadata is changed however old the last commit is.
     UnleasedMetadata,
     /// The map does not say that a file is about to lose its name.
     SilentUnlink,
+    /// A file that was never synced is asked for after a crash as if it had been.
+    UnsyncedPromise,
     /// Pages of a file without a name go before that is durable on base.
     EarlyGrave,
-}
-
-impl Mutant {
-    /// All that are bugs.
-    pub const ALL: [Self; 7] = [
-        Self::EarlyAcknowledge,
-        Self::UncheckedJournal,
-        Self::UnverifiedTail,
-        Self::EarlyTruncation,
-        Self::DoubleRecovery,
-        Self::SilentTrim,
-        Self::CleanBeforeSync,
-    ];
 }

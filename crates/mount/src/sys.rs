@@ -493,6 +493,14 @@ pub(crate) fn getxattr(fd: RawFd, name: &OsStr, buf: &mut [u8]) -> io::Result<us
     Ok(len)
 }
 
+/// Whether an attribute of this name is there; one that may not be asked for counts as there.
+pub(crate) fn has_xattr(fd: RawFd, name: &OsStr) -> bool {
+    match getxattr(fd, name, &mut []) {
+        Ok(_) => true,
+        Err(error) => !matches!(error.raw_os_error(), Some(libc::ENODATA | libc::ENOTSUP)),
+    }
+}
+
 /// `listxattr`; with an empty `buf` the size that would be needed.
 pub(crate) fn listxattr(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     let path = proc_path(fd);

@@ -77,6 +77,7 @@ impl Engine {
             self.before_base_write(&[]);
             // A base that refuses it shows an older time, which is what it shows without a touch.
             let _ = (object.touch)(None);
+            object.unstamped.store(true, Ordering::Release);
         }
     }
 
@@ -112,6 +113,8 @@ impl Engine {
     pub(crate) fn sync_base_now(&self, object: &Object, data_only: bool) -> io::Result<()> {
         let epoch = self.inner().hierarchy.ledger_mut().start_base_sync();
         let covered = object.unsynced.begin();
+        // What is on a flash device that failed is seen to be older by the times of base's files.
+        let data_only = data_only && !(self.has_flash && self.is_off());
         let synced = object.base.sync(data_only);
         match &synced {
             Ok(()) => {

@@ -18,6 +18,7 @@
 
 use crate::engine::Engine;
 use crate::files::object::{Grave, Identity, Object, Stamp};
+use crate::files::registry::Registry;
 use crate::mutant::Mutant;
 use crate::store::{Fate, SavedObject};
 use std::collections::BTreeMap;
@@ -62,10 +63,20 @@ impl Engine {
         if self.is_named(id) && self.config.planted != Mutant::UnleasedMetadata {
             self.before_base_write(&[]);
         }
+        let object = self.found(&self.registry(), identity);
+        let ours = object.as_ref().is_some_and(|object| !object.was_changed());
         let before = stamp();
         let changed = change();
         let after = self.believable(stamp());
-        self.registry().note_change(identity, before, after);
+        let mut registry = self.registry();
+        registry.note_change(identity, before, after);
+        if let Some(object) = self.found(&registry, identity) {
+            // A power failure must not take back the times that it is known by when it is closed.
+            object.unstamped.store(true, Ordering::Release);
+            if ours {
+                object.follow();
+            }
+        }
         changed
     }
 
@@ -101,12 +112,15 @@ impl Engine {
     /// once nobody has the file open and the grave was closed.
     pub fn unlinked(&self, identity: &Identity, grave: Grave) {
         let mut registry = self.registry();
-        if let Some(object) = registry
-            .open_again(identity)
-            .and_then(|id| self.object(id).ok())
-        {
+        if let Some(object) = self.found(&registry, identity) {
             *object.grave.lock() = Some(grave);
             object.unlinked.store(true, Ordering::Release);
+            if self.is_named(object.id) {
+                // It may have been clean until now: whatever is made dirty from here on is not
+                // waited for when the file is gone.
+                let saved = Self::saved_of(&object, Fate::Unlinked);
+                self.inner().commits.put(saved);
+            }
             if object.opens.load(Ordering::Acquire) == 0 {
                 self.inner().graves.push(Arc::clone(&object));
                 drop(registry);
@@ -120,6 +134,12 @@ impl Engine {
             self.trim_pages(id, 0, u64::MAX);
             self.gone(id);
         }
+    }
+
+    /// The object of a file that is open.
+    fn found(&self, registry: &Registry, identity: &Identity) -> Option<Arc<Object>> {
+        let id = registry.open_again(identity)?;
+        self.object(id).ok()
     }
 
     /// Forgets an unlinked object at once when nothing of it is newer than base.

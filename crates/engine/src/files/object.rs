@@ -2,10 +2,10 @@
 
 use crate::classify::Dialect;
 use crate::device::Device;
+use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use thermocline_core::{FileKind, ObjectId};
 
 /// Which file this is, whatever it is called.
@@ -106,6 +106,9 @@ pub struct Object {
     /// Its last name is gone; its pages go when nobody has it open and that is durable.
     pub(crate) unlinked: AtomicBool,
     pub(crate) grave: Mutex<Option<Grave>>,
+    /// While it lingers: what its file looked like when nobody used it any more, and the tier's own
+    /// changes since.
+    left: Mutex<Option<Stamp>>,
     /// Length of the file as the engine's own requests made it.
     pub(crate) length: AtomicU64,
     layout: RwLock<()>,
@@ -209,6 +212,7 @@ impl Object {
             promised: AtomicBool::new(false),
             unlinked: AtomicBool::new(false),
             grave: Mutex::default(),
+            left: Mutex::default(),
             length: AtomicU64::new(length),
             layout: RwLock::new(()),
             quiet: Mutex::default(),
@@ -259,7 +263,45 @@ impl Object {
         if self.base_writes.load(Ordering::Acquire) != writes {
             self.touch_due.store(true, Ordering::Release);
         }
+        let mut left = self.left.lock();
+        if left.is_some() && *left == before {
+            *left = (self.stamp)();
+        }
         written
+    }
+
+    /// Nobody uses it any more: from now on only the tier changes its file.
+    pub(crate) fn leave_alone(&self) {
+        let _one = self.quiet.lock();
+        *self.left.lock() = (self.stamp)();
+    }
+
+    /// The file is what the tier left it, or what it became since is the tier's own doing.
+    pub(crate) fn follow(&self) {
+        let _one = self.quiet.lock();
+        let mut left = self.left.lock();
+        if left.is_some() {
+            *left = (self.stamp)();
+        }
+    }
+
+    /// Whether somebody else changed its file since nobody uses it.
+    pub(crate) fn was_changed(&self) -> bool {
+        // No background write is half done.
+        let _one = self.quiet.lock();
+        let left = *self.left.lock();
+        left.is_some_and(|left| (self.stamp)() != Some(left))
+    }
+
+    /// Somebody uses it again.
+    pub(crate) fn in_use(&self) {
+        *self.left.lock() = None;
+    }
+
+    /// What its file is to be known by once it is closed.
+    pub(crate) fn last_stamp(&self) -> Option<Stamp> {
+        let left = *self.left.lock();
+        left.or_else(|| (self.stamp)())
     }
 
     /// Writes base for a request.

@@ -13,6 +13,7 @@
 use crate::engine::Engine;
 use crate::files::object::{Object, ObjectSpec};
 use crate::files::registry::Registry;
+use crate::mutant::Mutant;
 use crate::observe::record::name_in_trace;
 use crate::store::{Fate, OBJECT_END};
 use std::io;
@@ -34,10 +35,27 @@ impl Engine {
                 object.identity, spec.identity,
                 "invariant 1: one file an id"
             );
+            if object.opens.load(Ordering::Acquire) == 0 {
+                self.use_again(&object)?;
+            }
             object.opens.fetch_add(1, Ordering::AcqRel);
             return Ok(object);
         }
         self.open_known(&mut registry, spec, false)
+    }
+
+    /// Compares the file of a lingering object with what it was when its last use ended.
+    fn use_again(&self, object: &Object) -> io::Result<()> {
+        if object.was_changed() {
+            if self.has_dirty(object.id) {
+                return Err(changed_behind(&object.name()));
+            }
+            object.length.store(object.base.len()?, Ordering::Release);
+            self.stale_objects.fetch_add(1, Ordering::Relaxed);
+            self.trim_pages(object.id, 0, u64::MAX);
+        }
+        object.in_use();
+        Ok(())
     }
 
     /// As [`Engine::open_object`]; with `discard` even dirty pages of a changed file go.
@@ -61,10 +79,7 @@ impl Engine {
             .changed_id(&spec.identity, stamp)
             .is_some_and(|id| !discard && self.has_dirty(id))
         {
-            return Err(io::Error::other(format!(
-                "{} was changed behind the tier's back while dirty pages wait for it",
-                spec.name
-            )));
+            return Err(changed_behind(&spec.name));
         }
         // Rules that no longer cache the file do not make its dirty pages go.
         let known = registry.closed_id(&spec.identity);
@@ -160,6 +175,7 @@ impl Engine {
             return;
         }
         self.touch(object);
+        object.leave_alone();
         self.close_if_idle(object);
     }
 
@@ -179,7 +195,11 @@ impl Engine {
 
     pub(crate) fn really_close(&self, object: &Arc<Object>) {
         let mut registry = self.registry();
-        if object.opens.load(Ordering::Acquire) > 0 || !self.is_there(object) {
+        let is_there = match self.config.planted {
+            Mutant::SharedId => self.object(object.id).is_ok(),
+            _ => self.is_there(object),
+        };
+        if object.opens.load(Ordering::Acquire) > 0 || !is_there {
             return;
         }
         let id = object.id;
@@ -202,7 +222,7 @@ impl Engine {
             "only cached objects have pages on flash"
         );
         let reuse_id = !self.is_recording();
-        let stamp = self.believable((object.stamp)());
+        let stamp = self.believable(object.last_stamp());
         registry.close(object, stamp, resident > 0, reuse_id);
         self.leave(object);
     }
@@ -254,4 +274,10 @@ impl Engine {
             "invariant 1: for exactly that time"
         );
     }
+}
+
+fn changed_behind(name: &str) -> io::Error {
+    io::Error::other(format!(
+        "{name} was changed behind the tier's back while dirty pages wait for it"
+    ))
 }

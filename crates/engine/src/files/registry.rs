@@ -12,6 +12,7 @@
 //! 3. Only what is open is closed.
 
 use crate::files::object::{Counts, Identity, Object, Stamp};
+use crate::mutant::Mutant;
 use crate::store::{Fate, SavedObject};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -78,9 +79,19 @@ pub(crate) struct Registry {
     /// Ids that may be given out again once nobody holds what they meant.
     free: VecDeque<(ObjectId, Weak<Object>)>,
     next: u32,
+    /// A bug on purpose.
+    planted: Mutant,
 }
 
 impl Registry {
+    /// One that knows no files.
+    pub(crate) fn new(planted: Mutant) -> Self {
+        Self {
+            planted,
+            ..Self::default()
+        }
+    }
+
     /// The files of the map found at the start; after a crash those not changed later than `until`
     /// are believed.
     pub(crate) fn restore(&mut self, objects: &[SavedObject], until: Option<i64>) {
@@ -251,7 +262,11 @@ impl Registry {
         }
         self.known.remove(&object.identity);
         if reuse_id {
-            self.set_free(object.id, Arc::downgrade(object));
+            let held = match self.planted {
+                Mutant::SharedId => Weak::new(),
+                _ => Arc::downgrade(object),
+            };
+            self.set_free(object.id, held);
         }
     }
 

@@ -10,10 +10,12 @@
 use crate::durable::lease::LEASE;
 use crate::engine::Engine;
 use crate::error::{Behind, Error, Refused};
-use crate::files::object::{Identity, ObjectSpec};
+use crate::files::object::{Identity, Object, ObjectSpec};
+use crate::mutant::Mutant;
 use crate::store::{Fate, Recovered, SavedObject};
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thermocline_core::{Doubtful, ObjectId};
 
@@ -99,7 +101,7 @@ impl Engine {
     /// is given up then. And those of `opener`.
     pub fn adopt(&self, opener: &Opener<'_>, discard: impl Into<Discard>) -> Result<(), Error> {
         let discard = discard.into();
-        let (mut refused, mut given_up) = (Vec::new(), Vec::new());
+        let (mut refused, mut given_up, mut cuts) = (Vec::new(), Vec::new(), Vec::new());
         let found = self.registry().to_save();
         for saved in found {
             let fate = self
@@ -112,7 +114,7 @@ impl Engine {
                 self.check_clean(&saved, opener)?;
                 continue;
             }
-            match self.adopt_one(&saved, fate, opener, false)? {
+            match self.adopt_one(&saved, fate, opener, false, &mut cuts)? {
                 Ok(()) => {}
                 Err(_) if discard.covers(&saved.name) => given_up.push((saved, fate)),
                 Err(why) => refused.push(self.refused(&saved, why)),
@@ -120,13 +122,16 @@ impl Engine {
         }
         if refused.is_empty() {
             for (saved, fate) in &given_up {
-                let done = self.adopt_one(saved, *fate, opener, true)?;
+                let done = self.adopt_one(saved, *fate, opener, true, &mut cuts)?;
                 assert_eq!(done, Ok(()), "what is given up is not refused");
             }
         }
         let fates = std::mem::take(&mut self.inner().fates);
         if refused.is_empty() {
             self.inner().commits.held = false;
+            for (object, length) in cuts {
+                self.carry_out_cut(&object, length)?;
+            }
             // What was ended or given up is not asked for again after the next crash.
             return match fates.is_empty() && given_up.is_empty() {
                 true => Ok(()),
@@ -134,6 +139,10 @@ impl Engine {
             };
         }
         self.inner().fates = fates;
+        // What is under way with them stays so: the next start asks again.
+        for (object, _) in cuts {
+            self.close_object(&object);
+        }
         Err(Error::ChangedBehind {
             path: self.cache_name(),
             files: refused,
@@ -190,6 +199,7 @@ impl Engine {
         fate: Fate,
         opener: &Opener<'_>,
         discard: bool,
+        cuts: &mut Vec<(Arc<Object>, u64)>,
     ) -> Result<Result<(), Behind>, Error> {
         let failed = |source| Error::BaseIo {
             path: saved.name.clone(),
@@ -198,7 +208,8 @@ impl Engine {
         let spec = opener(&saved.identity, &saved.name, true).map_err(failed)?;
         let Some(spec) = spec else {
             // A file that may have lost its name, or that was never promised, is owed nothing.
-            if fate != Fate::Unlinked && saved.promised && !discard {
+            let promised = saved.promised || self.config.planted == Mutant::UnsyncedPromise;
+            if fate != Fate::Unlinked && promised && !discard {
                 return Ok(Err(Behind::Gone));
             }
             self.forget(&saved.identity);
@@ -212,14 +223,8 @@ impl Engine {
         }
         let object = self.open_or_discard(spec, discard).map_err(failed)?;
         if let (Fate::Cut(length), None) = (fate, changed) {
-            // What the crash interrupted is done to its end.
-            if object.length() > length {
-                object.base.set_len(length).map_err(failed)?;
-                object.base.sync(false).map_err(failed)?;
-                object.length.store(length, Ordering::Release);
-            }
-            let first = length.div_ceil(u64::from(self.config.page_size));
-            self.trim_pages(object.id, first, u64::MAX);
+            cuts.push((object, length));
+            return Ok(Ok(()));
         }
         if fate != Fate::Stays {
             // Base may have brought back a name that was taken: then it is there, with its pages.
@@ -228,6 +233,27 @@ impl Engine {
         }
         self.close_object(&object);
         Ok(Ok(()))
+    }
+
+    /// Does to its end a cut that a crash interrupted. Base is written under a lease, else another
+    /// crash would find that somebody else changed the file; so all files were compared before.
+    fn carry_out_cut(&self, object: &Arc<Object>, length: u64) -> Result<(), Error> {
+        if object.length() > length {
+            self.before_base_write(&[]);
+            let cut = object.base.set_len(length);
+            let cut = cut.and_then(|()| object.base.sync(false));
+            cut.map_err(|source| Error::BaseIo {
+                path: object.name(),
+                source,
+            })?;
+            object.length.store(length, Ordering::Release);
+        }
+        let first = length.div_ceil(u64::from(self.config.page_size));
+        self.trim_pages(object.id, first, u64::MAX);
+        let saved = Self::saved_of(object, Fate::Stays);
+        self.inner().commits.put(saved);
+        self.close_object(object);
+        Ok(())
     }
 
     /// Forgets the pages of a file that is not open.

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::files::registry::Registry;
 use crate::frames::Frames;
 use crate::lifecycle::background;
 use crate::lifecycle::background::Signals;
@@ -79,6 +80,7 @@ impl Engine {
     }
 
     fn assemble(config: EngineConfig, flash: Option<Store>, hierarchy: Hierarchy) -> Self {
+        let planted = config.planted;
         Self {
             frames: Frames::new(config.page_size as usize, config.frames()),
             frame_count: config.frames(),
@@ -91,7 +93,7 @@ impl Engine {
             page_free: Condvar::new(),
             signals: Signals::default(),
             objects: RwLock::default(),
-            registry: Mutex::default(),
+            registry: Mutex::new(Registry::new(planted)),
             recorder: RwLock::default(),
             recording: AtomicBool::new(false),
             latency: std::array::from_fn(|_| Histogram::default()),
@@ -115,7 +117,7 @@ impl Engine {
         let spawn = |name: String, work: ThreadBody| {
             // Weak: the threads must not keep a forgotten engine alive.
             let engine = Arc::downgrade(self);
-            let thread = std::thread::Builder::new().name(name);
+            let thread = crate::lock::thread::Builder::new().name(name);
             thread.spawn(move || work(&engine)).ok()
         };
         let writer = |number: u32| {

@@ -51,6 +51,11 @@ impl Engine {
         let named = self.inner().commits.named.clone();
         let mut objects = self.registry().to_save();
         objects.retain(|object| named.contains(&object.id));
+        // After a refused start: what a crash interrupted has not been ended yet.
+        for (id, fate) in &self.inner().fates {
+            let interrupted = objects.iter_mut().filter(|object| object.id == *id);
+            interrupted.for_each(|object| object.fate = *fate);
+        }
         flash.close(objects)
     }
 

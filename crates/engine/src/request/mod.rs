@@ -5,6 +5,8 @@ use crate::device::AlignedBuf;
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
 use crate::state::page_of;
+#[cfg(shuttle)]
+use shuttle::thread_local;
 use std::cell::RefCell;
 use std::ops::Range;
 use thermocline_core::{HintSet, PageId, hint_type};
@@ -22,7 +24,8 @@ thread_local! {
 
 /// Runs `with` on a scratch buffer of `len` bytes of this thread.
 pub(crate) fn with_scratch<R>(len: usize, with: impl FnOnce(&mut [u8]) -> R) -> R {
-    SCRATCH.with_borrow_mut(|scratch| {
+    SCRATCH.with(|scratch| {
+        let mut scratch = scratch.borrow_mut();
         if scratch.len() < len {
             *scratch = AlignedBuf::new(len);
         }

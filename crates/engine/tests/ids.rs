@@ -1,0 +1,65 @@
+//! A crowd of clients on real threads opens, closes, renames and unlinks few files for some
+//! seconds; and the id bug that once was (`Mutant::SharedId`) is found that way when it is planted.
+#![cfg(not(shuttle))]
+
+mod crowd;
+
+use crowd::{Crowd, Size};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use thermocline::mutant::Mutant;
+
+const SIZE: Size = Size {
+    names: 4,
+    clients: 6,
+    steps: 2_000,
+    opens: 8,
+    planted: Mutant::None,
+};
+
+/// Crowds one after another for so long; each by a seed of its own.
+fn crowds(size: Size, most: Duration) -> u64 {
+    let started = Instant::now();
+    let mut seed = 0;
+    while started.elapsed() < most {
+        seed += 1;
+        Crowd::new(size).run(seed);
+    }
+    seed
+}
+
+#[test]
+fn an_id_means_one_file_at_a_time() {
+    let ran = crowds(SIZE, Duration::from_secs(6));
+    println!("{ran} crowds");
+    assert!(ran > 0);
+}
+
+/// The planted bug ends the process, or a client: both in a process of its own.
+#[test]
+fn ids_given_out_twice_are_found() {
+    let program = std::env::current_exe().expect("this program");
+    let run = Command::new(program)
+        .args(["--exact", "the_planted_bug", "--ignored", "--nocapture"])
+        .output()
+        .expect("runs itself");
+    let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);
+    assert!(
+        !run.status.success(),
+        "the planted bug is not found: {said}"
+    );
+    assert!(
+        said.contains("invariant") || said.contains("reads"),
+        "{said}"
+    );
+}
+
+#[test]
+#[ignore = "fails on purpose: `ids_given_out_twice_are_found` runs it"]
+fn the_planted_bug() {
+    let planted = Size {
+        planted: Mutant::SharedId,
+        ..SIZE
+    };
+    crowds(planted, Duration::from_secs(30));
+}
