@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 use thermocline::classify::Dialect;
+use thermocline::clock::{Clock, SharedClock};
 use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice};
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Grave, Identity, Object, ObjectSpec, Request, Stamp, Store,
@@ -43,7 +45,24 @@ fn config() -> EngineConfig {
         policy: "lru".into(),
         write_buffer_pages: 4,
         inline: true,
+        clock: SharedClock::new(Arc::new(Still::default())),
         ..EngineConfig::default()
+    }
+}
+
+/// A clock that only moves when somebody waits.
+#[derive(Debug, Default)]
+struct Still(AtomicI64);
+
+impl Clock for Still {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed).unsigned_abs())
+    }
+    fn wall_ns(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+    fn pass(&self, time: Duration) {
+        self.0.fetch_add(time.as_nanos() as i64, Ordering::Relaxed);
     }
 }
 
