@@ -162,6 +162,7 @@ fn a_closed_file_restored_on_base_with_its_old_times_is_noticed() {
     };
     assert_eq!(read(&open(&path)), pages(1));
     assert_eq!(stale(), 0, "a chmod through the mount");
+    eventually("it is closed again", || mount.handle().fs().held().1 == 0);
     let base = open(&mount.base().join("a"));
     base.write_all_at(&pages(9), 0).expect("restore");
     base.set_modified(times).expect("utimens");

@@ -4,12 +4,13 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::files::object::{Object, Stamp};
 use crate::lock;
-use crate::store::Store;
+use crate::store::{Fate, Store};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use thermocline_core::PageId;
+use thermocline_core::{ObjectId, PageId};
 
 impl Engine {
     /// Ends the engine: writes what is in DRAM to flash and saves the map, so that the next start
@@ -41,6 +42,7 @@ impl Engine {
             return self.stop_without_flash(&flash);
         }
         self.close_lingering();
+        let nameless = self.nameless();
         self.close_all_idle();
         self.inner().hierarchy.ledger_mut().forget_quiet();
         self.wait_for_older_stamps();
@@ -51,12 +53,22 @@ impl Engine {
         let named = self.inner().commits.named.clone();
         let mut objects = self.registry().to_save();
         objects.retain(|object| named.contains(&object.id));
+        // Base did not make durable that they have no name: they may be gone at the next start.
+        let gone = objects.iter_mut().filter(|o| nameless.contains(&o.id));
+        gone.for_each(|object| object.fate = Fate::Unlinked);
         // After a refused start: what a crash interrupted has not been ended yet.
         for (id, fate) in &self.inner().fates {
             let interrupted = objects.iter_mut().filter(|object| object.id == *id);
             interrupted.for_each(|object| object.fate = *fate);
         }
         flash.close(objects)
+    }
+
+    /// Objects without a name whose pages still wait for that to be durable.
+    fn nameless(&self) -> BTreeSet<ObjectId> {
+        let objects = self.all_objects().into_iter();
+        let nameless = objects.filter(|object| object.unlinked.load(Ordering::Acquire));
+        nameless.map(|object| object.id).collect()
     }
 
     /// What the device says is not to be believed; it stays as after a crash, and base gets what
