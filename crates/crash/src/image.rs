@@ -8,8 +8,8 @@
 //! # Invariants
 //! 1. Without pending and forgotten changes, `current` and `durable` are equal.
 //! 2. Pending changes are in the order they were made.
-//! 3. A pending sector holds whole sectors as they were read after the change, so that no power
-//!    cut makes a sector that never was.
+//! 3. A pending sector holds whole sectors as they were read after the change, and the disk gets
+//!    them whole even past the length it knows, so that no power cut makes a sector that never was.
 
 use crate::draw::Draw;
 
@@ -34,11 +34,32 @@ enum Change {
     },
 }
 
+/// The sectors of a file and its length, which are made durable each by itself: a sector may be on
+/// the disk before the length that reaches so far.
+#[derive(Clone, Debug, Default)]
+struct Disk {
+    /// Past `length` only what was written there while the file was read as longer.
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl Disk {
+    /// What is found there: nothing past the length.
+    fn contents(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    fn set_len(&mut self, length: usize) {
+        self.bytes.resize(length, 0);
+        self.length = length;
+    }
+}
+
 /// The bytes of one file. See the module text.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
-    current: Vec<u8>,
-    durable: Vec<u8>,
+    current: Disk,
+    durable: Disk,
     pending: Vec<Change>,
     /// Whether a failed sync ever forgot a change.
     forgot: bool,
@@ -48,7 +69,7 @@ impl Image {
     /// The bytes as they are read now.
     #[must_use]
     pub fn current(&self) -> &[u8] {
-        &self.current
+        self.current.contents()
     }
 
     /// Changes that a power cut may undo.
@@ -91,14 +112,14 @@ impl Image {
     fn write_in_sector(&mut self, index: u64, at: u64, part: &[u8]) {
         let end = at + part.len() as u64;
         debug_assert!(end <= (index + 1) * SECTOR as u64, "within one sector");
-        if self.current.len() < end as usize {
-            self.current.resize(end as usize, 0);
+        if self.current.length < end as usize {
+            self.current.set_len(end as usize);
         }
-        self.current[at as usize..end as usize].copy_from_slice(part);
+        self.current.bytes[at as usize..end as usize].copy_from_slice(part);
         let from = index as usize * SECTOR;
-        let until = self.current.len().min(from + SECTOR);
+        let until = self.current.length.min(from + SECTOR);
         let mut bytes = Box::new([0; SECTOR]);
-        bytes[..until - from].copy_from_slice(&self.current[from..until]);
+        bytes[..until - from].copy_from_slice(&self.current()[from..until]);
         let end = until as u64;
         self.pending.push(Change::Sector { index, bytes, end });
     }
@@ -125,10 +146,10 @@ impl Image {
     fn rewrite_part(&mut self, at: u64) {
         let index = at / SECTOR as u64;
         let from = index as usize * SECTOR;
-        let until = self.current.len().min(from.saturating_add(SECTOR));
+        let until = self.current.length.min(from.saturating_add(SECTOR));
         if !at.is_multiple_of(SECTOR as u64) && from < until {
             let mut bytes = Box::new([0; SECTOR]);
-            bytes[..until - from].copy_from_slice(&self.current[from..until]);
+            bytes[..until - from].copy_from_slice(&self.current()[from..until]);
             // The length is another matter.
             let end = 0;
             self.pending.push(Change::Sector { index, bytes, end });
@@ -153,7 +174,9 @@ impl Image {
     /// What is found after a power cut now.
     #[must_use]
     pub fn crash(&self, draw: &mut Draw) -> Self {
-        let survived = self.survivors(draw);
+        let mut survived = self.survivors(draw);
+        // What lies past the end reads as zeros should the file grow.
+        survived.bytes.truncate(survived.length);
         Self {
             current: survived.clone(),
             durable: survived,
@@ -163,44 +186,43 @@ impl Image {
 
     /// The durable bytes with a subset of the pending changes. How many survive is a lot too:
     /// none and all are tried as often as some.
-    fn survivors(&self, draw: &mut Draw) -> Vec<u8> {
+    fn survivors(&self, draw: &mut Draw) -> Disk {
         let eighths = draw.one(&[0, 1, 4, 7, 8]);
-        let mut bytes = self.durable.clone();
+        let mut disk = self.durable.clone();
         for change in &self.pending {
             if draw.chance(eighths, 8) {
-                change.apply(&mut bytes);
+                change.apply(&mut disk);
             }
         }
-        bytes
+        disk
     }
 
     fn assert_invariants(&self) {
         if self.pending.is_empty() && !self.forgot {
-            debug_assert!(self.current == self.durable, "invariant 1");
+            debug_assert!(self.current() == self.durable.contents(), "invariant 1");
         }
     }
 }
 
 impl Change {
-    fn apply(&self, bytes: &mut Vec<u8>) {
+    fn apply(&self, disk: &mut Disk) {
         match self {
             Self::Sector {
                 index,
                 bytes: sector,
                 end,
             } => {
-                bytes.resize(bytes.len().max(*end as usize), 0);
                 let from = *index as usize * SECTOR;
-                let until = bytes.len().min(from + SECTOR);
-                if from < until {
-                    bytes[from..until].copy_from_slice(&sector[..until - from]);
-                }
+                let until = disk.bytes.len().max(from + SECTOR);
+                disk.bytes.resize(until, 0);
+                disk.bytes[from..from + SECTOR].copy_from_slice(&sector[..]);
+                disk.length = disk.length.max(*end as usize);
             }
-            Self::SetLen(length) => bytes.resize(*length as usize, 0),
+            Self::SetLen(length) => disk.set_len(*length as usize),
             Self::Punch { offset, length } => {
-                let clip = |at: u64| (at as usize).min(bytes.len());
+                let clip = |at: u64| (at as usize).min(disk.bytes.len());
                 let range = clip(*offset)..clip(offset.saturating_add(*length));
-                bytes[range].fill(0);
+                disk.bytes[range].fill(0);
             }
         }
     }
@@ -214,7 +236,7 @@ mod tests {
     /// All first bytes of the sectors that crashes of `image` leave behind.
     fn outcomes(image: &Image) -> BTreeSet<Vec<u8>> {
         let crashed = |seed| image.crash(&mut Draw::new(seed));
-        let firsts = |i: Image| i.current.iter().step_by(SECTOR).copied().collect();
+        let firsts = |i: Image| i.current().iter().step_by(SECTOR).copied().collect();
         (0..400).map(|seed| firsts(crashed(seed))).collect()
     }
 
@@ -301,5 +323,40 @@ mod tests {
                 "{pair:?} never was"
             );
         }
+    }
+
+    #[test]
+    fn a_sector_on_the_disk_before_its_length_is_whole_when_the_length_follows() {
+        let mut image = Image::default();
+        image.write(0, &[1; 100]);
+        image.sync();
+        image.write(0, &[2; SECTOR]);
+        image.punch(100, 300);
+        image.write(2 * SECTOR as u64, &[3; SECTOR]);
+        let mut met = 0;
+        for seed in 0..400 {
+            let found = image.crash(&mut Draw::new(seed));
+            let found = found.current();
+            if found.len() > SECTOR && found[0] == 2 {
+                assert_eq!(found[SECTOR - 1], 2, "what was read as zeros never");
+                met += 1;
+            }
+            assert!([100, SECTOR, 3 * SECTOR].contains(&found.len()));
+        }
+        assert!(met > 0, "the lots fall so");
+    }
+
+    #[test]
+    fn a_file_that_was_cut_grows_with_zeros() {
+        let mut image = Image::default();
+        image.write(0, &[1; SECTOR]);
+        image.sync();
+        image.write(0, &[2; SECTOR]);
+        image.set_len(100);
+        image.set_len(2 * SECTOR as u64);
+        image.sync();
+        let found = image.crash(&mut Draw::new(1));
+        let expected = [vec![2; 100], vec![0; 2 * SECTOR - 100]].concat();
+        assert_eq!(found.current(), expected);
     }
 }

@@ -9,7 +9,8 @@
 //! 2. After a crash each sector holds what it held at the last acknowledged sync, or any version
 //!    written since. Length likewise.
 //! 3. A sync that failed acknowledges nothing, and no later sync does so for the sectors that were
-//!    not written again (a kernel may have thrown them away).
+//!    not written again, with success (a kernel may have thrown them away), nor for a length that
+//!    was not set again.
 //! 4. What was read after a crash is durable: another crash does not change it.
 //!
 //! # Invariants
@@ -36,7 +37,7 @@ struct Cell {
     pending: Vec<Sector>,
     /// What a read may give now.
     live: Vec<Sector>,
-    /// A sync failed after the last write.
+    /// A sync failed after the last write that ended well.
     suspect: bool,
 }
 
@@ -71,7 +72,6 @@ impl Cell {
         };
         let survivors: Vec<Sector> = self.survivors().map(changed).collect();
         survivors.iter().for_each(|sector| self.add_pending(sector));
-        self.suspect = false;
         let mut live: Vec<Sector> = self.live.iter().map(changed).collect();
         live.dedup();
         live
@@ -82,6 +82,7 @@ impl Cell {
             true => self.live = new,
             false => self.live.extend(new),
         }
+        self.suspect &= !well;
         self.assert_invariants();
     }
 
@@ -114,6 +115,10 @@ pub struct FileModel {
     length: u64,
     /// Lengths that a crash may leave.
     lengths: BTreeSet<u64>,
+    /// A sync failed after the length was last set with success.
+    length_suspect: bool,
+    /// The change under way sets the length.
+    sets_length: bool,
     /// Bytes that a tier may write at a time where a request wrote some of them.
     page: u64,
     /// The change under way: the new versions of each sector, by number.
@@ -134,6 +139,8 @@ impl FileModel {
             cells: bytes.chunks(SECTOR).map(sector).collect(),
             length,
             lengths: BTreeSet::from([length]),
+            length_suspect: false,
+            sets_length: false,
             page,
             under_way: Vec::new(),
         }
@@ -183,6 +190,7 @@ impl FileModel {
         self.begin_zeros(length..end.max(length));
         self.reach(length);
         self.lengths.insert(length);
+        self.sets_length = true;
     }
 
     /// A hole is about to be punched.
@@ -208,6 +216,7 @@ impl FileModel {
             self.cells[at].end_change(new, well);
         }
         self.length = length;
+        self.length_suspect &= !(std::mem::take(&mut self.sets_length) && well);
         match self.lengths.contains(&length) {
             true => Ok(()),
             false => Err(Broken(format!("length {length}, not {:?}", self.lengths))),
@@ -217,7 +226,8 @@ impl FileModel {
     /// A sync ended, well or not.
     pub fn end_sync(&mut self, well: bool) {
         assert!(self.under_way.is_empty(), "one change at a time");
-        let suspect = self.cells.iter().any(|cell| cell.suspect);
+        self.length_suspect |= !well && self.lengths.len() > 1;
+        let suspect = self.length_suspect || self.cells.iter().any(|cell| cell.suspect);
         self.cells.iter_mut().for_each(|cell| cell.sync(well));
         if well && !suspect {
             self.lengths = BTreeSet::from([self.length]);
@@ -318,7 +328,6 @@ impl Cell {
         let mut live: Vec<Sector> = self.live.iter().map(changed).collect();
         live.dedup();
         live.iter().for_each(|sector| self.add_pending(sector));
-        self.suspect = false;
         live
     }
 }
@@ -478,5 +487,35 @@ mod tests {
         }
         torn.resize(1024, 0);
         assert!(model.check_crash(&torn).is_err(), "no write ended there");
+    }
+
+    #[test]
+    fn a_write_that_fails_does_not_write_again_what_a_failed_sync_gave_up() {
+        let mut model = FileModel::holding(&filled(1, 1), SECTOR as u64);
+        write(&mut model, 0, &filled(2, 1), true);
+        model.end_sync(false);
+        write(&mut model, 0, &filled(3, 1), false);
+        model.end_sync(true);
+        for byte in 1..=3 {
+            assert_eq!(model.check_crash(&filled(byte, 1)), Ok(()));
+        }
+        write(&mut model, 0, &filled(4, 1), true);
+        model.end_sync(true);
+        assert_eq!(model.check_crash(&filled(4, 1)), Ok(()));
+        assert!(model.check_crash(&filled(1, 1)).is_err(), "written again");
+    }
+
+    #[test]
+    fn a_length_that_a_failed_sync_gave_up_is_not_acknowledged_later() {
+        let mut model = FileModel::holding(&filled(1, 1), SECTOR as u64);
+        model.begin_truncate(1024);
+        assert_eq!(model.end_change(true, 1024), Ok(()));
+        model.end_sync(false);
+        model.end_sync(true);
+        assert_eq!(model.check_crash(&filled(1, 1)), Ok(()), "given up");
+        model.begin_truncate(1024);
+        assert_eq!(model.end_change(true, 1024), Ok(()));
+        model.end_sync(true);
+        assert!(model.check_crash(&filled(1, 1)).is_err(), "set again");
     }
 }
