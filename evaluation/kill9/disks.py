@@ -8,10 +8,15 @@ import time
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 NOLOGFLUSH = 2
+LOOP_CTL_ADD = 0x4C80
 
 
 class Failure(Exception):
     """What must not happen to the user of a mount."""
+
+
+class ServersOwn(Failure):
+    """What the server does to itself on a plain directory too."""
 
 
 def run(*command, timeout=300, check=True, **more):
@@ -25,27 +30,41 @@ def run(*command, timeout=300, check=True, **more):
     return done
 
 
+def loop_device(wanted):
+    """A loop device that nobody uses, with a number that is ours for the whole campaign."""
+    with open("/dev/loop-control", "rb") as control:
+        while True:
+            try:
+                fcntl.ioctl(control, LOOP_CTL_ADD, wanted)
+                return f"/dev/loop{wanted}"
+            except FileExistsError:
+                wanted += 1
+
+
 class Disk:
     """An ext4 on a loop device, whose power can fail: what was not synced is gone then."""
 
     def __init__(self, work, name, size, options):
         self.image, self.dir, self.options = f"{work}/{name}.img", f"{work}/{name}", options
-        self.size, self.device, self.mounted = size, None, False
+        self.size, self.device, self.mounted, self.attached = size, None, False, False
         os.makedirs(self.dir, exist_ok=True)
 
     def make(self, image=None):
         """A fresh file system, or one like that of another image."""
         if image:
-            run("cp", "--sparse=always", image, self.image)
-        else:
-            if os.path.exists(self.image):
-                os.unlink(self.image)
-            run("truncate", "-s", self.size, self.image)
-            run("mkfs.ext4", "-q", self.image)
+            run("cp", "--sparse=never", image, self.image)
+            return
+        if os.path.exists(self.image):
+            os.unlink(self.image)
+        run("fallocate", "-l", self.size, self.image)
+        run("mkfs.ext4", "-q", "-E", "nodiscard", self.image)
 
     def mount(self, commit=5):
         if self.device is None:
-            self.device = run("losetup", "-f", "--show", self.image).stdout.strip()
+            self.device = loop_device(200 + os.getpid() % 50000 * 4)
+        if not self.attached:
+            run("losetup", self.device, self.image)
+            self.attached = True
         run("mount", "-o", f"{self.options}commit={commit}", self.device, self.dir)
         self.mounted = True
 
@@ -76,10 +95,10 @@ class Disk:
 
     def detach(self):
         if self.mounted:
-            self.unmount()
-        if self.device is not None:
+            Disk.unmount(self)
+        if self.attached:
             run("losetup", "-d", self.device)
-            self.device = None
+            self.attached = False
 
     def copy(self, to):
         run("fsfreeze", "-f", self.dir)
@@ -87,6 +106,42 @@ class Disk:
             run("cp", "--sparse=always", self.image, to)
         finally:
             run("fsfreeze", "-u", self.dir)
+
+
+class VolatileDisk(Disk):
+    """A disk whose device has a cache of its own: what was written and not flushed is gone too,
+    but for what the kernel has written back by then. The image lies on another such file system,
+    which is the one that is shut down."""
+
+    def __init__(self, work, name, size, options):
+        os.makedirs(f"{work}/{name}-device", exist_ok=True)
+        outer = str(int(size.rstrip("M")) * 5 // 4 + 20) + "M"
+        self.under = Disk(work, f"{name}-device", outer, "")
+        super().__init__(work, name, size, options)
+        self.image = f"{self.under.dir}/{name}.img"
+
+    def make(self, image=None):
+        self.under.make()
+        self.under.mount()
+        super().make(image)
+        run("sync", self.image)
+
+    def mount(self, commit=5):
+        if not self.under.mounted:
+            self.under.mount()
+        super().mount(commit)
+
+    def power_failure(self):
+        self.under.power_failure()
+
+    def unmount(self):
+        super().detach()
+        self.under.unmount()
+
+    def detach(self):
+        if self.mounted or self.attached:
+            super().detach()
+        self.under.detach()
 
 
 def children(pid):

@@ -11,7 +11,7 @@ import threading
 import time
 
 from databases import ACCOUNTS, Gone, MariaDB, Postgres
-from disks import Disk, Failure, gone, run, send
+from disks import Disk, Failure, ServersOwn, VolatileDisk, gone, run, send
 
 POLICIES = ["tac", "lru", "lc", "cac", "arc", "clic", "cc", "dp-clic", "2q", "mv-fifo", "lru2",
             "tac-blocks", "s3-fifo", "clean-write", "dual-write"]
@@ -105,10 +105,12 @@ class Rounds:
         self.mnt, self.log = f"{self.work}/mnt", f"{self.work}/mount.log"
         os.makedirs(self.mnt, exist_ok=True)
         kind = Postgres if options.database == "postgres" else MariaDB
-        self.base = Disk(self.work, "base", "1500M", "" if options.lazy else kind.disk_options)
-        self.flash = Disk(self.work, "flash", "120M", "")
+        disk = VolatileDisk if options.volatile else Disk
+        self.base = disk(self.work, "base", "700M", "" if options.lazy else kind.disk_options)
+        self.flash = disk(self.work, "flash", "60M", "")
         self.database = kind(self.work, random.Random(options.seed))
         self.ledger, self.session, self.serving = Ledger(), None, None
+        self.base_failed = False
         self.policy, self.pool, self.extra, self.started = "lru", "8M", "", {}
 
     # --- the mount -----------------------------------------------------------------------------
@@ -144,7 +146,7 @@ class Rounds:
     def make(self):
         """Both disks, and a database on base that no mount has seen; a copy of it for later."""
         pristine = f"{self.work}/pristine.img"
-        self.ledger = Ledger()
+        self.ledger, self.base_failed = Ledger(), False
         self.flash.make()
         self.flash.mount()
         if os.path.exists(pristine):
@@ -158,9 +160,7 @@ class Rounds:
         run("chown", "-R", f"{self.database.user}:", f"{self.base.dir}/b")
         run("chmod", "700", data)
         self.database.make(data)
-        self.base.detach()
-        run("cp", "--sparse=always", self.base.image, pristine)
-        self.base.mount()
+        self.base.copy(pristine)
 
     # --- the crash -----------------------------------------------------------------------------
 
@@ -169,7 +169,9 @@ class Rounds:
         dead = {"kill": [], "base": [self.base], "flash": [self.flash],
                 "both": [self.base, self.flash]}[kind][:]
         rng.shuffle(dead)
-        ways = ["at once", "after kill"] + ["first"] * self.database.trusts_errors
+        self.base_failed = self.base_failed or self.base in dead
+        sees = self.database.trusts_errors or self.options.errors
+        ways = ["at once", "after kill"] + ["first"] * sees
         way, pause = rng.choice(ways), rng.choice([0, 0, 0, 0.01, 0.1, 0.5])
         if self.session is not None:
             self.session.ending = True
@@ -369,6 +371,8 @@ def arguments():
     parser.add_argument("--keep", help="where failed rounds go (WORK/failed)")
     parser.add_argument("--minutes", type=float, default=600, help="begin no round after these")
     parser.add_argument("--plain", action="store_true", help="no mount: the control")
+    parser.add_argument("--volatile", action="store_true", help="devices with caches of their own")
+    parser.add_argument("--errors", action="store_true", help="MariaDB too sees failed disks")
     parser.add_argument("--lazy", action="store_true", help="MariaDB without dirsync on base")
     parser.add_argument("--only", choices=["kill", "base", "flash", "both"], help="this crash")
     options = parser.parse_args()
@@ -396,9 +400,19 @@ def begin(rounds):
     rounds.database.answers()
 
 
+def attempt(rounds, number, kind):
+    """A round; what the server does to itself without any mount is told apart."""
+    try:
+        return rounds.round(number, kind)
+    except Failure as failure:
+        if rounds.base_failed and rounds.database.own(str(failure)):
+            raise ServersOwn(str(failure)) from failure
+        raise
+
+
 def campaign(options, rounds):
-    """All rounds; how many began, and what failed."""
-    until, failures, done = time.monotonic() + 60 * options.minutes, [], 0
+    """All rounds; how many began, what failed, and what was the server's own doing."""
+    until, failures, owns, done = time.monotonic() + 60 * options.minutes, [], [], 0
     begin(rounds)
     print("| round | crash | policy | pool | server's option | commits | changes of tables | "
           "dirty pages | ledger | mount | server | result |")
@@ -408,20 +422,21 @@ def campaign(options, rounds):
             break
         done += 1
         try:
-            show(rounds.round(number, kind), "ok")
+            show(attempt(rounds, number, kind), "ok")
         except (Failure, OSError, ValueError, IndexError) as failure:
+            own = isinstance(failure, ServersOwn)
             words = f"{type(failure).__name__}: {failure}"
             kept = rounds.keep(number, f"{rounds.started}\n{words}\n")
-            failures.append(f"round {number}: {words}\n  kept: {kept}")
-            show(rounds.started, "**FAILED**")
-            print(failures[-1], file=sys.stderr, flush=True)
+            (owns if own else failures).append(f"round {number}: {words}\n  kept: {kept}")
+            show(rounds.started, "server's own" if own else "**FAILED**")
+            print(f"round {number}: {words}\n  kept: {kept}", file=sys.stderr, flush=True)
             rounds.clean()
             begin(rounds)
     try:
         rounds.last()
     except Failure as failure:
         failures.append(f"at the end: {failure}\n  kept: {rounds.keep('end', str(failure))}")
-    return done, failures
+    return done, failures, owns
 
 
 def main():
@@ -430,7 +445,7 @@ def main():
         signal.signal(number, lambda *_: sys.exit(3))
     begun, rounds = time.monotonic(), Rounds(options)
     try:
-        done, failures = campaign(options, rounds)
+        done, failures, owns = campaign(options, rounds)
     finally:
         rounds.clean()
         if options.keep.startswith(options.work) and os.path.exists(options.keep):
@@ -438,7 +453,8 @@ def main():
         else:
             shutil.rmtree(options.work)
     print(f"\n{options.database}, seed {options.seed}: {done} rounds in "
-          f"{(time.monotonic() - begun) / 60:.0f} minutes, {len(failures)} failed")
+          f"{(time.monotonic() - begun) / 60:.0f} minutes, {len(failures)} failed, "
+          f"{len(owns)} ended by what the server does on a plain directory too")
     for failure in failures:
         print(failure)
     sys.exit(1 if failures else 0)

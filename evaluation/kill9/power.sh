@@ -3,10 +3,15 @@
 # tables on a write-back mount; a ledger outside of it has everything that was acknowledged.
 #
 #   evaluation/kill9/power.sh --database postgres|mariadb --rounds N --seed S
-#       [--binary THERMOCLINE] [--work DIR] [--keep DIR] [--minutes M] [--plain]
+#       [--binary THERMOCLINE] [--work DIR] [--keep DIR] [--minutes M] [--size SIZE]
+#       [--volatile] [--plain] [--only kill|base|flash|both] [--errors] [--lazy]
 #
 # Prints a table, and ends with 1 if anything was lost, any file damaged or any mount refused. What
-# a failed round began with is kept (images of base and cache, logs, ledger). The work is power.py's.
+# a failed round's restart began with is kept (images of base and cache, logs, ledger). --volatile
+# gives both devices caches of their own, which lose what was not flushed; --plain is the control,
+# without a mount; --minutes begins no round after so many. --work on tmpfs is faster, and takes
+# 3 GiB. What a round does: ../results/power.md. The work is power.py's.
+#
 # Needs root, FUSE, loop devices, python3, the database, and for MariaDB go-tpc (built with
 # `go install` unless GO_TPC names a program).
 set -euo pipefail
