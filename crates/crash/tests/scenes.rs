@@ -418,3 +418,52 @@ fn a_failed_device_is_seen_to_be_older_after_a_sync_of_data_alone() {
         }
     }
 }
+
+#[test]
+fn a_cut_that_base_refused_is_not_made_after_a_crash() {
+    for (base_syncs, flash_syncs, skip) in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 1)] {
+        let scene = Scene::new(Mode::Through, 0);
+        let engine = scene.start();
+        let id = scene.open(&engine, 0);
+        read(&engine, &id, 8 * PAGE);
+        work(&engine, 20);
+        engine.sync(&id, false).expect("syncs");
+        scene
+            .world
+            .inject(scene.files[0], fails(Failing::Writes, 1));
+        let syncs = fails(Failing::Syncs, base_syncs);
+        scene.world.inject(scene.files[0], syncs);
+        // The note of the cut reaches flash, and the one that takes it back perhaps does not.
+        let what = Failing::Syncs;
+        let times = flash_syncs;
+        scene.world.inject(FLASH, Fault::Fail { what, skip, times });
+        assert!(engine.truncate(&id, PAGE as u64).is_err(), "base refuses");
+        let first = engine.sync(&id, true);
+        assert!(first.is_ok() || base_syncs > 0, "nothing failed since");
+        engine.sync(&id, true).expect("said once");
+        for seed in 0..20 {
+            let crashed = scene.world.crash(seed);
+            let found = scene.found(&crashed, 0).len();
+            let faults = (base_syncs, flash_syncs);
+            assert_eq!(found, 8 * PAGE, "seed {seed}, failed syncs {faults:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_of_a_file_that_is_gone_is_not_waited_for() {
+    let scene = Scene::new(Mode::Through, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    read(&engine, &id, 8 * PAGE);
+    work(&engine, 20);
+    engine.sync(&id, false).expect("syncs");
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    assert!(engine.truncate(&id, PAGE as u64).is_err(), "base's sync");
+    scene.world.unlink(&name(0));
+    scene.world.sync_directory().expect("syncs");
+    for seed in 0..20 {
+        let crashed = scene.world.crash(seed);
+        assert!(scene.setup.start(&crashed, false).is_ok(), "seed {seed}");
+    }
+}

@@ -20,7 +20,10 @@ impl Engine {
     pub fn sync(&self, object: &Object, data_only: bool) -> io::Result<()> {
         let object = self.still_open(object)?;
         let started = Instant::now();
-        let synced = self.sync_object(object, data_only);
+        // What is acknowledged must not be cut away by a note that flash kept.
+        let synced = self
+            .end_cut(object)
+            .and_then(|()| self.sync_object(object, data_only));
         // A background sync of base that failed may have lost writes of before: said once.
         let failed = object.sync_failed.swap(false, Ordering::AcqRel);
         synced?;

@@ -41,7 +41,7 @@ impl Engine {
         if concerned {
             // A failed commit switches the tier off, and base is all there is. Should the note have
             // reached the device all the same, it counts only while base does not change later.
-            object.cut_noted.store(!self.is_off(), Ordering::Release);
+            object.cut_noted.fetch_or(!self.is_off(), Ordering::AcqRel);
             self.announce_cut(object, length);
             self.before_base_write(&[]);
         }
@@ -57,7 +57,7 @@ impl Engine {
         if concerned {
             // Flash forgets the pages for good only once base has forgotten them for good.
             self.sync_base(object)?;
-            self.take_back_cut(object);
+            self.take_back_cut(object)?;
         }
         cut
     }
@@ -85,22 +85,28 @@ impl Engine {
             object.base.set_len(object.length())?;
             object.unsynced.add();
             self.sync_base(object)?;
-            self.take_back_cut(object);
+            self.take_back_cut(object)?;
         }
         Ok(())
     }
 
-    /// The cut is durable on base.
-    pub(crate) fn take_back_cut(&self, object: &Object) {
-        if !object.cut_noted.swap(false, Ordering::AcqRel) {
-            return;
+    /// Base durably has the length that the object shows, whether the cut was made or failed: the
+    /// note must not count any more. One that flash may keep counts until base was changed after
+    /// the lease, and a base that refused the cut was not.
+    fn take_back_cut(&self, object: &Object) -> io::Result<()> {
+        if !object.cut_noted.load(Ordering::Acquire) {
+            return Ok(());
         }
         let saved = Self::saved_of(object, Fate::Stays);
         self.inner().commits.put(saved);
-        if !self.is_off() {
-            // Should it fail base is changed only after the lease, and the note no longer counts.
-            let _ = self.commit();
+        // A failed commit switches the tier off.
+        if self.is_off() || self.commit().is_err() {
+            self.before_base_write(&[]);
+            (object.touch)(None)?;
+            self.sync_base_now(object, false)?;
         }
+        object.cut_noted.store(false, Ordering::Release);
+        Ok(())
     }
 
     pub(crate) fn has_pages(&self, id: ObjectId, first: u64, last: u64) -> bool {

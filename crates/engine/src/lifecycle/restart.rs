@@ -207,9 +207,11 @@ impl Engine {
         };
         let spec = opener(&saved.identity, &saved.name, true).map_err(failed)?;
         let Some(spec) = spec else {
-            // A file that may have lost its name, or that was never promised, is owed nothing.
+            // A file that may have lost its name, that was never promised, or that nothing but a
+            // cut waits for, is owed nothing.
             let promised = saved.promised || self.config.planted == Mutant::UnsyncedPromise;
-            if fate != Fate::Unlinked && promised && !discard {
+            let waits = promised && self.has_dirty(saved.id);
+            if fate != Fate::Unlinked && waits && !discard {
                 return Ok(Err(Behind::Gone));
             }
             self.forget(&saved.identity);
