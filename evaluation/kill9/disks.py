@@ -15,6 +15,10 @@ class Failure(Exception):
     """What must not happen to the user of a mount."""
 
 
+class Busy(OSError):
+    """A mount namespace made elsewhere keeps a file system: nothing of ours, and no result."""
+
+
 class ServersOwn(Failure):
     """What the server does to itself on a plain directory too."""
 
@@ -78,13 +82,13 @@ class Disk:
     def unmount(self):
         """Until nothing has the device: a mount namespace made elsewhere meanwhile may have a copy
         of the mount, and with it a file system that stays shut down."""
-        for _ in range(600):
+        for _ in range(3000):
             if self.mounted and run("umount", self.dir, check=False).returncode == 0:
                 self.mounted = False
             if not self.mounted and self.free():
                 return
             time.sleep(0.1)
-        raise OSError(f"{self.dir} stays busy: {run('fuser', '-vm', self.dir, check=False).stderr}")
+        raise Busy(f"{self.dir} or {self.device} stays busy")
 
     def free(self):
         try:

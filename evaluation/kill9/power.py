@@ -11,7 +11,7 @@ import threading
 import time
 
 from databases import ACCOUNTS, Gone, MariaDB, Postgres
-from disks import Disk, Failure, ServersOwn, VolatileDisk, gone, run, send
+from disks import Busy, Disk, Failure, ServersOwn, VolatileDisk, gone, run, send
 
 POLICIES = ["tac", "lru", "lc", "cac", "arc", "clic", "cc", "dp-clic", "2q", "mv-fifo", "lru2",
             "tac-blocks", "s3-fifo", "clean-write", "dual-write"]
@@ -424,11 +424,12 @@ def campaign(options, rounds):
         try:
             show(attempt(rounds, number, kind), "ok")
         except (Failure, OSError, ValueError, IndexError) as failure:
-            own = isinstance(failure, ServersOwn)
+            own = isinstance(failure, (ServersOwn, Busy))
             words = f"{type(failure).__name__}: {failure}"
             kept = rounds.keep(number, f"{rounds.started}\n{words}\n")
             (owns if own else failures).append(f"round {number}: {words}\n  kept: {kept}")
-            show(rounds.started, "server's own" if own else "**FAILED**")
+            result = "not finished" if isinstance(failure, Busy) else "server's own"
+            show(rounds.started, result if own else "**FAILED**")
             print(f"round {number}: {words}\n  kept: {kept}", file=sys.stderr, flush=True)
             rounds.clean()
             begin(rounds)
@@ -454,7 +455,7 @@ def main():
             shutil.rmtree(options.work)
     print(f"\n{options.database}, seed {options.seed}: {done} rounds in "
           f"{(time.monotonic() - begun) / 60:.0f} minutes, {len(failures)} failed, "
-          f"{len(owns)} ended by what the server does on a plain directory too")
+          f"{len(owns)} do not count (the server's own doing, or a busy device)")
     for failure in failures:
         print(failure)
     sys.exit(1 if failures else 0)
