@@ -165,7 +165,11 @@ collect() {
     collected+=("$result")
     : > "$result"
     local mount=
-    [[ $mode == plain ]] || mount="$("$binary" --version), $size, pool $pool, ${policy:-tac}"
+    if [[ $mode != plain ]]; then
+        mount="$("$binary" --version), $size, pool $pool, ${policy:-tac}"
+        # Builds of one version differ.
+        remark build "$(md5sum < "$binary" | cut -c 1-8)"
+    fi
     remark mount "$mount"
     remark base "$(findmnt -n -o FSTYPE -T "$base")"
 }

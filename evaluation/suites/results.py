@@ -88,6 +88,14 @@ def verdict(directory, suite, label):
     return 1 if bad or not seen else 0
 
 
+def builds(modes):
+    """What the mounts of a suite ran: a build, or each mode's when they differ."""
+    of = {mode: modes[mode].remarks.get("build", "not noted") for mode in MODES if mode in modes}
+    if len(set(of.values())) <= 1:
+        return next(iter(of.values()), "")
+    return ", ".join(f"{mode} {build}" for mode, build in of.items())
+
+
 HEAD = """# Suites that others wrote, on a plain directory and on mounts
 
 `evaluation/suites/all.sh` runs them; this page is what `evaluation/suites/results.py` made of the
@@ -96,7 +104,7 @@ with a cache far smaller than what the suite writes, so that pages move between 
 base all the time. A test that is skipped is not counted. "(the mount)" is a test of ours: it ends
 by `umount` with exit code 0, without a panic and without an error in its log. So are "(the cache)":
 `check --data` finds it sound and without dirty pages, and those of what base holds once nothing is
-mounted.
+mounted. A build is named by the first digits of the program's MD5.
 """
 
 
@@ -111,8 +119,8 @@ def table(directories):
         if note.exists():
             print(note.read_text())
     print("| suite | base | tests run: plain | passed | failed: plain | through | back "
-          "| fails on a mount only |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
+          "| fails on a mount only | build |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---|")
     details, plainly = [], []
     for suite, modes in sorted(runs.items()):
         some = modes.get("plain") or next(iter(modes.values()))
@@ -140,7 +148,7 @@ def table(directories):
         else:
             first = ["–"] * 3
         print(f"| {suite} | {some.remarks.get('base', '')} | " + " | ".join(first + cells)
-              + f" | {len(only)} |")
+              + f" | {len(only)} | {builds(modes)} |")
     print("\n## Fails on a mount, passes on the plain directory\n")
     if details:
         print("| suite | mode | tests | |\n|---|---|---|---|")
