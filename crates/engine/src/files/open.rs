@@ -168,14 +168,19 @@ impl Engine {
         if before > 1 {
             return;
         }
+        // Under the registry's lock: whoever opens it next compares with this.
+        object.leave_alone();
         drop(registry);
         if object.unlinked.load(Ordering::Acquire) {
             self.inner().graves.push(Arc::clone(object));
             self.bury_if_clean(object);
             return;
         }
+        let ours = !object.was_changed();
         self.touch(object);
-        object.leave_alone();
+        if ours {
+            object.follow();
+        }
         self.close_if_idle(object);
     }
 
