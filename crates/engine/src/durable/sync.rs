@@ -79,7 +79,7 @@ impl Engine {
         if object.touch_due.swap(false, Ordering::AcqRel) {
             self.before_base_write(&[]);
             // A base that refuses it shows an older time, which is what it shows without a touch.
-            let _ = (object.touch)(None);
+            let _ = object.own_change(|| (object.touch)(None));
             object.unstamped.store(true, Ordering::Release);
         }
     }

@@ -64,18 +64,17 @@ impl Engine {
             self.before_base_write(&[]);
         }
         let object = self.found(&self.registry(), identity);
-        let ours = object.as_ref().is_some_and(|object| !object.was_changed());
         let before = stamp();
-        let changed = change();
+        let changed = match &object {
+            Some(object) => object.own_change(change),
+            None => change(),
+        };
         let after = self.believable(stamp());
         let mut registry = self.registry();
         registry.note_change(identity, before, after);
         if let Some(object) = self.found(&registry, identity) {
             // A power failure must not take back the times that it is known by when it is closed.
             object.unstamped.store(true, Ordering::Release);
-            if ours {
-                object.follow();
-            }
         }
         changed
     }
@@ -129,7 +128,7 @@ impl Engine {
             return;
         }
         // Nothing of a closed file is newer than base: should its name come back, base is right.
-        if let Some(id) = registry.forget(identity, !self.is_recording()) {
+        if let Some(id) = registry.forget(identity) {
             // Under the registry's lock: the id is not another file's before its pages are gone.
             self.trim_pages(id, 0, u64::MAX);
             self.gone(id);

@@ -109,6 +109,8 @@ pub struct Object {
     /// While it lingers: what its file looked like when nobody used it any more, and the tier's own
     /// changes since.
     left: Mutex<Option<Stamp>>,
+    /// Changes of the tier's own under way.
+    changing: AtomicU32,
     /// Length of the file as the engine's own requests made it.
     pub(crate) length: AtomicU64,
     layout: RwLock<()>,
@@ -213,6 +215,7 @@ impl Object {
             unlinked: AtomicBool::new(false),
             grave: Mutex::default(),
             left: Mutex::default(),
+            changing: AtomicU32::new(0),
             length: AtomicU64::new(length),
             layout: RwLock::new(()),
             quiet: Mutex::default(),
@@ -276,21 +279,38 @@ impl Object {
         *self.left.lock() = (self.stamp)();
     }
 
-    /// The file is what the tier left it, or what it became since is the tier's own doing.
-    pub(crate) fn follow(&self) {
+    /// Does what changes the file's stamp and is the tier's own doing. While it lasts nobody else is
+    /// blamed for a change.
+    pub(crate) fn own_change<R>(&self, change: impl FnOnce() -> R) -> R {
+        let others = self.changing.fetch_add(1, Ordering::AcqRel) > 0;
+        let ours = others || self.is_as_left();
+        let changed = change();
+        // Whoever compares holds this: what it sees changed is still under way for it.
         let _one = self.quiet.lock();
         let mut left = self.left.lock();
-        if left.is_some() {
+        if ours && left.is_some() {
             *left = (self.stamp)();
         }
+        let before = self.changing.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a change ends once");
+        changed
+    }
+
+    fn is_as_left(&self) -> bool {
+        // No background write is half done.
+        let _one = self.quiet.lock();
+        self.looks_as_left()
+    }
+
+    fn looks_as_left(&self) -> bool {
+        let left = *self.left.lock();
+        left.is_none_or(|left| (self.stamp)() == Some(left))
     }
 
     /// Whether somebody else changed its file since nobody uses it.
     pub(crate) fn was_changed(&self) -> bool {
-        // No background write is half done.
         let _one = self.quiet.lock();
-        let left = *self.left.lock();
-        left.is_some_and(|left| (self.stamp)() != Some(left))
+        !self.looks_as_left() && self.changing.load(Ordering::Acquire) == 0
     }
 
     /// Somebody uses it again.

@@ -46,10 +46,8 @@ impl Engine {
 
     /// Compares the file of a lingering object with what it was when its last use ended.
     fn use_again(&self, object: &Object) -> io::Result<()> {
-        if object.was_changed() {
-            if self.has_dirty(object.id) {
-                return Err(changed_behind(&object.name()));
-            }
+        // While newest bytes wait for base they count: nobody else has any business with it.
+        if object.was_changed() && !self.has_dirty(object.id) {
             object.length.store(object.base.len()?, Ordering::Release);
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
             self.trim_pages(object.id, 0, u64::MAX);
@@ -176,35 +174,33 @@ impl Engine {
             self.bury_if_clean(object);
             return;
         }
-        let ours = !object.was_changed();
         self.touch(object);
-        if ours {
-            object.follow();
-        }
         self.close_if_idle(object);
     }
 
-    /// Closes a lingering object that nothing waits for any more.
+    /// Closes a lingering object that nothing waits for any more. All is asked under the registry's
+    /// lock: nobody opens it, writes and leaves in between.
     pub(crate) fn close_if_idle(&self, object: &Arc<Object>) {
+        let mut registry = self.registry();
         let unsynced = object.unsynced.is_due() || object.unstamped.load(Ordering::Acquire);
         let unsynced = unsynced && self.is_paged(object);
         let kept = object.unlinked.load(Ordering::Acquire);
-        if object.opens.load(Ordering::Acquire) == 0
-            && !unsynced
-            && !kept
-            && !self.has_dirty(object.id)
-        {
-            self.really_close(object);
+        if !unsynced && !kept && !self.has_dirty(object.id) {
+            self.close_now(&mut registry, object);
         }
     }
 
+    /// Closes an object that nobody uses, dirty or not.
     pub(crate) fn really_close(&self, object: &Arc<Object>) {
-        let mut registry = self.registry();
-        let is_there = match self.config.planted {
+        self.close_now(&mut self.registry(), object);
+    }
+
+    fn close_now(&self, registry: &mut Registry, object: &Arc<Object>) {
+        let there = match self.config.planted {
             Mutant::SharedId => self.object(object.id).is_ok(),
             _ => self.is_there(object),
         };
-        if object.opens.load(Ordering::Acquire) > 0 || !is_there {
+        if object.opens.load(Ordering::Acquire) > 0 || !there {
             return;
         }
         let id = object.id;

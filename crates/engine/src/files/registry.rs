@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //! 1. An id belongs to at most one identity.
-//! 2. A closed or restored identity was cached; the id of a file of which there is nothing may be
-//!    given out again, once nobody holds the object that had it and the tier knows nothing of it.
+//! 2. A closed or restored identity was cached; ids of others may be given out
+//!    again, once nobody holds the object that had it and the tier knows nothing of it.
 //! 3. Only what is open is closed.
 
 use crate::files::object::{Counts, Identity, Object, Stamp};
@@ -275,16 +275,12 @@ impl Registry {
         self.free.push_back((id, held));
     }
 
-    /// The file no longer exists. Its id, when it had one and is not open; `reuse_id` as in
-    /// [`Registry::close`].
-    pub(crate) fn forget(&mut self, identity: &Identity, reuse_id: bool) -> Option<ObjectId> {
+    /// The file no longer exists. Its id, when it had one and is not open.
+    pub(crate) fn forget(&mut self, identity: &Identity) -> Option<ObjectId> {
         match self.known.get(identity) {
             Some((id, State::Closed { .. } | State::Restored { .. })) => {
                 let id = *id;
                 self.known.remove(identity);
-                if reuse_id {
-                    self.set_free(id, Weak::new());
-                }
                 Some(id)
             }
             _ => None,
@@ -448,7 +444,7 @@ mod tests {
         let id = registry.open(&FILE, Some(STAMP), true, |_| true).id;
         assert_eq!(registry.open_again(&FILE), Some(id));
         assert_eq!(
-            registry.forget(&FILE, true),
+            registry.forget(&FILE),
             None,
             "an open file is trimmed by its id"
         );

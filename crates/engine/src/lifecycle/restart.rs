@@ -261,7 +261,7 @@ impl Engine {
     /// Forgets the pages of a file that is not open.
     fn forget(&self, identity: &Identity) {
         let mut registry = self.registry();
-        if let Some(id) = registry.forget(identity, true) {
+        if let Some(id) = registry.forget(identity) {
             self.trim_pages(id, 0, u64::MAX);
             self.gone(id);
         }

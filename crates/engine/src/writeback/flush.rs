@@ -98,7 +98,10 @@ impl Engine {
             {
                 break;
             }
-            self.clean_everything()?;
+            match self.clean_everything() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                done => done?,
+            }
             let mut inner = self.inner();
             if inner.hierarchy.lost().len() as u64
                 >= u64::from(inner.hierarchy.slots().dirty()).max(1)
@@ -113,7 +116,11 @@ impl Engine {
                 true => drop(self.wait_for_room(inner)),
                 false => {
                     drop(inner);
-                    self.destage(jobs)?;
+                    match self.destage(jobs) {
+                        // A file without a name was forgotten meanwhile, with its pages.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        done => done?,
+                    }
                 }
             }
         }
