@@ -1,6 +1,7 @@
 //! The crash tester: the whole engine on simulated disks that lose power at every request.
 //!
-//! A run is a workload from a seed: reads, writes, syncs, cuts, holes, unlinks, renames (over others
+//! A run is a workload from a seed: reads, writes, syncs, cuts, holes, unlinks, renames (over
+//! others
 //! too), links, changes of attributes, closes, use of files without a name, clean restarts, power
 //! cuts, background work, waiting, switches of mode, policy, size, tier. An
 //! engine without threads carries it out step by step. Before every request that changes a disk a
@@ -14,7 +15,8 @@
 //! | a write, cut or hole | it is read back at once, and waits for a sync of its file |
 //! | power cut | of what waits any subset is kept, by sectors of 512 bytes: torn, out of order |
 //! | the file's times of change | kept or not, each file by itself |
-//! | files are made, renamed, linked, unlinked | read back at once; a power cut keeps what was done |
+//! | files are made, renamed, linked, unlinked | read back at once; a power cut keeps what was
+//! done |
 //! | | up to some moment; a sync of any file or directory makes all durable (`directory.rs`) |
 //! | a planned fault: a write fails | any of its sectors are there or not |
 //! | a planned fault: a sync fails | each change becomes durable or is *forgotten*: read back |
@@ -42,7 +44,8 @@
 //!
 //! # What is not tried
 //! Threads (`shuttle`, `ids` and `engine_model` in `crates/engine/tests` do that);
-//! devices that answer late; damage of bytes at rest (tests of the store). After a sync of base has failed, a clean restart is a power
+//! devices that answer late; damage of bytes at rest (tests of the store). After a sync of base
+//! has failed, a clean restart is a power
 //! cut: nobody can tell what base holds before its machine starts anew.
 //!
 //! # One seed again

@@ -608,7 +608,8 @@ impl Run {
     }
 
     /// A refusal is right only where flash had failed, and each file it names was changed or
-    /// removed after that. (Until the lease of the last commit has run out base is not written then.)
+    /// removed after that. (Until the lease of the last commit has run out base is not written
+    /// then.)
     fn judge_refusal(&self, image: &World, refused: &NoStart) -> Result<(), String> {
         let wrong = || Err(format!("{refused:?}"));
         let (NoStart::Refused { files, .. }, Some(failed)) = (refused, image.failed_at(FLASH))

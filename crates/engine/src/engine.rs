@@ -1,4 +1,5 @@
-//! The engine's public face, and what it is made of. It is the only code that does I/O: it reports events to the core's hierarchy and
+//! The engine's public face, and what it is made of. It is the only code that does I/O: it reports
+//! events to the core's hierarchy and
 //! carries out its actions on devices.
 //!
 //! # Locks, in the order they may be taken

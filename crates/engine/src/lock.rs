@@ -41,7 +41,8 @@ pub fn die(why: &str) -> ! {
     #[cfg(not(shuttle))]
     {
         eprintln!(
-            "thermocline: {why} (see above); ending here, the next start recovers what was acknowledged"
+            "thermocline: {why} (see above); ending here, \
+         the next start recovers what was acknowledged"
         );
         std::process::abort()
     }

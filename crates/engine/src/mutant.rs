@@ -24,7 +24,8 @@ pub enum Mutant {
     SilentTrim,
     /// A destaged page is called clean before base was synced.
     CleanBeforeSync,
-    /// A close asks whether *an* object has its id instead of whether it is the one that has, and an
+    /// A close asks whether *an* object has its id instead of whether it is the one that has, and
+    /// an
     /// id is given out again while somebody may still use it.
     SharedId,
     /// Metadata is changed however old the last commit is.

@@ -152,7 +152,8 @@ impl Engine {
         punched
     }
 
-    /// One page of each region (see [`INTENT_PAGES`]) of the range that the file has pages in; `None`
+    /// One page of each region (see [`INTENT_PAGES`]) of the range that the file has pages in;
+    /// `None`
     /// when they are too many to be marked one by one.
     fn regions(&self, object: &Object, first: u64, last: u64) -> Option<Vec<PageId>> {
         let page = u64::from(self.config.page_size);

@@ -45,7 +45,8 @@ impl Engine {
         }
     }
 
-    /// Changes a file's metadata on base (names, attributes, what was allocated) so that it is known
+    /// Changes a file's metadata on base (names, attributes, what was allocated) so that it is
+    /// known
     /// to be the tier's own doing, after a crash and when the file is opened again. `stamp` is
     /// asked before and after. Costs a commit when the last one is older than the lease allows.
     ///

@@ -253,7 +253,8 @@ impl Object {
         self.layout.write()
     }
 
-    /// Writes base for the tier's own reasons: the file keeps its time of change, which tells when a
+    /// Writes base for the tier's own reasons: the file keeps its time of change, which tells when
+    /// a
     /// request wrote to it.
     pub(crate) fn write_quietly(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let _one = self.quiet.lock();
@@ -279,7 +280,8 @@ impl Object {
         *self.left.lock() = (self.stamp)();
     }
 
-    /// Does what changes the file's stamp and is the tier's own doing. While it lasts nobody else is
+    /// Does what changes the file's stamp and is the tier's own doing. While it lasts nobody else
+    /// is
     /// blamed for a change.
     pub(crate) fn own_change<R>(&self, change: impl FnOnce() -> R) -> R {
         let others = self.changing.fetch_add(1, Ordering::AcqRel) > 0;

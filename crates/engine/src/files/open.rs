@@ -157,7 +157,8 @@ impl Engine {
         }
     }
 
-    /// Ends one use of an object. Its pages stay on flash; while some are dirty it lingers. The last
+    /// Ends one use of an object. Its pages stay on flash; while some are dirty it lingers. The
+    /// last
     /// use of a file without a name is the end of its pages.
     pub fn close_object(&self, object: &Arc<Object>) {
         let registry = self.registry();

@@ -140,7 +140,8 @@ impl Registry {
         saved(*id, identity, state, fate)
     }
 
-    /// The mount itself changed a closed file's metadata: one that was known by `before` is known by
+    /// The mount itself changed a closed file's metadata: one that was known by `before` is known
+    /// by
     /// `after` now.
     pub(crate) fn note_change(
         &mut self,
