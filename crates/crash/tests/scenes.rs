@@ -467,3 +467,28 @@ fn a_cut_of_a_file_that_is_gone_is_not_waited_for() {
         assert!(scene.setup.start(&crashed, false).is_ok(), "seed {seed}");
     }
 }
+
+#[test]
+fn a_length_that_a_failed_sync_gave_up_is_base_s_again_before_a_sync_is_acknowledged() {
+    for seed in 0..20 {
+        let scene = Scene::new(Mode::Back, 0);
+        let engine = scene.start();
+        let id = scene.open(&engine, 0);
+        engine.truncate(&id, 12 * PAGE as u64).expect("extends");
+        // What a device gives up is drawn from the world's seed: so it fails now and then.
+        let times = 1 + seed % 3;
+        scene
+            .world
+            .inject(scene.files[0], fails(Failing::Syncs, times));
+        for _ in 0..times {
+            assert!(engine.sync(&id, true).is_err(), "base's sync fails");
+        }
+        write(&engine, &id, 10, 20);
+        engine.sync(&id, true).expect("syncs");
+        let newest = read(&engine, &id, 64 * PAGE);
+        assert_eq!(newest.len(), 12 * PAGE);
+        let crashed = scene.world.crash(u64::from(seed));
+        let found = scene.found(&crashed, 0);
+        assert!(found == newest, "seed {seed}: {} bytes", found.len());
+    }
+}

@@ -36,7 +36,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use thermocline_core::HintSet;
+use thermocline_core::{Fault, HintSet};
 use thermocline_trace::{Recorder, Served};
 
 /// A request of a frontend.
@@ -166,7 +166,14 @@ impl Engine {
             drop(inner);
             flash.renew()?;
         }
-        flash.mark_open()?;
+        if let Err(error) = flash.mark_open() {
+            // It may have been on: then it has failed now.
+            let mut inner = self.inner();
+            self.decide(&mut inner, &[], |hierarchy, out| {
+                hierarchy.fail(Fault::WriteError, out);
+            });
+            return Err(error);
+        }
         let mut inner = self.inner();
         if inner.hierarchy.is_off() {
             inner.hierarchy.switch_on();

@@ -24,6 +24,8 @@ pub(crate) struct Commits {
     under_way: bool,
     /// When the newest batch was made, by [`Clock::now`](crate::clock::Clock::now).
     pub(crate) newest: Option<Duration>,
+    /// When a map of an earlier run was found: its newest batch is older.
+    pub(crate) found: Option<Duration>,
     /// Files found at the start are not compared yet: a commit would move the time by which a
     /// change of theirs is noticed, so none is made that nobody waits for.
     pub(crate) held: bool,
@@ -68,7 +70,18 @@ impl Commits {
         self.objects
             .retain(|_, change| matches!(change, ObjectChange::Put(_)));
         self.named = self.objects.keys().copied().collect();
-        (self.under_way, self.newest) = (false, None);
+        self.under_way = false;
+        self.let_go();
+    }
+
+    /// The device knows that it is no longer used: no file has to look newer than its newest batch.
+    fn let_go(&mut self) {
+        (self.newest, self.found) = (None, None);
+    }
+
+    /// A time that no batch which counts after a restart is younger than.
+    pub(crate) fn newest_or_found(&self) -> Option<Duration> {
+        self.newest.or(self.found)
     }
 
     /// Whether base may be written at this moment, `now`.
@@ -193,7 +206,7 @@ impl Engine {
             inner = self.wait_for_commit(inner);
         }
         if self.has_flash && self.commit_once(inner).is_ok() {
-            self.inner().commits.newest = None;
+            self.inner().commits.let_go();
             self.page_free.notify_all();
         }
     }

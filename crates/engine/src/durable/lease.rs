@@ -4,9 +4,11 @@
 //! have been changed behind the tier's back. So base is written only within that time of a commit
 //! (less two seconds for slow I/O), and whoever is late commits first. When the device has failed,
 //! base is written only after the lease has run out: should the device come back after a restart,
-//! its copies are then seen to be older.
+//! its copies are then seen to be older. The newer time of a file is durable on base before its
+//! first bytes are written: a power failure may keep bytes and take the time back.
 
 use crate::engine::Engine;
+use crate::files::object::Object;
 use std::time::Duration;
 use thermocline_core::ledger::Ledger;
 use thermocline_core::{ObjectId, PageId};
@@ -56,8 +58,14 @@ impl Change<'_> {
 impl Engine {
     /// Waits until base may be written at `pages` (rules R1 and R2, and the lease); matched by
     /// [`Engine::base_written`]. While the tier is off, waits for the lease to end, once.
-    pub(crate) fn before_base_write(&self, pages: &[PageId]) {
-        self.before(Change::Pages(pages));
+    pub(crate) fn before_base_write(&self, object: &Object, pages: &[PageId]) {
+        self.before(object, Change::Pages(pages));
+    }
+
+    /// As [`Engine::before_base_write`], for a change of what is known of a file that perhaps
+    /// nobody has open.
+    pub(crate) fn before_metadata(&self) {
+        self.wait_for_lease(Change::Pages(&[]));
     }
 
     /// The base writes of `pages` ended, well or not.
@@ -66,9 +74,16 @@ impl Engine {
     }
 
     /// As [`Engine::before_base_write`]; matched by [`Engine::after`].
-    pub(crate) fn before(&self, change: Change<'_>) {
+    pub(crate) fn before(&self, object: &Object, change: Change<'_>) {
+        if let Some(failed) = self.wait_for_lease(change) {
+            self.show_newer(object, failed);
+        }
+    }
+
+    /// When the device has failed: when its newest batch was made.
+    fn wait_for_lease(&self, change: Change<'_>) -> Option<Duration> {
         if !self.has_flash {
-            return;
+            return None;
         }
         let mut inner = self.inner();
         change.intend(inner.hierarchy.ledger_mut());
@@ -82,7 +97,7 @@ impl Engine {
                 return self.outlast();
             }
             if lease && change.is_allowed(ledger) {
-                return;
+                return None;
             }
             drop(inner);
             // A failed commit switches the tier off.
@@ -91,19 +106,34 @@ impl Engine {
         }
     }
 
-    /// Sleeps until the last lease has certainly run out.
-    pub(crate) fn outlast(&self) {
+    /// Sleeps until the last lease has certainly run out; says when it began.
+    pub(crate) fn outlast(&self) -> Option<Duration> {
         let mut inner = self.inner();
-        while let Some(newest) = inner.commits.newest {
+        while let Some(newest) = inner.commits.newest_or_found() {
             let left = (LEASE + TICKS).saturating_sub(self.config.clock.now() - newest);
             if left.is_zero() {
-                return;
+                return Some(newest);
             }
             if self.config.inline {
-                return self.config.clock.pass(left);
+                drop(inner);
+                self.config.clock.pass(left);
+                return Some(newest);
             }
             let waited = self.page_free.wait_timeout(inner, left);
             inner = waited;
+        }
+        None
+    }
+
+    /// Makes a time of the file durable that is later than the lease of the batch made at
+    /// `newest`, once.
+    fn show_newer(&self, object: &Object, newest: Duration) {
+        let mut shown = object.shown_newer.lock();
+        if *shown != Some(newest) {
+            // A base that refuses it, too, has failed besides flash: a sync says so.
+            let touched = object.own_change(|| (object.touch)(None));
+            let synced = touched.and_then(|()| self.sync_base_now(object, false));
+            *shown = synced.is_ok().then_some(newest);
         }
     }
 

@@ -23,6 +23,7 @@ impl Engine {
         // What is acknowledged must not be cut away by a note that flash kept.
         let synced = self
             .end_cut(object)
+            .and_then(|()| self.renew_length(object))
             .and_then(|()| self.sync_object(object, data_only));
         // A background sync of base that failed may have lost writes of before: said once.
         let failed = object.sync_failed.swap(false, Ordering::AcqRel);
@@ -77,7 +78,7 @@ impl Engine {
     /// Lets base's time of change show writes that only DRAM or flash have (`docs/semantics.md`).
     pub fn touch(&self, object: &Object) {
         if object.touch_due.swap(false, Ordering::AcqRel) {
-            self.before_base_write(&[]);
+            self.before_base_write(object, &[]);
             // A base that refuses it shows an older time, which is what it shows without a touch.
             let _ = object.own_change(|| (object.touch)(None));
             object.unstamped.store(true, Ordering::Release);
@@ -131,6 +132,24 @@ impl Engine {
         synced
     }
 
+    /// Gives base the object's length again after a sync that failed: the system may have given it
+    /// up, though it still shows it. A sync that is acknowledged promises pages that only flash
+    /// has, and those past base's durable length end with it (`drop_past_end`).
+    fn renew_length(&self, object: &Object) -> io::Result<()> {
+        if !object.length_due.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _layout = object.layout_alone();
+        if object.length_due.swap(false, Ordering::AcqRel) {
+            self.before_base_write(object, &[]);
+            let renewed = object.base.set_len(object.length());
+            object.length_due.store(renewed.is_err(), Ordering::Release);
+            object.unsynced.add();
+            renewed?;
+        }
+        Ok(())
+    }
+
     /// The system may have given up writes that it still shows. The next sync of a frontend says
     /// so, whoever's sync failed, and flash keeps no copies of what it shows.
     pub(crate) fn sync_failed(&self, object: &Object) {
@@ -138,6 +157,7 @@ impl Engine {
         if !self.is_paged(object) {
             return; // flash has nothing of it, and its number may mean another file later
         }
+        object.length_due.store(true, Ordering::Release);
         let mut inner = self.inner();
         self.decide(&mut inner, &[], |hierarchy, out| {
             hierarchy.doubt(object.id, out)

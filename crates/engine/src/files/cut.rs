@@ -43,7 +43,7 @@ impl Engine {
             // reached the device all the same, it counts only while base does not change later.
             object.cut_noted.fetch_or(!self.is_off(), Ordering::AcqRel);
             self.announce_cut(object, length);
-            self.before_base_write(&[]);
+            self.before_base_write(object, &[]);
         }
         let cut = object.base.set_len(length);
         object.unsynced.add();
@@ -81,7 +81,7 @@ impl Engine {
         }
         let _layout = object.layout_alone();
         if object.cut_noted.load(Ordering::Acquire) {
-            self.before_base_write(&[]);
+            self.before_base_write(object, &[]);
             object.base.set_len(object.length())?;
             object.unsynced.add();
             self.sync_base(object)?;
@@ -101,7 +101,7 @@ impl Engine {
         self.inner().commits.put(saved);
         // A failed commit switches the tier off.
         if self.is_off() || self.commit().is_err() {
-            self.before_base_write(&[]);
+            self.before_base_write(object, &[]);
             (object.touch)(None)?;
             self.sync_base_now(object, false)?;
         }
@@ -141,7 +141,7 @@ impl Engine {
             Some(pages) => Change::Pages(pages),
             None => Change::Whole(id),
         };
-        self.before(change);
+        self.before(object, change);
         let layout = object.layout_alone();
         let punched = object.base.punch(offset, length);
         object.unsynced.add();

@@ -62,7 +62,7 @@ impl Engine {
             return change();
         };
         if self.is_named(id) && self.config.planted != Mutant::UnleasedMetadata {
-            self.before_base_write(&[]);
+            self.before_metadata();
         }
         let object = self.found(&self.registry(), identity);
         let before = stamp();
@@ -129,7 +129,7 @@ impl Engine {
             return;
         }
         // Nothing of a closed file is newer than base: should its name come back, base is right.
-        if let Some(id) = registry.forget(identity) {
+        if let Some(id) = registry.forget(identity, !self.is_recording()) {
             // Under the registry's lock: the id is not another file's before its pages are gone.
             self.trim_pages(id, 0, u64::MAX);
             self.gone(id);

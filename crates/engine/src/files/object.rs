@@ -6,6 +6,7 @@ use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use thermocline_core::{FileKind, ObjectId};
 
 /// Which file this is, whatever it is called.
@@ -121,6 +122,11 @@ pub struct Object {
     pub(crate) unstamped: AtomicBool,
     /// A sync of base failed, and no sync of a frontend was told yet.
     pub(crate) sync_failed: AtomicBool,
+    /// A sync of base failed: base may have given up the length that it shows.
+    pub(crate) length_due: AtomicBool,
+    /// The newest batch of a flash device that failed, when base durably shows that the file was
+    /// changed later.
+    pub(crate) shown_newer: Mutex<Option<Duration>>,
     /// Flash may hold a note of a cut that recovery would do again.
     pub(crate) cut_noted: AtomicBool,
     /// Pages made dirty, and those that a sync made durable.
@@ -223,6 +229,8 @@ impl Object {
             unsynced: Owed::new(1),
             unstamped: AtomicBool::new(false),
             sync_failed: AtomicBool::new(false),
+            length_due: AtomicBool::new(false),
+            shown_newer: Mutex::default(),
             cut_noted: AtomicBool::new(false),
             uncommitted: Owed::new(0),
             opens: AtomicU32::new(1),
@@ -326,12 +334,20 @@ impl Object {
         left.or_else(|| (self.stamp)())
     }
 
-    /// Writes base for a request.
+    /// Writes base for a request, which may make the file longer.
     pub(crate) fn write_base(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let end = offset + bytes.len() as u64;
+        // Nobody sets base's length to what it was while this makes it longer.
+        let _layout = (end > self.length()).then(|| self.layout());
         self.base_writes.fetch_add(1, Ordering::AcqRel);
         let written = self.base.write_at(bytes, offset);
         self.base_writes.fetch_add(1, Ordering::AcqRel);
         self.unsynced.add();
+        match written {
+            Ok(()) => self.grow(end),
+            // A part may have been written, and have made the file longer.
+            Err(_) => self.grow(self.base.len().unwrap_or(0)),
+        }
         written
     }
 

@@ -60,6 +60,8 @@ pub(crate) struct Closed {
     pub(crate) length: u64,
     pub(crate) counts: Arc<Counts>,
     pub(crate) promised: bool,
+    /// The object that it was while it was open.
+    held: Weak<Object>,
 }
 
 /// What [`Registry::open`] found.
@@ -105,6 +107,7 @@ impl Registry {
                 length: object.stamp.length,
                 counts: Arc::default(),
                 promised: object.promised,
+                held: Weak::new(),
             };
             let trust = match until {
                 Some(last) => Trust::Until(last, object.stamp),
@@ -248,6 +251,10 @@ impl Registry {
             "invariant 3: what is closed was open"
         );
         assert!(object.cached || !has_pages, "invariant 2");
+        let held = match self.planted {
+            Mutant::SharedId => Weak::new(),
+            _ => Arc::downgrade(object),
+        };
         if object.cached && has_pages {
             let last = Closed {
                 id: object.id,
@@ -256,6 +263,7 @@ impl Registry {
                 length: object.length(),
                 counts: Arc::clone(&object.counts),
                 promised: object.promised.load(Ordering::Acquire),
+                held,
             };
             let state = State::Closed { stamp, last };
             self.known.insert(object.identity, (object.id, state));
@@ -263,10 +271,6 @@ impl Registry {
         }
         self.known.remove(&object.identity);
         if reuse_id {
-            let held = match self.planted {
-                Mutant::SharedId => Weak::new(),
-                _ => Arc::downgrade(object),
-            };
             self.set_free(object.id, held);
         }
     }
@@ -277,15 +281,14 @@ impl Registry {
     }
 
     /// The file no longer exists. Its id, when it had one and is not open.
-    pub(crate) fn forget(&mut self, identity: &Identity) -> Option<ObjectId> {
-        match self.known.get(identity) {
-            Some((id, State::Closed { .. } | State::Restored { .. })) => {
-                let id = *id;
-                self.known.remove(identity);
-                Some(id)
-            }
-            _ => None,
+    pub(crate) fn forget(&mut self, identity: &Identity, reuse_id: bool) -> Option<ObjectId> {
+        self.closed_id(identity)?;
+        let (id, state) = self.known.remove(identity)?;
+        if let (true, State::Closed { last, .. } | State::Restored { last, .. }) = (reuse_id, state)
+        {
+            self.set_free(id, last.held);
         }
+        Some(id)
     }
 
     /// Files that are not open.
@@ -445,9 +448,24 @@ mod tests {
         let id = registry.open(&FILE, Some(STAMP), true, |_| true).id;
         assert_eq!(registry.open_again(&FILE), Some(id));
         assert_eq!(
-            registry.forget(&FILE),
+            registry.forget(&FILE, true),
             None,
             "an open file is trimmed by its id"
         );
+    }
+
+    #[test]
+    fn the_id_of_a_file_that_went_is_given_out_again() {
+        let other = Identity { inode: 3, ..FILE };
+        for (reuse_id, known_of, wanted) in [
+            (true, false, 5),
+            (true, true, 6),   // the tier still has pages of it
+            (false, false, 6), // a trace is being recorded
+        ] {
+            let mut registry = restored();
+            assert_eq!(registry.forget(&FILE, reuse_id), Some(ObjectId(5)));
+            let opened = registry.open(&other, Some(STAMP), true, |_| !known_of);
+            assert_eq!(opened.id, ObjectId(wanted), "{reuse_id} {known_of}");
+        }
     }
 }

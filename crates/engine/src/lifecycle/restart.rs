@@ -82,6 +82,7 @@ impl Engine {
         hierarchy.restored(found.next_version, found.intents);
         let (restored, doubted) = (hierarchy.slots().resident(), hierarchy.doubts());
         inner.commits.held = !known.is_empty();
+        inner.commits.found = Some(self.config.clock.now());
         inner.commits.named = known;
         for object in found.objects {
             if object.fate != Fate::Stays {
@@ -241,7 +242,7 @@ impl Engine {
     /// crash would find that somebody else changed the file; so all files were compared before.
     fn carry_out_cut(&self, object: &Arc<Object>, length: u64) -> Result<(), Error> {
         if object.length() > length {
-            self.before_base_write(&[]);
+            self.before_base_write(object, &[]);
             let cut = object.base.set_len(length);
             let cut = cut.and_then(|()| object.base.sync(false));
             cut.map_err(|source| Error::BaseIo {
@@ -261,7 +262,7 @@ impl Engine {
     /// Forgets the pages of a file that is not open.
     fn forget(&self, identity: &Identity) {
         let mut registry = self.registry();
-        if let Some(id) = registry.forget(identity) {
+        if let Some(id) = registry.forget(identity, !self.is_recording()) {
             self.trim_pages(id, 0, u64::MAX);
             self.gone(id);
         }

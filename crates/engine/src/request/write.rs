@@ -30,7 +30,6 @@ impl Engine {
             self.write_paged(object, request, data)?;
         } else {
             object.write_base(data, request.offset)?;
-            object.grow(request.offset + data.len() as u64);
             self.bypassed[1].fetch_add(1, Ordering::Relaxed);
         }
         self.write_latency.add(started.elapsed());
@@ -271,13 +270,8 @@ impl Writing<'_> {
         completed: bool,
     ) -> io::Result<()> {
         let (engine, object) = (self.engine, self.object);
-        engine.before_base_write(pages);
+        engine.before_base_write(object, pages);
         let written = object.write_base(bytes, offset);
-        match written {
-            Ok(()) => object.grow(offset + bytes.len() as u64),
-            // A part may have been written, and have made the file longer.
-            Err(_) => object.grow(object.base.len().unwrap_or(0)),
-        }
         engine.base_written(pages);
         let mut inner = engine.inner();
         for page in pages {

@@ -82,7 +82,7 @@ impl Engine {
 
     pub(crate) fn clean_to_base(&self, job: &CleanJob) -> io::Result<()> {
         let written = self.object(job.page.object).and_then(|object| {
-            self.before_base_write(&[job.page]);
+            self.before_base_write(&object, &[job.page]);
             let written = self.frame_to_base(&object, job);
             self.base_written(&[job.page]);
             written

@@ -157,9 +157,9 @@ impl Engine {
     ) -> io::Result<()> {
         let (first, size) = (run[0].page, self.page_size());
         debug_assert_eq!(run.len() * size, bytes.len());
-        // The map knows these versions, so no copy can be too old: the lease will do.
-        self.before_base_write(&[]);
         let written = self.object(first.object).and_then(|object| {
+            // The map knows these versions, so no copy can be too old: the lease will do.
+            self.before_base_write(&object, &[]);
             let _layout = object.layout();
             let written = self.write_standing(&object, run, bytes, done);
             object.unsynced.add();
