@@ -134,11 +134,15 @@ impl Image {
 
     /// Makes zeros of a range; the length stays.
     pub fn punch(&mut self, offset: u64, length: u64) {
+        // Nothing happens past the end that is shown, also where a cut that shows it is given up.
+        let shown = self.current.length as u64;
+        let end = offset.saturating_add(length).min(shown);
+        let length = end.saturating_sub(offset);
         let change = Change::Punch { offset, length };
         change.apply(&mut self.current);
         self.pending.push(change);
         self.rewrite_part(offset);
-        self.rewrite_part(offset.saturating_add(length));
+        self.rewrite_part(end);
     }
 
     /// A sector that is cut or punched in part, at `at`, is written as it is read: the system makes

@@ -195,7 +195,8 @@ impl FileModel {
 
     /// A hole is about to be punched.
     pub fn begin_punch(&mut self, offset: u64, length: u64) {
-        let end = (self.cells.len() * SECTOR) as u64;
+        // Past the end that is shown nothing happens, whatever a cut that was given up left there.
+        let end = self.length;
         self.begin_zeros(offset.min(end)..end.min(offset.saturating_add(length)));
     }
 
