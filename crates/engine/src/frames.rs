@@ -14,7 +14,8 @@
 //! # Invariants
 //! 1. Frames change (fill, overwrite, evict) only under the engine's lock, and agree with the
 //!    core's pool whenever that lock is free.
-//! 2. A shard's lock is never held while the engine's lock is asked for.
+//!
+//! A shard's lock is never held while the engine's lock is asked for.
 
 use crate::lock::{Mutex, MutexGuard, RwLock};
 use hashbrown::HashTable;
@@ -140,7 +141,7 @@ impl Frames {
         let shard = &self.shards[Self::shard_of(hash)];
         let mut map = shard.map.write();
         if let Some(entry) = map.find_mut(hash, |e| e.page == page) {
-            debug_assert_eq!(entry.frame, frame, "invariant 1");
+            assert_eq!(entry.frame, frame, "invariant 1: one frame a page");
             entry.bytes.copy_from_slice(bytes);
             return;
         }
@@ -167,7 +168,7 @@ impl Frames {
         let shard = &self.shards[Self::shard_of(hash)];
         let mut map = shard.map.write();
         let found = map.find_entry(hash, |e| e.page == page && e.frame == frame);
-        debug_assert!(found.is_ok(), "invariant 1");
+        assert!(found.is_ok(), "invariant 1: what is evicted is there");
         if let Ok(found) = found {
             let (entry, _) = found.remove();
             drop(map);

@@ -4,15 +4,16 @@
 //! as many lookups as it was given. Names play no part: a node holds an `O_PATH` descriptor,
 //! so it survives renames, further links and the removal of its last name.
 //!
-//! Invariants
+//! A live node owns its descriptor, so its inode cannot be freed and its number cannot be given to
+//! another file while anybody can still ask for the node.
+//!
+//! # Invariants
 //! 1. One live node per (device, inode number): the two maps always hold the same nodes.
-//! 2. A live node's descriptor is open, so its inode cannot be freed and its number cannot be
-//!    given to another file while anybody can still ask for the node.
-//! 3. `lookups` > 0 for every node in the table except the root, which is never forgotten.
-//! 4. On the base directory's own device a node's id *is* the inode number, so that programs
+//! 2. `lookups` > 0 for every node in the table except the root, which is never forgotten.
+//! 3. On the base directory's own device a node's id *is* the inode number, so that programs
 //!    which compare `st_ino` over time (log followers, incremental backups) see what they see
-//!    on the base. By 2 this is unambiguous. Inodes of other devices below the base, and the
-//!    numbers 0 and 1, get ids from a counter in the upper half.
+//!    on the base. Inodes of other devices below the base, and the numbers 0 and 1, get ids from
+//!    a counter in the upper half.
 //!
 //! Cost: one descriptor and about 200 bytes a live node. The kernel forgets nodes under memory
 //! pressure only, so the limit on open files is raised to the system's `fs.nr_open`.
@@ -154,14 +155,14 @@ impl Nodes {
         let mut maps = self.maps();
         if let Some(node) = maps.by_key.get(&key).and_then(|id| maps.by_id.get(id)) {
             let before = node.lookups.fetch_add(1, Ordering::Relaxed);
-            assert!(before > 0, "invariant 3: node {} is forgotten", node.id);
+            assert!(before > 0, "invariant 2: node {} is forgotten", node.id);
             assert_eq!(node.key, key, "invariant 1");
             return Arc::clone(node);
         }
         let id = maps.new_id(key, self.base_dev);
         assert!(
             id == key.ino && key.dev == self.base_dev || id > FIRST_FOREIGN,
-            "invariant 4: node {id}"
+            "invariant 3: node {id}"
         );
         let node = Node::new(id, key, fd);
         let before = maps.by_id.insert(id, Arc::clone(&node));
@@ -194,7 +195,7 @@ impl Nodes {
         let before = node.lookups.fetch_sub(count, Ordering::Relaxed);
         assert!(
             before >= count,
-            "invariant 3: node {id}: {count} of {before} lookups forgotten"
+            "invariant 2: node {id}: {count} of {before} lookups forgotten"
         );
         if before > count {
             return None;
@@ -222,7 +223,7 @@ impl Nodes {
 impl Maps {
     fn check(&self) {
         assert_eq!(self.by_id.len(), self.by_key.len(), "invariant 1");
-        assert!(!self.by_id.is_empty(), "invariant 3: the root stays");
+        assert!(!self.by_id.is_empty(), "invariant 2: the root stays");
     }
 
     fn new_id(&mut self, key: Key, base_dev: u64) -> u64 {
@@ -232,7 +233,7 @@ impl Maps {
         self.next_foreign += 1;
         assert!(
             self.next_foreign > FIRST_FOREIGN,
-            "invariant 4: ids are used up"
+            "invariant 3: ids are used up"
         );
         self.next_foreign
     }

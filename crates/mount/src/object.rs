@@ -7,7 +7,7 @@
 //! open → open, and open → closed when the last user goes; [`Objects::losing_name`] → nameless;
 //! [`Objects::forgotten`] nameless → closed.
 //!
-//! Invariants
+//! # Invariants
 //! 1. The slot holds an object exactly while `users` > 0 or it is nameless.
 //! 2. Handles of one inode share one base descriptor, opened for writing whenever the base
 //!    allows it: permission was checked by the kernel when the handle was opened.
@@ -243,7 +243,7 @@ impl Objects {
     /// The kernel has forgotten the node.
     pub(crate) fn forgotten(&self, node: &Node) {
         let mut slot = lock(&node.object);
-        assert_eq!(slot.users, 0, "an open inode is not forgotten");
+        assert_eq!(slot.users, 0, "invariant 3: an open inode is not forgotten");
         self.close_slot(&mut slot);
     }
 

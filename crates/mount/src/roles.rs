@@ -10,7 +10,7 @@
 //! than its refresh interval and asked for again: queued). A thread that has exited is noticed
 //! when it is next asked for; the sweep of a full table removes the others.
 //!
-//! Invariants
+//! What the two sides keep to:
 //! 1. The request path takes one read lock, reads the coarse clock, and at most puts a number
 //!    into a bounded queue. It opens and reads nothing.
 //! 2. An entry holds the thread's open `comm` file, which is bound to the thread and not to its

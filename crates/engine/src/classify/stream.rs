@@ -10,9 +10,8 @@
 //! *stream* (that many or more). Requests move a slot candidate → stream; only replacement
 //! moves it back.
 //!
-//! Invariants
-//! 1. `read` of a slot is the number of bytes of the requests that extended it, never more
-//!    than its range is long plus the overlap allowed by the window.
+//! # Invariants
+//! 1. A request begins one run or extends one.
 //! 2. A candidate is replaced before a stream, an older one before a younger one; a stream is
 //!    replaced only when it was idle for [`STREAM_IDLE`] requests to the file.
 //!
@@ -87,7 +86,11 @@ impl Streams {
             }
         };
         let newest = self.runs.iter().filter(|run| run.touched == now);
-        debug_assert_eq!(newest.count(), 1, "a request is part of one run");
+        assert_eq!(
+            newest.count(),
+            1,
+            "invariant 1: a request is part of one run"
+        );
         if access || len >= REQUEST_MIN {
             Access::Sequential
         } else {
@@ -124,9 +127,9 @@ impl Streams {
             }
         }
         let all_live = || self.runs.iter().all(|run| rank(run).0);
-        debug_assert!(
+        assert!(
             !rank(&self.runs[oldest]).0 || all_live(),
-            "candidates go first"
+            "invariant 2: candidates go first"
         );
         &mut self.runs[oldest]
     }

@@ -5,10 +5,12 @@
 //! has writes that were never synced) → *closed* (its pages may stay on flash). A file without a
 //! name goes from *open* to *buried* instead ([`super::names`]).
 //!
+//! An id is given to another file only when nobody holds the object that it meant, which is the
+//! [`Registry`]'s to see to.
+//!
 //! # Invariants
 //! 1. An object is in the table of open objects under its id from its first use until it is closed
 //!    or buried, and it is the only one there; the registry says *open* for exactly that time.
-//! 2. An id is given to another file only when nobody holds the object it meant.
 
 use crate::engine::Engine;
 use crate::files::object::{Object, ObjectSpec};

@@ -93,7 +93,12 @@ impl Engine {
         debug_assert!(blocks <= before, "a shorter cache has fewer blocks");
         self.reshape(blocks, true, progress)?;
         let emptied = self.empty_retired(store);
-        match emptied.and_then(|()| store.resize(length)) {
+        let resized = emptied.and_then(|()| {
+            let retired = self.inner().hierarchy.ledger().is_retired();
+            assert!(retired, "invariant 1: nothing lies past the new end");
+            store.resize(length)
+        });
+        match resized {
             Ok(left) => {
                 self.inner().hierarchy.ledger_mut().resize(left);
                 Ok(())
@@ -184,6 +189,10 @@ impl Engine {
             self.outlast();
         }
         let mut inner = self.inner();
+        assert!(
+            inner.commits.is_under_way(),
+            "invariant 2: no batch of the old map is made any more"
+        );
         let mut flash = self.flash.write();
         *flash = Some(Arc::new(store));
         drop(flash);

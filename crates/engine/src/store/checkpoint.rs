@@ -197,6 +197,10 @@ impl Store {
             let mut state = self.state();
             state.usable()?;
             self.sync(&mut state)?;
+            assert_eq!(
+                state.durable, state.next,
+                "invariant 2: what goes into the map is durable in the journal"
+            );
             state.snapshot(purpose)
         };
         let written = self.write_snapshot(&snapshot);

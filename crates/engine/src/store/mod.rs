@@ -197,14 +197,20 @@ impl State {
 
     fn assert_invariants(&self) {
         let units = u64::from(self.superblock.layout.journal_units);
-        assert!(self.next >= self.superblock.journal_first);
+        assert!(
+            self.next >= self.superblock.journal_first,
+            "invariant 1: the journal goes on from what the map in place has"
+        );
         assert!(
             self.next - self.superblock.journal_first <= units,
-            "the ring is not lapped"
+            "invariant 4: the ring is not lapped"
         );
-        assert!(self.durable <= self.next);
+        assert!(self.durable <= self.next, "what is durable was written");
         let last = self.pending.last_key_value();
-        assert!(last.is_none_or(|(&block, _)| block < self.superblock.layout.blocks));
+        assert!(
+            last.is_none_or(|(&block, _)| block < self.superblock.layout.blocks),
+            "invariant 3: of a block that there is"
+        );
     }
 
     /// Journal blocks in use.

@@ -309,6 +309,14 @@ impl Ring {
     /// Batches in order, and how many of them are settled: known to have been durable.
     fn batches(self, from: &Superblock, lost: &mut Vec<Lost>) -> (Vec<Batch>, usize) {
         let settled = self.settled();
+        for block in self.blocks.iter().flatten() {
+            let opening = (block.format_id, block.epoch);
+            assert_eq!(
+                opening,
+                (from.format_id, from.epoch),
+                "invariant 5: blocks of this opening alone"
+            );
+        }
         let mut batches = Vec::new();
         let mut known = 0;
         let mut at = 0;
