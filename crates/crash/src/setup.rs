@@ -9,7 +9,8 @@ use thermocline::classify::Dialect;
 use thermocline::config::DirtySettings;
 use thermocline::mutant::Mutant;
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Refused, Store, StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Opener, Refused, Store,
+    StoreOptions,
 };
 use thermocline_core::{FileKind, policy, pool};
 
@@ -154,6 +155,23 @@ impl Setup {
     /// # Errors
     /// What the engine said.
     pub fn start(&self, world: &World, discard: bool) -> Result<Arc<Engine>, NoStart> {
+        let opener = |identity: &Identity, _: &str, _: bool| {
+            let found = world.find(identity);
+            Ok(found.map(|(file, name)| spec_of(world, file, &name, *identity)))
+        };
+        self.start_with(world, discard, &opener)
+    }
+
+    /// As [`Setup::start`], with files as `opener` finds them.
+    ///
+    /// # Errors
+    /// As [`Setup::start`].
+    pub fn start_with(
+        &self,
+        world: &World,
+        discard: bool,
+        opener: &Opener<'_>,
+    ) -> Result<Arc<Engine>, NoStart> {
         let base = world.sync_base();
         base.map_err(|error| NoStart::Failed(format!("base cannot be synced: {error}")))?;
         let found = world.stamp(FLASH).is_some_and(|stamp| stamp.length > 0);
@@ -166,16 +184,15 @@ impl Setup {
         let engine = Engine::start(self.config(world), Some(store));
         let engine =
             engine.map_err(|e| NoStart::Failed(format!("the engine does not start: {e}")))?;
-        let opener = |identity: &Identity, _: &str, _: bool| {
-            let found = world.find(identity);
-            Ok(found.map(|(file, name)| spec_of(world, file, &name, *identity)))
-        };
-        match engine.adopt(&opener, discard) {
+        match engine.adopt(opener, discard) {
             Ok(()) => Ok(engine),
-            Err(Error::ChangedBehind { files, .. }) => Err(NoStart::Refused {
-                files,
-                dirty: engine.dirty_pages(),
-            }),
+            Err(Error::ChangedBehind { files, .. }) => {
+                let dirty = engine.dirty_pages();
+                // As a mount does; the cache must stay as it was found.
+                let stopped = engine.stop();
+                stopped.map_err(|e| NoStart::Failed(format!("refused, and no stop: {e}")))?;
+                Err(NoStart::Refused { files, dirty })
+            }
             Err(error) => Err(NoStart::Failed(format!("files are not adopted: {error}"))),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use thermocline::clock::Clock;
 use thermocline::config::DirtySettings;
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Error, Grave, Identity, Object, Request, Store,
+    BaseIdentity, Engine, EngineConfig, Error, Grave, Identity, Object, Request, Stamp, Store,
     StoreOptions,
 };
 use thermocline_core::{HintSet, hint_type};
@@ -252,10 +252,8 @@ fn a_page_that_waits_on_a_failed_device_can_be_written_again() {
     engine.sync(&id, true).expect("syncs");
     write(&engine, &id, 4, 11);
     scene.world.inject(FLASH, fails(Failing::Syncs, 1));
-    assert!(
-        engine.sync(&id, true).is_err(),
-        "with the commit the tier fails"
-    );
+    let settled = engine.sync(&id, true);
+    settled.expect("the tier fails with the commit, and base has the pages");
     write(&engine, &id, 3, 12);
     write(&engine, &id, 4, 13);
     engine.sync(&id, true).expect("syncs");
@@ -406,7 +404,8 @@ fn a_failed_device_is_seen_to_be_older_after_a_sync_of_data_alone() {
     engine.sync(&id, true).expect("syncs");
     scene.world.inject(FLASH, fails(Failing::Syncs, 1));
     write(&engine, &id, 4, 11);
-    assert!(engine.sync(&id, true).is_err(), "the tier fails");
+    let settled = engine.sync(&id, true);
+    settled.expect("the tier fails, and base has the page");
     write(&engine, &id, 3, 12);
     write(&engine, &id, 4, 13);
     engine.sync(&id, true).expect("syncs");
@@ -516,4 +515,35 @@ fn what_base_got_after_flash_failed_shows_in_times_that_last() {
         engine.tier_off("to see base").expect("off");
         assert!(read(&engine, &id, 8 * PAGE) == shown, "seed {seed}");
     }
+}
+
+#[test]
+fn a_start_that_was_refused_is_no_reason_to_refuse_the_next() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 3, 10);
+    engine.sync(&id, true).expect("syncs");
+    let newest = read(&engine, &id, 64 * PAGE);
+    let crashed = scene.world.crash(1);
+    let changed_by_somebody = |wanted: &Identity, _: &str, _: bool| {
+        let mut spec = spec_of(&crashed, scene.files[0], &name(0), *wanted);
+        let stamp = spec.stamp;
+        spec.stamp = Arc::new(move || {
+            let late = |stamp: Stamp| Stamp {
+                ctime_ns: stamp.ctime_ns + 60_000_000_000,
+                ..stamp
+            };
+            stamp().map(late)
+        });
+        Ok(Some(spec))
+    };
+    for _ in 0..3 {
+        let refused = scene
+            .setup
+            .start_with(&crashed, false, &changed_by_somebody);
+        assert!(matches!(refused, Err(NoStart::Refused { dirty: 1, .. })));
+    }
+    // It is put back as it was.
+    assert!(scene.found(&crashed, 0) == newest, "nothing is lost");
 }

@@ -36,7 +36,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use thermocline_core::{Fault, HintSet};
+use thermocline_core::{Calm, Fault, HintSet};
 use thermocline_trace::{Recorder, Served};
 
 /// A request of a frontend.
@@ -132,11 +132,21 @@ impl Engine {
         if self.dirty_pages() > 0 {
             self.flush(|_| true)?;
         }
-        let mut inner = self.inner();
-        inner.off_reason = reason.to_string();
-        self.decide(&mut inner, &[], |hierarchy, out| hierarchy.switch_off(out));
-        drop(inner);
-        self.commit_nothing();
+        if self.is_off() || !self.has_flash {
+            return Ok(());
+        }
+        // Still and empty: the batch that says so names no page, dirty or being read.
+        let calmed = self.calm_down(true, false, &mut |_| true);
+        let switched = calmed.map(|mut inner| {
+            inner.off_reason = reason.to_string();
+            self.decide(&mut inner, &[], |hierarchy, out| hierarchy.switch_off(out));
+        });
+        self.set_calm(Calm::Open);
+        match switched {
+            Ok(()) => self.commit_nothing(),
+            Err(_) if self.is_off() => {} // it failed meanwhile
+            Err(error) => return Err(io::Error::other(error.to_string())),
+        }
         Ok(())
     }
 
@@ -155,16 +165,9 @@ impl Engine {
                 source,
             })?;
         }
-        if flash.is_poisoned() {
-            let mut inner = self.inner();
-            if inner.commits.is_under_way() || !inner.hierarchy.forget_map() {
-                return Err(Error::StillInUse {
-                    path: flash.name().into(),
-                });
-            }
-            inner.commits = Commits::default();
-            drop(inner);
-            flash.renew()?;
+        let failed = self.inner().hierarchy.ledger().is_committing();
+        if flash.is_poisoned() || failed && self.is_off() {
+            self.renew(&flash)?;
         }
         if let Err(error) = flash.mark_open() {
             // It may have been on: then it has failed now.
@@ -180,6 +183,26 @@ impl Engine {
             inner.off_reason.clear();
             inner.forgiven = inner.hierarchy.counters().faults;
         }
+        Ok(())
+    }
+
+    /// Makes an empty cache of one that failed. Until that is durable its old map may still count,
+    /// so the lease does too. While the tier is off nothing comes to flash.
+    fn renew(&self, flash: &Store) -> Result<(), Error> {
+        let in_use = || Error::StillInUse {
+            path: flash.name().into(),
+        };
+        let inner = self.inner();
+        if inner.commits.is_under_way() || !inner.hierarchy.is_idle() {
+            return Err(in_use());
+        }
+        drop(inner);
+        flash.renew()?;
+        let mut inner = self.inner();
+        if !inner.hierarchy.forget_map() {
+            return Err(in_use());
+        }
+        inner.commits = Commits::default();
         Ok(())
     }
 

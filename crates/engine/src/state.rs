@@ -41,6 +41,11 @@ pub(crate) struct Inner {
     pub(crate) verify_from: PageId,
     /// What a crash interrupted, until [`Engine::adopt`].
     pub(crate) fates: BTreeMap<ObjectId, Fate>,
+    /// The map was found as a crash left it.
+    pub(crate) found_crashed: bool,
+    /// The start was refused: the cache stays as it was found, so that a later one can tell as
+    /// well what was changed.
+    pub(crate) refused: bool,
     /// Files without a name whose pages wait for that to be durable.
     pub(crate) graves: Vec<Arc<Object>>,
     /// Somebody waits for a flush.
@@ -236,6 +241,8 @@ impl Inner {
             stopping: false,
             commits: Commits::default(),
             verify_from: PageId::default(),
+            found_crashed: false,
+            refused: false,
             fates: BTreeMap::new(),
             graves: Vec::new(),
             flushing: false,

@@ -51,6 +51,8 @@ pub struct DestageJob {
     pub generation: u32,
     /// Block and checksum.
     pub from: Option<(BlockId, u64)>,
+    /// How often slots had been given other numbers.
+    shape: u32,
 }
 
 /// What is being destaged and why.
@@ -169,13 +171,22 @@ impl Hierarchy {
             slot,
             generation: self.slots.generation(slot),
             from: block.map(|block| (block, self.ledger.checksum(block))),
+            shape: self.shape,
         })
     }
 
     /// Whether the held page of `job` is still to be written: it was not trimmed meanwhile.
     #[must_use]
     pub fn destage_stands(&self, job: &DestageJob) -> bool {
-        self.slots.page(job.slot) == Some(job.page) && !self.inflight.is_doomed(job.page)
+        self.is_of_shape(job)
+            && self.slots.page(job.slot) == Some(job.page)
+            && !self.inflight.is_doomed(job.page)
+    }
+
+    /// Whether the slot of `job` is still what it was: a batch that waits for base may outlast a
+    /// change of the tier's size.
+    fn is_of_shape(&self, job: &DestageJob) -> bool {
+        job.shape == self.shape
     }
 
     /// The page was written to base, not yet durably, or is given up for now (base failed, or it
@@ -183,6 +194,7 @@ impl Hierarchy {
     pub fn destage_written(&mut self, job: &DestageJob, out: &mut Vec<Action>) {
         let held = self.held.remove(&job.page);
         assert!(held, "an end follows a start");
+        assert!(self.is_of_shape(job), "the tier is not still");
         let ended = self.inflight.end(job.page);
         if job.from.is_some() {
             self.slots.unpin(job.slot);
@@ -204,6 +216,9 @@ impl Hierarchy {
     /// Base was synced after [`Hierarchy::destage_written`]: pages that did not change are clean.
     pub fn destaged(&mut self, jobs: &[DestageJob], out: &mut Vec<Action>) {
         for job in jobs {
+            if !self.is_of_shape(job) {
+                continue;
+            }
             let same = self.slots.page(job.slot) == Some(job.page)
                 && self.slots.generation(job.slot) == job.generation
                 && self.slots.is_dirty(job.slot);

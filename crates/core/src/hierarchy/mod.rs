@@ -216,6 +216,8 @@ pub struct Hierarchy {
     /// Slots whose staged bytes are being written.
     writing: Vec<SlotId>,
     buffer_pages: u32,
+    /// How often the slots were made anew.
+    shape: u32,
     back: bool,
     calm: Calm,
     watermarks: Watermarks,
@@ -313,6 +315,7 @@ impl Hierarchy {
             queue: VecDeque::new(),
             writing: Vec::new(),
             buffer_pages: options.buffer_pages.max(1),
+            shape: 0,
             health: Health::default(),
             requests: 0,
             counters: Counters::default(),
@@ -633,11 +636,17 @@ impl Hierarchy {
     /// on keep their regions. False, and nothing is done, while a page is on flash or under way to
     /// it.
     pub fn forget_map(&mut self) -> bool {
-        let idle = self.staged() == 0 && self.slots.occupied().next().is_none();
+        let idle = self.is_idle();
         if idle {
             self.ledger = self.ledger.moved_to(self.ledger.blocks());
         }
         idle
+    }
+
+    /// Whether no page is on flash or under way to it.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.staged() == 0 && self.slots.occupied().next().is_none()
     }
 
     /// Uses flash again, from empty.

@@ -151,6 +151,7 @@ impl Hierarchy {
     }
 
     fn take_over(&mut self, mut policy: Box<dyn TierPolicy>, options: &HierarchyOptions) {
+        self.shape += 1;
         assert_eq!(self.slots.capacity(), options.policy_options.capacity);
         assert!(self.is_still(), "invariant 2: nobody knows a slot");
         self.introduce(policy.as_mut());

@@ -447,6 +447,12 @@ impl Ledger {
         Some(out)
     }
 
+    /// Whether a batch is under way, or has failed.
+    #[must_use]
+    pub fn is_committing(&self) -> bool {
+        self.committing.is_some()
+    }
+
     /// The batch is durable.
     pub fn end_commit(&mut self) {
         let done = self.committing.take();

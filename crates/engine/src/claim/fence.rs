@@ -112,12 +112,16 @@ impl Claim {
             }
             let begun = now_ms();
             match self.place.read_fresh() {
-                Ok(found) => return self.judge(found, begun),
+                // A look that took too long is not a fresh one.
+                Ok(found) => self.judge(found, begun)?,
                 Err(error) if left == 0 => return Err(error),
                 Err(_) => self.clock.pass(BETWEEN),
             }
         }
-        Ok(())
+        match self.watch.age() < fresh {
+            true => Ok(()),
+            false => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        }
     }
 
     fn judge(&self, found: Option<Mark>, begun: u64) -> io::Result<()> {

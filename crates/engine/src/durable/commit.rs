@@ -24,6 +24,8 @@ pub(crate) struct Commits {
     under_way: bool,
     /// When the newest batch was made, by [`Clock::now`](crate::clock::Clock::now).
     pub(crate) newest: Option<Duration>,
+    /// When the batch was made that is being written.
+    making: Option<Duration>,
     /// When a map of an earlier run was found: its newest batch is older.
     pub(crate) found: Option<Duration>,
     /// Files found at the start are not compared yet: a commit would move the time by which a
@@ -81,7 +83,7 @@ impl Commits {
 
     /// A time that no batch which counts after a restart is younger than.
     pub(crate) fn newest_or_found(&self) -> Option<Duration> {
-        self.newest.or(self.found)
+        self.making.or(self.newest).or(self.found)
     }
 
     /// Whether base may be written at this moment, `now`.
@@ -119,15 +121,19 @@ impl Engine {
         let Some(store) = self.store() else {
             return Err(io::Error::other("there is no flash device"));
         };
-        let batch = self.next_batch(&mut inner);
-        let Some(batch) = batch else { return Ok(inner) };
+        let Some(batch) = self.next_batch(&mut inner) else {
+            // What a batch that failed was about to say is not known to the device.
+            return Err(io::Error::other("a batch has failed"));
+        };
         inner.commits.under_way = true;
         inner.commits.begun += 1;
         let made = self.config.clock.now();
+        inner.commits.making = Some(made);
         drop(inner);
         let done = self.fence_holds().and_then(|()| store.commit(&batch));
         let mut inner = self.inner();
         inner.commits.under_way = false;
+        inner.commits.making = None;
         inner.commits.count += 1;
         // A batch that failed may have reached the device: its lease is to be outlasted too.
         inner.commits.newest = Some(made);

@@ -131,7 +131,8 @@ impl Engine {
         let mut shown = object.shown_newer.lock();
         if *shown != Some(newest) {
             // A base that refuses it, too, has failed besides flash: a sync says so.
-            let touched = object.own_change(|| (object.touch)(None));
+            let touch = || object.own_change(|| (object.touch)(None));
+            let touched = self.check_fence().and_then(|()| touch());
             let synced = touched.and_then(|()| self.sync_base_now(object, false));
             *shown = synced.is_ok().then_some(newest);
         }

@@ -77,7 +77,7 @@ impl Engine {
 
     /// Lets base's time of change show writes that only DRAM or flash have (`docs/semantics.md`).
     pub fn touch(&self, object: &Object) {
-        if object.touch_due.swap(false, Ordering::AcqRel) {
+        if self.check_fence().is_ok() && object.touch_due.swap(false, Ordering::AcqRel) {
             self.before_base_write(object, &[]);
             // A base that refuses it shows an older time, which is what it shows without a touch.
             let _ = object.own_change(|| (object.touch)(None));
@@ -93,7 +93,11 @@ impl Engine {
             // What was on flash goes to base, or is lost and said so.
             return self.settle(id, 0, u64::MAX);
         }
-        self.commit()
+        match self.commit() {
+            // It went off meanwhile.
+            Err(_) if self.is_off() => self.settle(id, 0, u64::MAX),
+            done => done,
+        }
     }
 
     /// Syncs base if anything was written to the object since the last time.
@@ -108,6 +112,7 @@ impl Engine {
     /// bytes from base that stay on flash as clean copies, nor the times by which the file is
     /// known again.
     pub(crate) fn sync_to_close(&self, object: &Object) -> io::Result<()> {
+        self.renew_length(object)?;
         if object.unstamped.swap(false, Ordering::AcqRel) {
             object.unsynced.add();
         }
@@ -142,7 +147,7 @@ impl Engine {
         let _layout = object.layout_alone();
         if object.length_due.swap(false, Ordering::AcqRel) {
             self.before_base_write(object, &[]);
-            let renewed = object.base.set_len(object.length());
+            let renewed = object.own_change(|| object.base.set_len(object.length()));
             object.length_due.store(renewed.is_err(), Ordering::Release);
             object.unsynced.add();
             renewed?;
@@ -154,6 +159,7 @@ impl Engine {
     /// so, whoever's sync failed, and flash keeps no copies of what it shows.
     pub(crate) fn sync_failed(&self, object: &Object) {
         object.sync_failed.store(true, Ordering::Release);
+        object.failed_syncs.fetch_add(1, Ordering::AcqRel);
         if !self.is_paged(object) {
             return; // flash has nothing of it, and its number may mean another file later
         }

@@ -37,7 +37,9 @@ impl Engine {
             self.settle(id, first, first)?;
         }
         let layout = object.layout_alone();
-        let concerned = self.is_named(id) || self.has_pages(id, first, u64::MAX);
+        // Once the device has failed nobody knows what its map says of a file.
+        let failed = self.has_flash && self.is_off() && self.is_paged(object);
+        let concerned = failed || self.is_named(id) || self.has_pages(id, first, u64::MAX);
         if concerned {
             // A failed commit switches the tier off, and base is all there is. Should the note have
             // reached the device all the same, it counts only while base does not change later.

@@ -120,6 +120,8 @@ pub struct Object {
     pub(crate) unsynced: Owed,
     /// Base's data is durable, the times of its file perhaps are not.
     pub(crate) unstamped: AtomicBool,
+    /// Syncs of base that failed, whoever's they were.
+    pub(crate) failed_syncs: AtomicU64,
     /// A sync of base failed, and no sync of a frontend was told yet.
     pub(crate) sync_failed: AtomicBool,
     /// A sync of base failed: base may have given up the length that it shows.
@@ -228,6 +230,7 @@ impl Object {
             // What was written before it was opened may wait for a sync too.
             unsynced: Owed::new(1),
             unstamped: AtomicBool::new(false),
+            failed_syncs: AtomicU64::new(0),
             sync_failed: AtomicBool::new(false),
             length_due: AtomicBool::new(false),
             shown_newer: Mutex::default(),
@@ -268,7 +271,7 @@ impl Object {
         let _one = self.quiet.lock();
         let (before, writes) = ((self.stamp)(), self.base_writes.load(Ordering::Acquire));
         let written = self.base.write_at(bytes, offset);
-        if let Some(before) = before {
+        if let Some(before) = before.filter(|_| written.is_ok()) {
             // A base that refuses it shows a newer time: a backup then copies once too often.
             let _ = (self.touch)(Some(before.mtime_ns));
         }

@@ -92,6 +92,11 @@ impl Engine {
         if opened.changed {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
             self.trim_pages(id, 0, u64::MAX);
+            if !spec.cached && self.is_named(id) && !self.is_off() {
+                // Base is written without rule R1 from now on. A failed commit switches the tier
+                // off.
+                let _ = self.commit();
+            }
         } else {
             self.drop_past_end(id, length);
         }
@@ -185,7 +190,8 @@ impl Engine {
     /// lock: nobody opens it, writes and leaves in between.
     pub(crate) fn close_if_idle(&self, object: &Arc<Object>) {
         let mut registry = self.registry();
-        let unsynced = object.unsynced.is_due() || object.unstamped.load(Ordering::Acquire);
+        let owed = object.unsynced.is_due() || object.unstamped.load(Ordering::Acquire);
+        let unsynced = owed || object.length_due.load(Ordering::Acquire);
         let unsynced = unsynced && self.is_paged(object);
         let kept = object.unlinked.load(Ordering::Acquire);
         if !unsynced && !kept && !self.has_dirty(object.id) {

@@ -19,6 +19,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use thermocline_core::{FileKind, ObjectId};
 
+/// Free ids looked at for one that may be given out.
+const FREE_TRIED: usize = 8;
+
 #[derive(Clone, Debug)]
 enum State {
     Open,
@@ -51,6 +54,10 @@ impl Trust {
     }
 }
 
+/// Alive while somebody holds an object that an id meant: its counters, which the objects of a file
+/// that is closed and opened again share.
+type Held = Weak<Counts>;
+
 /// What is remembered of a file that is not open.
 #[derive(Clone, Debug)]
 pub(crate) struct Closed {
@@ -60,8 +67,7 @@ pub(crate) struct Closed {
     pub(crate) length: u64,
     pub(crate) counts: Arc<Counts>,
     pub(crate) promised: bool,
-    /// The object that it was while it was open.
-    held: Weak<Object>,
+    held: Held,
 }
 
 /// What [`Registry::open`] found.
@@ -79,7 +85,7 @@ pub(crate) struct Opened {
 pub(crate) struct Registry {
     known: HashMap<Identity, (ObjectId, State)>,
     /// Ids that may be given out again once nobody holds what they meant.
-    free: VecDeque<(ObjectId, Weak<Object>)>,
+    free: VecDeque<(ObjectId, Held)>,
     next: u32,
     /// A bug on purpose.
     planted: Mutant,
@@ -107,7 +113,7 @@ impl Registry {
                 length: object.stamp.length,
                 counts: Arc::default(),
                 promised: object.promised,
-                held: Weak::new(),
+                held: Held::new(),
             };
             let trust = match until {
                 Some(last) => Trust::Until(last, object.stamp),
@@ -222,15 +228,17 @@ impl Registry {
         }
     }
 
-    /// An id that means nothing to anybody: the one free for longest, when nobody holds what it
-    /// meant and the tier has nothing of it, or a new one.
+    /// An id that means nothing to anybody: one of those free for longest, when nobody holds what
+    /// it meant and the tier has nothing of it, or a new one.
     fn new_id(&mut self, is_unknown: impl Fn(ObjectId) -> bool) -> ObjectId {
-        let unused =
-            |(id, held): &(ObjectId, Weak<Object>)| held.strong_count() == 0 && is_unknown(*id);
-        if self.free.front().is_some_and(unused)
-            && let Some((id, _)) = self.free.pop_front()
-        {
-            return id;
+        for _ in 0..self.free.len().min(FREE_TRIED) {
+            let Some((id, held)) = self.free.pop_front() else {
+                break;
+            };
+            if held.strong_count() == 0 && is_unknown(id) {
+                return id;
+            }
+            self.free.push_back((id, held));
         }
         self.next += 1;
         ObjectId(self.next - 1)
@@ -252,8 +260,8 @@ impl Registry {
         );
         assert!(object.cached || !has_pages, "invariant 2");
         let held = match self.planted {
-            Mutant::SharedId => Weak::new(),
-            _ => Arc::downgrade(object),
+            Mutant::SharedId => Held::new(),
+            _ => Arc::downgrade(&object.counts),
         };
         if object.cached && has_pages {
             let last = Closed {
@@ -275,7 +283,7 @@ impl Registry {
         }
     }
 
-    fn set_free(&mut self, id: ObjectId, held: Weak<Object>) {
+    fn set_free(&mut self, id: ObjectId, held: Held) {
         debug_assert!(self.free.iter().all(|(free, _)| *free != id), "freed once");
         self.free.push_back((id, held));
     }

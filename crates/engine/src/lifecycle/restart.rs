@@ -82,6 +82,7 @@ impl Engine {
         hierarchy.restored(found.next_version, found.intents);
         let (restored, doubted) = (hierarchy.slots().resident(), hierarchy.doubts());
         inner.commits.held = !known.is_empty();
+        inner.found_crashed = !found.clean_stop;
         inner.commits.found = Some(self.config.clock.now());
         inner.commits.named = known;
         for object in found.objects {
@@ -139,7 +140,11 @@ impl Engine {
                 false => self.commit().map_err(|source| self.cache_error(source)),
             };
         }
-        self.inner().fates = fates;
+        {
+            let mut inner = self.inner();
+            inner.fates = fates;
+            inner.refused = true;
+        }
         // What is under way with them stays so: the next start asks again.
         for (object, _) in cuts {
             self.close_object(&object);
@@ -251,8 +256,18 @@ impl Engine {
             })?;
             object.length.store(length, Ordering::Release);
         }
-        let first = length.div_ceil(u64::from(self.config.page_size));
+        let size = u64::from(self.config.page_size);
+        let (middle, first) = (length / size, length.div_ceil(size));
         self.trim_pages(object.id, first, u64::MAX);
+        let newer = self
+            .inner()
+            .hierarchy
+            .slots()
+            .dirty_in(object.id, middle, middle);
+        if newer.is_empty() {
+            // Its tail must read zeros if the file grows.
+            self.trim_pages(object.id, middle, middle);
+        }
         let saved = Self::saved_of(object, Fate::Stays);
         self.inner().commits.put(saved);
         self.close_object(object);

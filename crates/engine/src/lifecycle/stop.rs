@@ -41,6 +41,13 @@ impl Engine {
         if self.is_off() {
             return self.stop_without_flash(&flash);
         }
+        let untouched = {
+            let inner = self.inner();
+            inner.refused && inner.found_crashed && inner.commits.held
+        };
+        if untouched {
+            return Ok(());
+        }
         self.close_lingering();
         let nameless = self.nameless();
         self.close_all_idle();

@@ -8,6 +8,8 @@ use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::mutant::Mutant;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thermocline_core::hierarchy::DestageJob;
 use thermocline_core::{Fault, ObjectId};
@@ -52,9 +54,14 @@ impl Engine {
     /// Writes what `jobs` hold to base, syncs it, and makes the pages clean.
     pub(crate) fn destage(&self, jobs: Vec<DestageJob>) -> io::Result<()> {
         let mut done: Vec<DestageJob> = Vec::new();
-        let mut objects: Vec<ObjectId> = jobs.iter().map(|job| job.page.object).collect();
-        objects.sort_unstable();
-        objects.dedup();
+        let mut ids: Vec<ObjectId> = jobs.iter().map(|job| job.page.object).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let objects = ids.into_iter().filter_map(|id| self.object(id).ok());
+        let failures = |object: &Object| object.failed_syncs.load(Ordering::Acquire);
+        let objects: Vec<(Arc<Object>, u64)> = objects
+            .map(|object| (Arc::clone(&object), failures(&object)))
+            .collect();
         // The durable map must know every version that base is about to get.
         let off = self.is_off();
         let known = if off { Ok(()) } else { self.commit() };
@@ -70,20 +77,19 @@ impl Engine {
                 Err(error) => result = Err(error),
             }
         }
-        for id in objects {
-            let Ok(object) = self.object(id) else {
-                continue;
-            };
+        for (object, failed_before) in objects {
             let jobs: Vec<DestageJob> = done
                 .iter()
                 .copied()
-                .filter(|j| j.page.object == id)
+                .filter(|j| j.page.object == object.id)
                 .collect();
             let synced = match self.config.planted == Mutant::CleanBeforeSync {
                 true => Ok(()),
                 false => self.sync_base(&object),
             };
             match synced {
+                // Another's sync that failed since may have given up what was written here.
+                Ok(()) if failures(&object) != failed_before => {}
                 Ok(()) => self.destaged(&jobs),
                 Err(error) => result = Err(error),
             }
