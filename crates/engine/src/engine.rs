@@ -222,8 +222,9 @@ impl Engine {
         inner.hierarchy.assert_invariants();
         let staged = inner.hierarchy.staged() as usize;
         // A page that left while it was being written keeps its bytes until that write ends.
-        assert!(inner.staged.len() >= staged.saturating_sub(inner.writers_at_work as usize));
-        assert!(inner.staged.len() <= staged + inner.writers_at_work as usize);
+        let written = inner.hierarchy.being_written();
+        assert!(inner.staged.len() >= staged.saturating_sub(written));
+        assert!(inner.staged.len() <= staged + written);
         for slot in inner.staged.keys() {
             assert!(
                 *slot < inner.hierarchy.slots().capacity() + inner.hierarchy.slots().reserve(),

@@ -33,8 +33,6 @@ pub(crate) struct Inner {
     pub(crate) clean_asked: bool,
     /// The same of the destager.
     pub(crate) destage_asked: bool,
-    /// Syncs that wait for writers.
-    pub(crate) draining: u32,
     pub(crate) stopping: bool,
     pub(crate) commits: Commits,
     /// Where the next copies in doubt are looked for.
@@ -237,7 +235,6 @@ impl Inner {
             writers_at_work: 0,
             clean_asked: false,
             destage_asked: false,
-            draining: 0,
             stopping: false,
             commits: Commits::default(),
             verify_from: PageId::default(),

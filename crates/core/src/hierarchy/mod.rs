@@ -433,6 +433,15 @@ impl Hierarchy {
         !on_flash && self.pool.find(page).is_none() && !self.inflight.is_busy(page)
     }
 
+    /// Whether a read of `page` would be answered by [`ReadStart::Slot`] now.
+    #[must_use]
+    pub fn is_on_flash(&self, page: PageId) -> bool {
+        let slot = self.usable_slot(page);
+        let slot = slot.filter(|slot| self.slots.state(*slot) != SlotState::Staged);
+        let free = self.calm != Calm::Still && !self.inflight.is_busy(page);
+        slot.is_some() && free && !self.inflight.is_doomed(page) && self.pool.find(page).is_none()
+    }
+
     /// Block and checksum of the bytes in the valid `slot`.
     #[must_use]
     pub fn bytes_of(&self, slot: SlotId) -> Option<(BlockId, u64)> {

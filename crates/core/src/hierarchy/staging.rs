@@ -33,6 +33,12 @@ impl Hierarchy {
         self.ledger.free() == 0 && !self.queue.is_empty() && self.ledger.has_limbo()
     }
 
+    /// Staged pages whose write is under way.
+    #[must_use]
+    pub fn being_written(&self) -> usize {
+        self.writing.len()
+    }
+
     /// The next staged page to write to flash, oldest first; none while no block is free.
     pub fn next_write(&mut self) -> Option<WriteJob> {
         if self.queue.is_empty() || self.health.is_off() {

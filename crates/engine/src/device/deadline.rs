@@ -4,13 +4,14 @@
 //! does I/O with a deadline owns a *lane*: a small io_uring and one buffer. The kernel moves
 //! data to and from the lane's buffer, never the caller's, and the wait has a time limit.
 //!
-//! States of a lane: *idle* (in its thread's slot) -> *waiting* (taken out, one request in the
-//! kernel) -> *idle*, or -> *buried* (time is up: the thread walks away) -> dropped.
+//! States of a lane: *idle* (in its thread's slot) -> *waiting* (taken out, the requests of one
+//! call in the kernel) -> *idle*, or -> *buried* (time is up: the thread walks away) -> dropped.
 //!
 //! Invariants
-//! 1. An idle lane has no request in the kernel; a waiting lane has at most one.
-//! 2. A buried lane is dropped only after its completion was seen; until then the kernel may
-//!    write to its buffer, which therefore stays allocated.
+//! 1. An idle lane has no request in the kernel; a waiting lane has at most [`BATCH_MAX`], each
+//!    with a part of the buffer of its own.
+//! 2. A buried lane is dropped only after all its completions were seen; until then the kernel
+//!    may write to its buffer, which therefore stays allocated.
 //! 3. `Abandoned::count` is the number of buried lanes of that device. At [`ABANDONED_MAX`]
 //!    further requests fail at once, so a dead device cannot eat memory: at most
 //!    `ABANDONED_MAX` x (1 MiB + ring) per device, plus one request per thread in a race.
@@ -22,6 +23,7 @@
 use crate::lock::Mutex;
 use std::cell::Cell;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -30,13 +32,16 @@ use std::time::Instant;
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
-use super::{ALIGNMENT, AlignedBuf, is_aligned};
+use super::{ALIGNMENT, AlignedBuf, Data, Transfer, is_aligned};
 
 /// Requests one device may leave unfinished in the kernel before new ones fail at once.
 pub(super) const ABANDONED_MAX: u32 = 32;
 
 /// The most bytes one request moves; longer transfers are split by the caller.
 pub(super) const TRANSFER_MAX: usize = 1 << 20;
+
+/// Requests of one batch at most; longer batches are split by the caller.
+pub(super) const BATCH_MAX: usize = 128;
 
 /// A lane's first buffer. It grows to the next power of two when a longer request comes.
 const TRANSFER_FIRST: usize = 64 << 10;
@@ -103,8 +108,11 @@ pub(super) fn perform(call: Call<'_>, operation: Operation<'_>) -> Option<io::Re
         lane.buf[..len].copy_from_slice(&data[..len]);
     }
     let entry = lane.entry(call, &operation);
-    match lane.run(&entry, call.until) {
-        Ended::Done(result) => {
+    let mut result = [None];
+    match lane.run(&[entry], call.until, &mut result) {
+        Ended::Done => {
+            let [result] = result;
+            let result = result.unwrap_or_else(|| Err(expired()));
             assert!(
                 *result.as_ref().unwrap_or(&0) <= len,
                 "the kernel moves no more than was asked for"
@@ -116,10 +124,74 @@ pub(super) fn perform(call: Call<'_>, operation: Operation<'_>) -> Option<io::Re
             Some(result)
         }
         Ended::NotStarted(error) => Some(Err(error)),
-        Ended::Expired => {
-            bury(lane, Arc::clone(call.abandoned));
+        Ended::Expired { in_kernel } => {
+            bury(lane, in_kernel, Arc::clone(call.abandoned));
             Some(Err(expired()))
         }
+    }
+}
+
+/// Does all of `batch` at once: [`BATCH_MAX`] transfers and [`TRANSFER_MAX`] bytes at most, aligned
+/// for `call.file`, whose offset is not used. Those that lie one behind the other are one request.
+/// Each says how much of it was done: nothing, when a request of several failed. Those that were
+/// not when time was up have [`expired`].
+/// `None`: this system has no io_uring for us; nothing was done.
+pub(super) fn perform_all(call: Call<'_>, batch: &mut [Transfer<'_>]) -> Option<()> {
+    assert!(batch.len() <= BATCH_MAX, "longer batches are split");
+    if call.abandoned.count() >= ABANDONED_MAX {
+        batch.iter_mut().for_each(|one| one.result = Err(expired()));
+        return Some(());
+    }
+    let mut lane = take_lane()?;
+    lane.fit(batch.iter().map(Transfer::len).sum());
+    let mut entries = Vec::with_capacity(batch.len());
+    let mut at = 0;
+    for adjacent in batch.chunk_by(Transfer::is_followed_by) {
+        let from = at;
+        for one in adjacent {
+            if let Data::Write(bytes) = &one.data {
+                lane.buf[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            at += one.len();
+        }
+        let reads = matches!(adjacent[0].data, Data::Read(_));
+        let entry = lane.transfer(call.file, adjacent[0].offset, from..at, reads);
+        entries.push(entry.user_data(entries.len() as u64));
+    }
+    let mut results: Vec<_> = entries.iter().map(|_| None).collect();
+    let ended = lane.run(&entries, call.until, &mut results);
+    let mut at = 0;
+    for (adjacent, result) in batch.chunk_by_mut(Transfer::is_followed_by).zip(results) {
+        let len: usize = adjacent.iter().map(Transfer::len).sum();
+        let result = result.unwrap_or_else(|| Err(expired()));
+        let moved = *result.as_ref().unwrap_or(&0);
+        assert!(moved <= len, "the kernel moves no more than was asked for");
+        share(adjacent, result, &lane.buf[at..at + moved]);
+        at += len;
+    }
+    match ended {
+        Ended::Done => put_back(lane),
+        Ended::NotStarted(_) => {}
+        Ended::Expired { in_kernel } => bury(lane, in_kernel, Arc::clone(call.abandoned)),
+    }
+    Some(())
+}
+
+/// Gives each of the transfers that were one request its share of what came of it: `moved`.
+fn share(adjacent: &mut [Transfer<'_>], result: io::Result<usize>, moved: &[u8]) {
+    let alone = adjacent.len() == 1;
+    let late = result.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::TimedOut);
+    let mut rest = moved;
+    for one in adjacent.iter_mut() {
+        let (mine, others) = rest.split_at(one.len().min(rest.len()));
+        rest = others;
+        if let Data::Read(buf) = &mut one.data {
+            buf[..mine.len()].copy_from_slice(mine);
+        }
+        one.result = if late { Err(expired()) } else { Ok(mine.len()) };
+    }
+    if let (true, Err(error)) = (alone, result) {
+        adjacent[0].result = Err(error);
     }
 }
 
@@ -130,7 +202,7 @@ fn expired() -> io::Error {
     )
 }
 
-/// A ring with at most one request, and the buffer that request uses. Dropped in field order:
+/// A ring for the requests of one call, and the buffer that they use. Dropped in field order:
 /// the ring, which lets go of the buffer, before the buffer.
 struct Lane {
     ring: IoUring,
@@ -141,12 +213,12 @@ struct Lane {
 
 /// How a wait ended.
 enum Ended {
-    /// The kernel is done with the request and the buffer.
-    Done(io::Result<usize>),
-    /// The kernel never got the request.
+    /// The kernel is done with all requests and the buffer.
+    Done,
+    /// The kernel has nothing: it never got a request, or has ended those that it got.
     NotStarted(io::Error),
-    /// The kernel still has the request and the buffer.
-    Expired,
+    /// The kernel still has so many requests, and the buffer.
+    Expired { in_kernel: usize },
 }
 
 thread_local! {
@@ -198,10 +270,11 @@ impl Lane {
         // Only this thread submits. Kernels before 6.0 refuse the flag. Deferred completion would
         // be faster still by a fraction of a microsecond, but then a buried lane could complete
         // only when the thread that buried it enters the kernel for it.
+        let entries = BATCH_MAX as u32;
         let ring = IoUring::builder()
             .setup_single_issuer()
-            .build(2)
-            .or_else(|_| IoUring::new(2))?;
+            .build(entries)
+            .or_else(|_| IoUring::new(entries))?;
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }
@@ -251,65 +324,84 @@ impl Lane {
     }
 
     fn entry(&mut self, call: Call<'_>, operation: &Operation<'_>) -> squeue::Entry {
+        let flags = match operation {
+            Operation::Read(_) | Operation::Write(_) => {
+                let reads = matches!(operation, Operation::Read(_));
+                return self.transfer(call.file, call.offset, 0..operation.len(), reads);
+            }
+            Operation::Sync { data_only: true } => FsyncFlags::DATASYNC,
+            Operation::Sync { data_only: false } => FsyncFlags::empty(),
+        };
         let file = Fd(call.file.as_raw_fd());
-        let len = u32::try_from(operation.len()).unwrap_or(u32::MAX);
-        assert!(
-            len as usize <= self.buf.len(),
-            "the request fits the lane's buffer"
-        );
-        let at = self.buf.as_mut_ptr();
+        opcode::Fsync::new(file).flags(flags).build()
+    }
+
+    /// A read into, or a write of, a part of the buffer.
+    fn transfer(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        part: Range<usize>,
+        reads: bool,
+    ) -> squeue::Entry {
+        let file = Fd(file.as_raw_fd());
+        assert!(part.end <= self.buf.len(), "the request fits the lane's buffer");
+        let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        let at = self.buf[part].as_mut_ptr();
         debug_assert!(is_aligned(at.addr() as u64), "direct I/O wants it");
-        match (operation, self.fixed) {
-            (Operation::Read(_), true) => opcode::ReadFixed::new(file, at, len, 0)
-                .offset(call.offset)
+        match (reads, self.fixed) {
+            (true, true) => opcode::ReadFixed::new(file, at, len, 0)
+                .offset(offset)
                 .build(),
-            (Operation::Read(_), false) => {
-                opcode::Read::new(file, at, len).offset(call.offset).build()
-            }
-            (Operation::Write(_), true) => opcode::WriteFixed::new(file, at, len, 0)
-                .offset(call.offset)
+            (true, false) => opcode::Read::new(file, at, len).offset(offset).build(),
+            (false, true) => opcode::WriteFixed::new(file, at, len, 0)
+                .offset(offset)
                 .build(),
-            (Operation::Write(_), false) => opcode::Write::new(file, at, len)
-                .offset(call.offset)
-                .build(),
-            (Operation::Sync { data_only }, _) => {
-                let flags = if *data_only {
-                    FsyncFlags::DATASYNC
-                } else {
-                    FsyncFlags::empty()
-                };
-                opcode::Fsync::new(file).flags(flags).build()
-            }
+            (false, false) => opcode::Write::new(file, at, len).offset(offset).build(),
         }
     }
 
-    /// Submits `entry` and waits for it, at most `until`.
-    fn run(&mut self, entry: &squeue::Entry, until: Instant) -> Ended {
-        debug_assert!(self.is_idle(), "one request at a time");
-        // SAFETY: the entry points into `self.buf`, which outlives the request: the lane goes
-        // back to its slot or is dropped only when the request is done, else it is buried.
-        if unsafe { self.ring.submission().push(entry) }.is_err() {
+    /// Submits `entries`, numbered from 0 by their user data, and waits for them, at most `until`.
+    /// What has ended by then has a result.
+    fn run(
+        &mut self,
+        entries: &[squeue::Entry],
+        until: Instant,
+        results: &mut [Option<io::Result<usize>>],
+    ) -> Ended {
+        debug_assert!(self.is_idle(), "invariant 1: the requests of one call");
+        assert_eq!(entries.len(), results.len());
+        // SAFETY: the entries point into `self.buf`, which outlives the requests: the lane goes
+        // back to its slot or is dropped only when they are done, else it is buried.
+        if unsafe { self.ring.submission().push_multiple(entries) }.is_err() {
             return Ended::NotStarted(io::ErrorKind::ResourceBusy.into());
         }
+        let mut left = entries.len();
         loop {
-            let left = Timespec::from(until.saturating_duration_since(Instant::now()));
-            let args = SubmitArgs::new().timespec(&left);
-            let entered = self.ring.submitter().submit_with_args(1, &args);
-            if let Some(completion) = self.ring.completion().next() {
-                return Ended::Done(outcome(completion.result()));
+            let time = Timespec::from(until.saturating_duration_since(Instant::now()));
+            let args = SubmitArgs::new().timespec(&time);
+            let entered = self.ring.submitter().submit_with_args(left, &args);
+            for completion in self.ring.completion() {
+                let result = &mut results[completion.user_data() as usize];
+                assert!(result.is_none(), "a request completes once");
+                *result = Some(outcome(completion.result()));
+                left -= 1;
             }
-            let pending = !self.ring.submission().is_empty();
+            if left == 0 {
+                return Ended::Done;
+            }
             let retry = match &entered {
                 Ok(_) => true,
                 Err(error) => error.raw_os_error() == Some(libc::EINTR),
             };
-            match (pending, retry && Instant::now() < until) {
-                (_, true) => {}
-                (false, false) => return Ended::Expired,
-                (true, false) => {
-                    return Ended::NotStarted(entered.err().unwrap_or_else(expired));
-                }
+            if retry && Instant::now() < until {
+                continue;
             }
+            // What the kernel has not taken it never will: nobody enters this ring again.
+            return match left - self.ring.submission().len() {
+                0 => Ended::NotStarted(entered.err().unwrap_or_else(expired)),
+                in_kernel => Ended::Expired { in_kernel },
+            };
         }
     }
 }
@@ -320,28 +412,32 @@ fn outcome(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(result.wrapping_neg()))
 }
 
-/// A lane whose request outlived its deadline, and the count it is part of.
+/// A lane with requests that outlived their deadline, and the count it is part of.
 struct Buried {
     lane: Lane,
+    in_kernel: usize,
     owner: Arc<Abandoned>,
 }
 
 static GRAVEYARD: Mutex<Vec<Buried>> = Mutex::new(Vec::new());
 
-fn bury(mut lane: Lane, owner: Arc<Abandoned>) {
-    let submitted = lane.ring.submission().is_empty();
-    assert!(submitted, "the kernel has the request");
+fn bury(lane: Lane, in_kernel: usize, owner: Arc<Abandoned>) {
+    assert!(in_kernel > 0, "the kernel has a request");
     owner.count.fetch_add(1, Ordering::AcqRel);
-    GRAVEYARD.lock().push(Buried { lane, owner });
+    GRAVEYARD.lock().push(Buried {
+        lane,
+        in_kernel,
+        owner,
+    });
 }
 
 /// Drops every buried lane the kernel has finished with.
 fn reap() {
     let mut graves = GRAVEYARD.lock();
     graves.retain_mut(|grave| {
-        let finished = grave.lane.ring.completion().next().is_some();
+        grave.in_kernel -= grave.lane.ring.completion().count();
+        let finished = grave.in_kernel == 0;
         if finished {
-            debug_assert!(grave.lane.is_idle(), "its one request is over");
             let before = grave.owner.count.fetch_sub(1, Ordering::AcqRel);
             assert!(before > 0, "a buried lane is counted");
         }

@@ -21,12 +21,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::deadline::{self, Abandoned, Call, Operation, TRANSFER_MAX};
-use super::{ALIGNMENT, AlignedBuf, Device, is_aligned};
+use super::deadline::{self, Abandoned, BATCH_MAX, Call, Operation, TRANSFER_MAX};
+use super::{ALIGNMENT, AlignedBuf, Data, Device, Transfer, is_aligned};
 
 // Lengths and offsets of files fit a `usize`, and the number of BLKGETSIZE64 is the right one.
 const _: () = assert!(usize::BITS == 64);
 const _: () = assert!(TRANSFER_MAX.is_multiple_of(ALIGNMENT));
+
+/// The deadline of a batch without one.
+const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How to open a [`FileDevice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,6 +268,26 @@ impl FileDevice {
             .map(|deadline| Instant::now() + deadline)
     }
 
+    /// Has transfers that fit one lane under way at once; false when they are to be done one by one.
+    fn transfer_together(&self, group: &mut [Transfer<'_>]) -> bool {
+        let fits = |one: &Transfer<'_>| {
+            let writes = matches!(one.data, Data::Write(_));
+            let aligned = is_aligned(one.offset | one.len() as u64) && !one.is_empty();
+            aligned && i64::try_from(one.offset).is_ok() && !(writes && self.options.read_only)
+        };
+        if group.len() < 2 || !group.iter().all(fits) {
+            return false;
+        }
+        let (file, _) = self.route(group[0].offset, group[0].len());
+        let call = Call {
+            file: file.as_fd(),
+            offset: 0,
+            until: self.until().unwrap_or_else(|| Instant::now() + NEVER),
+            abandoned: &self.abandoned,
+        };
+        deadline::perform_all(call, group).is_some()
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         if self.options.read_only {
             return Err(io::Error::from_raw_os_error(libc::EROFS));
@@ -321,6 +344,26 @@ impl Device for FileDevice {
         }
         debug_assert_eq!(done, buf.len(), "never short on success");
         Ok(())
+    }
+
+    fn transfer(&self, batch: &mut [Transfer<'_>]) {
+        let mut rest = batch;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |one: &&Transfer<'_>| {
+                bytes += one.len();
+                bytes <= TRANSFER_MAX
+            };
+            let count = rest.iter().take(BATCH_MAX).take_while(fits).count();
+            let (group, later) = rest.split_at_mut(count.max(1));
+            let together = self.transfer_together(group);
+            for one in group {
+                if !together || is_to_be_repeated(one) {
+                    one.perform(self);
+                }
+            }
+            rest = later;
+        }
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
@@ -381,6 +424,18 @@ impl Device for FileDevice {
     fn label(&self) -> String {
         let kind = if self.block { "block device" } else { "file" };
         format!("{kind} {}", self.name)
+    }
+}
+
+/// Whether a transfer that was under way with others did less than it would by itself: it ended
+/// short, was interrupted, or its file system refuses direct I/O.
+fn is_to_be_repeated(one: &Transfer<'_>) -> bool {
+    match &one.result {
+        Ok(moved) => *moved < one.len(),
+        Err(error) => matches!(
+            error.raw_os_error(),
+            Some(libc::EINVAL | libc::EINTR | libc::EAGAIN)
+        ),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Device;
+use super::{Data, Device, Transfer};
 use super::clock;
 use crate::observe::histogram::Histogram;
 
@@ -24,6 +24,16 @@ struct Meter {
 }
 
 impl Meter {
+    /// A request moved so many bytes, or failed, and took `took` nanoseconds.
+    fn count(&self, moved: Option<usize>, took: u64) {
+        match moved {
+            Some(bytes) => self.bytes.fetch_add(bytes as u64, Ordering::Relaxed),
+            None => self.errors.fetch_add(1, Ordering::Relaxed),
+        };
+        self.time_ns.fetch_add(took, Ordering::Relaxed);
+        self.latency.add(Duration::from_nanos(took));
+    }
+
     fn read(&self) -> OperationMeter {
         let latency = self.latency.latency();
         debug_assert!(latency.p50_us <= latency.p95_us && latency.p95_us <= latency.p99_us);
@@ -204,16 +214,24 @@ impl Meters {
         let end = clock::now() - self.origin;
         self.busy.end(end);
         debug_assert!(end >= begin, "the clock never goes back");
-        let took = end.saturating_sub(begin);
-        match &result {
-            Ok(value) => meter
-                .bytes
-                .fetch_add(bytes(value) as u64, Ordering::Relaxed),
-            Err(_) => meter.errors.fetch_add(1, Ordering::Relaxed),
-        };
-        meter.time_ns.fetch_add(took, Ordering::Relaxed);
-        meter.latency.add(Duration::from_nanos(took));
+        meter.count(result.as_ref().map(bytes).ok(), end.saturating_sub(begin));
         result
+    }
+
+    /// The requests of a batch are under way at once, and each takes as long as the batch.
+    fn measure_batch(&self, batch: &mut [Transfer<'_>], device: &impl Device) {
+        let begin = clock::now() - self.origin;
+        self.busy.begin(begin);
+        device.transfer(batch);
+        let end = clock::now() - self.origin;
+        self.busy.end(end);
+        for one in batch {
+            let meter = match one.data {
+                Data::Read(_) => &self.read,
+                Data::Write(_) => &self.write,
+            };
+            meter.count(one.result.as_ref().ok().copied(), end.saturating_sub(begin));
+        }
     }
 }
 
@@ -263,6 +281,10 @@ impl<D: Device> Device for Metered<D> {
             |()| buf.len(),
             || self.device.write_at(buf, offset),
         )
+    }
+
+    fn transfer(&self, batch: &mut [Transfer<'_>]) {
+        self.meters.measure_batch(batch, &self.device);
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {

@@ -30,6 +30,82 @@ pub use memory::MemoryDevice;
 pub use metered::{DeviceMeter, Metered, Meters, OperationMeter};
 pub use shaped::{DeviceUsage, Shaped, ShapedDisk};
 
+/// One read or write of a batch: see [`Device::transfer`].
+#[derive(Debug)]
+pub struct Transfer<'a> {
+    /// Where it begins on the device.
+    pub offset: u64,
+    /// What moves.
+    pub data: Data<'a>,
+    /// How it went: bytes moved. [`Device::transfer`] sets it.
+    pub result: io::Result<usize>,
+}
+
+/// The caller's side of a [`Transfer`].
+#[derive(Debug)]
+pub enum Data<'a> {
+    /// To be filled from the device.
+    Read(&'a mut [u8]),
+    /// To be written to it.
+    Write(&'a [u8]),
+}
+
+impl<'a> Transfer<'a> {
+    /// A read of `buf.len()` bytes at `offset`.
+    pub fn read(offset: u64, buf: &'a mut [u8]) -> Self {
+        Self {
+            offset,
+            data: Data::Read(buf),
+            result: Ok(0),
+        }
+    }
+
+    /// A write of `bytes` at `offset`.
+    #[must_use]
+    pub fn write(offset: u64, bytes: &'a [u8]) -> Self {
+        Self {
+            offset,
+            data: Data::Write(bytes),
+            result: Ok(0),
+        }
+    }
+
+    /// What is to be written, or what is in the buffer that is to be filled.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.data {
+            Data::Read(buf) => buf,
+            Data::Write(bytes) => bytes,
+        }
+    }
+
+    /// Whether `next` goes on where this ends, in the same direction.
+    pub(crate) fn is_followed_by(&self, next: &Self) -> bool {
+        let reads = |one: &Self| matches!(one.data, Data::Read(_));
+        reads(self) == reads(next) && self.offset.checked_add(self.len() as u64) == Some(next.offset)
+    }
+
+    /// Bytes it is to move.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Whether there is nothing to move.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Does it by itself.
+    pub fn perform(&mut self, device: &(impl Device + ?Sized)) {
+        self.result = match &mut self.data {
+            Data::Read(buf) => device.read_at(buf, self.offset),
+            Data::Write(bytes) => device.write_at(bytes, self.offset).map(|()| bytes.len()),
+        };
+    }
+}
+
 /// One file or block device. Offsets and lengths in bytes.
 ///
 /// Every method may block for as long as the device takes; none spins. Calls may come from
@@ -54,6 +130,13 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// Whatever the device reports, and `TimedOut`. Any part may have been written.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Does every transfer of `batch` as [`Device::read_at`] and [`Device::write_at`] would, in
+    /// any order and perhaps all at once; each says by itself how it went. Ranges that overlap
+    /// give what calls at the same time give.
+    fn transfer(&self, batch: &mut [Transfer<'_>]) {
+        batch.iter_mut().for_each(|one| one.perform(self));
+    }
 
     /// Makes earlier completed writes durable. `data_only` may leave out metadata that is not
     /// needed to read the data back (`fdatasync`).
@@ -110,6 +193,9 @@ macro_rules! forward {
             }
             fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
                 (**self).write_at(buf, offset)
+            }
+            fn transfer(&self, batch: &mut [Transfer<'_>]) {
+                (**self).transfer(batch);
             }
             fn sync(&self, data_only: bool) -> io::Result<()> {
                 (**self).sync(data_only)

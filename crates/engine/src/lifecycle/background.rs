@@ -7,7 +7,7 @@
 //! age alone.
 
 use crate::engine::Engine;
-use crate::lock::Condvar;
+use crate::lock::{self, Condvar, MutexGuard};
 use crate::state::Inner;
 use crate::store::{Store, checksum};
 use std::sync::atomic::Ordering;
@@ -63,7 +63,7 @@ impl Engine {
             self.spare_a_checkpoint();
             self.tidy_up();
         }
-        self.write_one()
+        self.write_some(self.inner()).is_ok()
             || self.commit_if_due()
             || self.clean_one()
             || self.destage_some()
@@ -84,14 +84,21 @@ impl Engine {
         self.inner().hierarchy.ledger_mut().expire_intents();
     }
 
-    /// Writes one staged page to flash.
-    pub(crate) fn write_one(&self) -> bool {
-        let job = take_job(&mut self.inner());
-        let (Some((job, bytes)), Some(flash)) = (job, self.store()) else {
-            return false;
+    /// Writes a batch of staged pages to flash on the caller's thread, if there is something that
+    /// can be written: whoever waits for the buffer need not wake anybody.
+    pub(crate) fn write_some<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> Result<MutexGuard<'a, Inner>, MutexGuard<'a, Inner>> {
+        let Some(flash) = self.store() else {
+            return Err(inner);
         };
-        write(self, &flash, job, &bytes);
-        true
+        let Some(jobs) = take_jobs(&mut inner) else {
+            return Err(inner);
+        };
+        drop(inner);
+        write(self, &flash, &jobs);
+        Ok(self.inner())
     }
 
     pub(crate) fn commit_if_due(&self) -> bool {
@@ -164,25 +171,28 @@ pub(crate) fn run_destager(engine: &Weak<Engine>) {
 /// The life of writer `number`: until the engine stops with an empty buffer, or is gone.
 pub(crate) fn run_writer(engine: &Weak<Engine>, number: u32) {
     while let Some(engine) = engine.upgrade() {
-        let job = next_job(&engine, number);
-        match (job, engine.store()) {
-            (Some((job, bytes)), Some(flash)) => write(&engine, &flash, job, &bytes),
+        let jobs = next_jobs(&engine, number);
+        match (jobs, engine.store()) {
+            (Some(jobs), Some(flash)) => write(&engine, &flash, &jobs),
             _ => return,
         }
     }
 }
 
-type Staged = Arc<crate::device::AlignedBuf>;
+/// Pages written to flash as one batch at most.
+const BATCH: usize = 32;
 
-/// Waits for a job; `None` when the engine stops and the buffer is empty.
-fn next_job(engine: &Engine, number: u32) -> Option<(WriteJob, Staged)> {
+/// A page to write, and its bytes.
+type Job = (WriteJob, Arc<crate::device::AlignedBuf>);
+
+/// Waits for something to write; `None` when the engine stops and the buffer is empty.
+fn next_jobs(engine: &Engine, number: u32) -> Option<Vec<Job>> {
     let mut inner = engine.inner();
     loop {
         if may_start(engine, &mut inner)
-            && let Some(job) = take_job(&mut inner)
+            && let Some(jobs) = take_jobs(&mut inner)
         {
-            debug_assert!(inner.writers_at_work <= engine.config.writers_max);
-            return Some(job);
+            return Some(jobs);
         }
         let idle = inner.hierarchy.staged() == 0 || inner.hierarchy.is_off();
         if inner.stopping && (idle || number > 0) {
@@ -199,47 +209,59 @@ fn next_job(engine: &Engine, number: u32) -> Option<(WriteJob, Staged)> {
     }
 }
 
-/// Whether fewer writers are at work than are wanted: all, when somebody waits for them.
+/// Whether fewer writers are at work than are wanted.
 fn may_start(engine: &Engine, inner: &mut Inner) -> bool {
     let backlog = inner.hierarchy.staged();
     let config = &engine.config;
-    if inner.draining > 0 {
-        return inner.writers_at_work < config.writers_max;
-    }
     let wanted = inner
         .pace
         .wanted(backlog, config.write_buffer_pages, config.writers_max);
     inner.writers_at_work < wanted
 }
 
-fn take_job(inner: &mut Inner) -> Option<(WriteJob, Staged)> {
-    let job = inner.hierarchy.next_write()?;
-    let bytes = inner.staged.get(&job.slot.0).cloned();
-    debug_assert!(bytes.is_some(), "a queued slot has staged bytes");
-    inner.writers_at_work += 1;
-    bytes.map(|bytes| (job, bytes))
+fn take_jobs(inner: &mut Inner) -> Option<Vec<Job>> {
+    let mut jobs = Vec::new();
+    while jobs.len() < BATCH
+        && let Some(job) = inner.hierarchy.next_write()
+    {
+        let Some(bytes) = inner.staged.get(&job.slot.0) else {
+            lock::die("a queued slot has staged bytes");
+        };
+        jobs.push((job, Arc::clone(bytes)));
+    }
+    inner.writers_at_work += u32::from(!jobs.is_empty());
+    (!jobs.is_empty()).then_some(jobs)
 }
 
-fn write(engine: &Engine, flash: &Store, job: WriteJob, bytes: &Staged) {
-    debug_assert_eq!(bytes.len(), engine.page_size(), "whole pages are written");
+fn write(engine: &Engine, flash: &Store, jobs: &[Job]) {
     let started = engine.age();
-    let sum = checksum(job.page, bytes);
-    let result = flash.write_block(job.block, bytes).map(|()| sum);
+    let sum = |(job, bytes): &Job| {
+        assert_eq!(bytes.len(), engine.page_size(), "whole pages are written");
+        checksum(job.page, bytes)
+    };
+    let sums: Vec<u64> = jobs.iter().map(sum).collect();
+    let pages: Vec<_> = jobs.iter().map(|(job, bytes)| (job.block, &bytes[..])).collect();
+    let results = flash.write_blocks(&pages);
     let ended = engine.age();
     let mut inner = engine.inner();
-    debug_assert!(
-        inner.hierarchy.slots().is_writing(job.slot),
-        "a slot has one writer"
-    );
-    debug_assert!(inner.writers_at_work > 0, "an end follows a start");
+    assert!(inner.writers_at_work > 0, "an end follows a start");
     inner.writers_at_work -= 1;
-    engine.decide(&mut inner, &[], |hierarchy, out| {
-        hierarchy.end_write(job, result, out)
-    });
+    for (((job, _), result), sum) in jobs.iter().zip(results).zip(sums) {
+        assert!(
+            inner.hierarchy.slots().is_writing(job.slot),
+            "a slot has one writer"
+        );
+        engine.decide(&mut inner, &[], |hierarchy, out| {
+            hierarchy.end_write(*job, result.map(|()| sum), out)
+        });
+    }
     let took = ended.saturating_sub(started);
     let staged = inner.hierarchy.staged();
     let (ended, took) = (ended.as_nanos() as u64, took.as_nanos() as u64);
-    inner.pace.finished(ended, took, staged);
+    for _ in jobs {
+        let each = took / jobs.len() as u64;
+        inner.pace.finished(ended, each, staged);
+    }
     engine.page_free.notify_all();
     match (inner.stopping, inner.hierarchy.staged()) {
         (true, _) => engine.signals.wake_all(),

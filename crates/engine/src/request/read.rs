@@ -4,14 +4,14 @@ use super::{Part, RUN_BYTES_MAX, with_scratch};
 use crate::durable::sync::lost_error;
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
-use crate::lock::MutexGuard;
+use crate::lock::{self, MutexGuard};
 use crate::state::{Inner, page_of};
-use crate::store::checksum;
+use crate::store::{Stored, checksum};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use thermocline_core::{BlockId, HintSet, PageId, ReadStart, SlotId};
+use thermocline_core::{Fault, HintSet, PageId, ReadStart, SlotId};
 use thermocline_trace::{Op, Served};
 
 /// One read under way.
@@ -117,10 +117,9 @@ impl Reading<'_> {
             ReadStart::Frame(_) => self.serve_frame(&mut inner, start, &part, buf),
             ReadStart::Buffer(slot) => self.serve_buffer(&mut inner, slot, &part, buf),
             ReadStart::Slot(slot) => {
-                let bytes = inner.hierarchy.bytes_of(slot);
-                debug_assert!(bytes.is_some(), "a valid slot has bytes");
+                let run = self.extend_slots(&mut inner, slot, &part, last);
                 drop(inner);
-                self.serve_slot(slot, bytes.unwrap_or_default(), &part, buf)?;
+                return self.serve_slots(&run, &part, buf);
             }
             ReadStart::Base | ReadStart::Busy => {
                 let end = self.extend_run(&mut inner, index, last);
@@ -190,55 +189,101 @@ impl Reading<'_> {
         self.note(Served::Buffer);
     }
 
-    pub(crate) fn serve_slot(
-        &mut self,
+    /// Starts flash reads of the whole pages after `first`, whose read was started, as long as
+    /// they are on flash too and nobody has to be waited for.
+    pub(crate) fn extend_slots(
+        &self,
+        inner: &mut MutexGuard<'_, Inner>,
         slot: SlotId,
-        at: (BlockId, u64),
-        part: &Part,
-        buf: &mut [u8],
-    ) -> io::Result<()> {
+        first: &Part,
+        last: u64,
+    ) -> Vec<(SlotId, Stored)> {
         let size = self.engine.page_size();
-        if part.inside.len() == size {
-            return self.slot_into(slot, at, part.page, &mut buf[part.outside.clone()]);
+        let most = (RUN_BYTES_MAX / size).max(1) as u64;
+        let mut run = vec![(slot, stored(inner, slot, first.page))];
+        if first.inside.len() < size {
+            return run;
         }
+        for index in first.page.index + 1..(last + 1).min(first.page.index + most) {
+            let part = self.part(index);
+            if part.inside.len() < size || !inner.hierarchy.is_on_flash(part.page) {
+                break;
+            }
+            let ReadStart::Slot(slot) = inner.hierarchy.start_read(part.page) else {
+                lock::die("a page on flash is read from its slot");
+            };
+            run.push((slot, stored(inner, slot, part.page)));
+        }
+        run
+    }
+
+    /// Serves the pages of `run`, which begins with that of `first`; returns the first one after
+    /// them.
+    pub(crate) fn serve_slots(
+        &mut self,
+        run: &[(SlotId, Stored)],
+        first: &Part,
+        buf: &mut [u8],
+    ) -> io::Result<u64> {
+        let size = self.engine.page_size();
+        let end = first.page.index + run.len() as u64;
+        if first.inside.len() == size {
+            let from = first.outside.start;
+            self.slots_into(run, &mut buf[from..from + run.len() * size])?;
+            return Ok(end);
+        }
+        assert_eq!(run.len(), 1, "runs are whole pages");
         with_scratch(size, |page| {
-            self.slot_into(slot, at, part.page, page)?;
-            buf[part.outside.clone()].copy_from_slice(&page[part.inside.clone()]);
-            Ok(())
+            self.slots_into(run, page)?;
+            buf[first.outside.clone()].copy_from_slice(&page[first.inside.clone()]);
+            Ok(end)
         })
     }
 
-    /// Reads a whole page from its slot, or from base when the slot does not give it.
-    pub(crate) fn slot_into(
+    /// Reads whole pages from their slots, all at once; those that their slots do not give come
+    /// from base, one by one.
+    pub(crate) fn slots_into(
         &mut self,
-        slot: SlotId,
-        (block, expected): (BlockId, u64),
-        page: PageId,
+        run: &[(SlotId, Stored)],
         bytes: &mut [u8],
     ) -> io::Result<()> {
         let engine = self.engine;
-        debug_assert_eq!(bytes.len(), engine.page_size(), "slots hold whole pages");
+        let size = engine.page_size();
+        assert_eq!(bytes.len(), run.len() * size, "slots hold whole pages");
+        let at: Vec<Stored> = run.iter().map(|(_, stored)| *stored).collect();
         let read = match engine.store() {
-            Some(flash) => flash.read_block(block, page, expected, bytes),
-            None => Err(thermocline_core::Fault::ReadError),
+            Some(flash) => flash.read_blocks(&at, bytes),
+            None => vec![Err(Fault::ReadError); run.len()],
         };
-        let Err(fault) = read else {
-            self.finish(&mut engine.inner(), page, ReadStart::Slot(slot), bytes);
-            self.note(Served::Flash);
-            return Ok(());
-        };
+        let (mut on_base, mut result) = (Vec::new(), Ok(()));
         let mut inner = engine.inner();
-        let on_base = engine.decide(&mut inner, &[], |hierarchy, out| {
-            hierarchy.slot_failed(slot, fault, out)
-        });
-        drop(inner);
-        if !on_base {
-            return Err(lost_error());
+        let pages = run.iter().zip(bytes.chunks_exact_mut(size));
+        for ((&(slot, stored), bytes), read) in pages.zip(read) {
+            let Err(fault) = read else {
+                self.finish(&mut inner, stored.page, ReadStart::Slot(slot), bytes);
+                continue;
+            };
+            let given_up = engine.decide(&mut inner, &[], |hierarchy, out| {
+                hierarchy.slot_failed(slot, fault, out)
+            });
+            match given_up {
+                true => on_base.push((stored.page, bytes)),
+                false => result = Err(lost_error()),
+            }
         }
-        self.base_into(page.index, bytes)?;
-        self.finish(&mut engine.inner(), page, ReadStart::Base, bytes);
-        self.note(Served::Base);
-        Ok(())
+        drop(inner);
+        if on_base.len() < run.len() {
+            self.note(Served::Flash);
+        }
+        // Each read that was started is ended, also when one before it failed.
+        for (page, bytes) in on_base {
+            match self.base_into(page.index, bytes) {
+                Ok(()) => self.finish(&mut engine.inner(), page, ReadStart::Base, bytes),
+                Err(error) => result = Err(error),
+            }
+            self.note(Served::Base);
+        }
+        result
     }
 
     /// Starts base reads of pages after `index` as long as they are absent too; returns the end of
@@ -347,5 +392,17 @@ impl Reading<'_> {
             }
             hierarchy.finish_read(page, &hints, how, out)
         });
+    }
+}
+
+/// Where the bytes in the valid `slot` are.
+fn stored(inner: &Inner, slot: SlotId, page: PageId) -> Stored {
+    let Some((block, checksum)) = inner.hierarchy.bytes_of(slot) else {
+        lock::die("a valid slot has bytes");
+    };
+    Stored {
+        block,
+        page,
+        checksum,
     }
 }

@@ -53,7 +53,7 @@ mod resize;
 mod superblock;
 
 use crate::clock::SharedClock;
-use crate::device::Device;
+use crate::device::{Device, Transfer};
 use crate::error::Error;
 use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, MutexGuard};
@@ -356,12 +356,29 @@ impl Store {
         buf: &mut [u8],
     ) -> Result<(), Fault> {
         debug_assert_eq!(buf.len(), self.page_size as usize);
-        match self.device.read_at(buf, self.offset(block)) {
-            Ok(read) if read == buf.len() && checksum(page, buf) == expected => Ok(()),
-            Ok(_) => Err(Fault::Corrupt),
-            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
-            Err(_) => Err(Fault::ReadError),
+        let read = self.device.read_at(buf, self.offset(block));
+        fault_of(&read, buf.len())?;
+        match checksum(page, buf) == expected {
+            true => Ok(()),
+            false => Err(Fault::Corrupt),
         }
+    }
+
+    /// Reads the blocks of `run` into `bytes`, a page each, all at once; says of each what was
+    /// wrong, as [`Store::read_block`] does.
+    pub(crate) fn read_blocks(&self, run: &[Stored], bytes: &mut [u8]) -> Vec<Result<(), Fault>> {
+        let size = self.page_size as usize;
+        assert_eq!(run.len() * size, bytes.len(), "a page for each block");
+        let pages = run.iter().zip(bytes.chunks_exact_mut(size));
+        let read = |(stored, page): (&Stored, _)| Transfer::read(self.offset(stored.block), page);
+        let mut reads: Vec<Transfer<'_>> = pages.map(read).collect();
+        self.device.transfer(&mut reads);
+        let check = |(stored, read): (&Stored, &Transfer<'_>)| {
+            fault_of(&read.result, size)?;
+            let same = checksum(stored.page, read.bytes()) == stored.checksum;
+            if same { Ok(()) } else { Err(Fault::Corrupt) }
+        };
+        run.iter().zip(&reads).map(check).collect()
     }
 
     /// Writes one page into `block`, which no durable entry may name. Durable with the next
@@ -370,14 +387,26 @@ impl Store {
     /// # Errors
     /// The fault; the block's content is then unknown.
     pub fn write_block(&self, block: BlockId, bytes: &[u8]) -> Result<(), Fault> {
-        debug_assert_eq!(bytes.len(), self.page_size as usize);
-        let written = self.device.write_at(bytes, self.offset(block));
-        // After the write: a sync that runs meanwhile need not have covered it.
+        let written = self.write_blocks(&[(block, bytes)]);
+        written.into_iter().next().unwrap_or(Err(Fault::WriteError))
+    }
+
+    /// As [`Store::write_block`], of several pages at once.
+    pub(crate) fn write_blocks(&self, pages: &[(BlockId, &[u8])]) -> Vec<Result<(), Fault>> {
+        let mut writes = Vec::with_capacity(pages.len());
+        for (block, bytes) in pages {
+            assert_eq!(bytes.len(), self.page_size as usize, "whole pages");
+            writes.push(Transfer::write(self.offset(*block), bytes));
+        }
+        self.device.transfer(&mut writes);
+        // After the writes: a sync that runs meanwhile need not have covered them.
         self.touched.store(true, Ordering::Release);
-        written.map_err(|e| match e.kind() {
-            io::ErrorKind::TimedOut => Fault::TimedOut,
-            _ => Fault::WriteError,
-        })
+        let fault = |write: Transfer<'_>| match write.result {
+            Ok(_) => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
+            Err(_) => Err(Fault::WriteError),
+        };
+        writes.into_iter().map(fault).collect()
     }
 
     /// Writes something of the store's own.
@@ -390,6 +419,24 @@ impl Store {
             path: self.name.clone(),
             source,
         }
+    }
+}
+
+/// A page as flash has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    pub(crate) block: BlockId,
+    pub(crate) page: PageId,
+    pub(crate) checksum: u64,
+}
+
+/// What a read that should have filled `wanted` bytes came to.
+fn fault_of(read: &io::Result<usize>, wanted: usize) -> Result<(), Fault> {
+    match read {
+        Ok(moved) if *moved >= wanted => Ok(()),
+        Ok(_) => Err(Fault::Corrupt),
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
+        Err(_) => Err(Fault::ReadError),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::device::AlignedBuf;
 use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::mutant::Mutant;
+use crate::store::Stored;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -115,23 +116,20 @@ impl Engine {
         debug_assert!(!run.is_empty(), "a run has pages");
         let size = self.page_size();
         let mut bytes = AlignedBuf::new(run.len() * size);
-        let mut read = Vec::with_capacity(run.len());
-        for (job, into) in run.iter().zip(bytes.chunks_exact_mut(size)) {
-            match self.dirty_bytes(job, into) {
-                Ok(()) => read.push(true),
-                Err(fault) => {
-                    read.push(false);
-                    let mut inner = self.inner();
-                    self.decide(&mut inner, &[], |hierarchy, out| {
-                        hierarchy.destage_failed(job, fault, out)
-                    });
-                }
+        let read = self.dirty_bytes(run, &mut bytes);
+        for (job, read) in run.iter().zip(&read) {
+            if let Err(fault) = *read {
+                let mut inner = self.inner();
+                self.decide(&mut inner, &[], |hierarchy, out| {
+                    hierarchy.destage_failed(job, fault, out)
+                });
             }
         }
         let mut result = Ok(());
         let mut at = 0;
         while at < run.len() {
-            let end = (at..run.len()).find(|&i| !read[i]).unwrap_or(run.len());
+            let end = (at..run.len()).find(|&i| read[i].is_err());
+            let end = end.unwrap_or(run.len());
             if end > at {
                 let written = self.write_run(&run[at..end], &bytes[at * size..end * size], done);
                 result = result.and(written);
@@ -141,18 +139,39 @@ impl Engine {
         result
     }
 
-    pub(crate) fn dirty_bytes(&self, job: &DestageJob, into: &mut [u8]) -> Result<(), Fault> {
-        match (job.from, self.store()) {
-            (Some((block, expected)), Some(flash)) => {
-                flash.read_block(block, job.page, expected, into)
-            }
-            _ => {
-                let staged = self.inner().staged.get(&job.slot.0).cloned();
-                let bytes = staged.ok_or(Fault::ReadError)?;
-                into.copy_from_slice(&bytes);
-                Ok(())
+    /// The bytes of `run` from flash, all at once, or from the write buffer.
+    fn dirty_bytes(&self, run: &[DestageJob], bytes: &mut [u8]) -> Vec<Result<(), Fault>> {
+        let size = self.page_size();
+        let (mut read, mut rest) = (Vec::with_capacity(run.len()), bytes);
+        for part in run.chunk_by(|a, b| a.from.is_some() == b.from.is_some()) {
+            let (into, later) = rest.split_at_mut(part.len() * size);
+            rest = later;
+            let on_flash = |job: &DestageJob| {
+                let (page, from) = (job.page, job.from?);
+                let (block, checksum) = from;
+                Some(Stored {
+                    block,
+                    page,
+                    checksum,
+                })
+            };
+            let at: Vec<Stored> = part.iter().filter_map(on_flash).collect();
+            match self.store().filter(|_| at.len() == part.len()) {
+                Some(flash) => read.extend(flash.read_blocks(&at, into)),
+                None => {
+                    let pages = part.iter().zip(into.chunks_exact_mut(size));
+                    read.extend(pages.map(|(job, into)| self.staged_bytes(job, into)));
+                }
             }
         }
+        read
+    }
+
+    fn staged_bytes(&self, job: &DestageJob, into: &mut [u8]) -> Result<(), Fault> {
+        let staged = self.inner().staged.get(&job.slot.0).cloned();
+        let bytes = staged.ok_or(Fault::ReadError)?;
+        into.copy_from_slice(&bytes);
+        Ok(())
     }
 
     pub(crate) fn write_run(

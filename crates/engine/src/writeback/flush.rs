@@ -56,12 +56,16 @@ impl Engine {
     /// Waits until staged dirty pages `first..=last` of an object are on flash.
     pub(crate) fn drain(&self, id: ObjectId, first: u64, last: u64) {
         let mut inner = self.inner();
-        inner.draining += 1;
-        self.signals.writers.notify_all();
         while inner.hierarchy.is_staging(id, first, last) && !inner.hierarchy.is_off() {
-            inner = self.wait_a_moment(inner);
+            inner = match self.write_some(inner) {
+                Ok(inner) => inner,
+                Err(inner) => {
+                    // Others write, or a block is free only after a commit, which writers make.
+                    self.signals.writers.notify_one();
+                    self.wait_a_moment(inner)
+                }
+            };
         }
-        inner.draining -= 1;
     }
 
     /// Writes every dirty page to base. `progress` is told now and then; its answer false ends
