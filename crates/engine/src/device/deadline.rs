@@ -7,7 +7,7 @@
 //! States of a lane: *idle* (in its thread's slot) -> *waiting* (taken out, the requests of one
 //! call in the kernel) -> *idle*, or -> *buried* (time is up: the thread walks away) -> dropped.
 //!
-//! Invariants
+//! # Invariants
 //! 1. An idle lane has no request in the kernel; a waiting lane has at most [`BATCH_MAX`], each
 //!    with a part of the buffer of its own.
 //! 2. A buried lane is dropped only after all its completions were seen; until then the kernel
@@ -180,7 +180,9 @@ pub(super) fn perform_all(call: Call<'_>, batch: &mut [Transfer<'_>]) -> Option<
 /// Gives each of the transfers that were one request its share of what came of it: `moved`.
 fn share(adjacent: &mut [Transfer<'_>], result: io::Result<usize>, moved: &[u8]) {
     let alone = adjacent.len() == 1;
-    let late = result.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::TimedOut);
+    let late = result
+        .as_ref()
+        .is_err_and(|e| e.kind() == io::ErrorKind::TimedOut);
     let mut rest = moved;
     for one in adjacent.iter_mut() {
         let (mine, others) = rest.split_at(one.len().min(rest.len()));
@@ -249,7 +251,7 @@ fn take_lane() -> Option<Lane> {
 
 /// Puts an idle lane into its thread's slot, from which it was taken.
 fn put_back(mut lane: Lane) {
-    debug_assert!(lane.is_idle(), "only an idle lane is kept");
+    assert!(lane.is_idle(), "invariant 1: only an idle lane is kept");
     let other = LANE.with(|slot| slot.replace(Some(lane)));
     debug_assert!(other.is_none(), "a thread has one lane");
 }
@@ -345,7 +347,10 @@ impl Lane {
         reads: bool,
     ) -> squeue::Entry {
         let file = Fd(file.as_raw_fd());
-        assert!(part.end <= self.buf.len(), "the request fits the lane's buffer");
+        assert!(
+            part.end <= self.buf.len(),
+            "the request fits the lane's buffer"
+        );
         let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
         let at = self.buf[part].as_mut_ptr();
         debug_assert!(is_aligned(at.addr() as u64), "direct I/O wants it");
@@ -422,7 +427,7 @@ struct Buried {
 static GRAVEYARD: Mutex<Vec<Buried>> = Mutex::new(Vec::new());
 
 fn bury(lane: Lane, in_kernel: usize, owner: Arc<Abandoned>) {
-    assert!(in_kernel > 0, "the kernel has a request");
+    assert!(in_kernel > 0, "invariant 2: the kernel has a request");
     owner.count.fetch_add(1, Ordering::AcqRel);
     GRAVEYARD.lock().push(Buried {
         lane,
@@ -439,7 +444,7 @@ fn reap() {
         let finished = grave.in_kernel == 0;
         if finished {
             let before = grave.owner.count.fetch_sub(1, Ordering::AcqRel);
-            assert!(before > 0, "a buried lane is counted");
+            assert!(before > 0, "invariant 3: a buried lane is counted");
         }
         !finished
     });

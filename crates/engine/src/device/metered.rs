@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Data, Device, Transfer};
 use super::clock;
+use super::{Data, Device, Transfer};
 use crate::observe::histogram::Histogram;
 
 /// Counters of one kind of request.

@@ -82,7 +82,8 @@ impl<'a> Transfer<'a> {
     /// Whether `next` goes on where this ends, in the same direction.
     pub(crate) fn is_followed_by(&self, next: &Self) -> bool {
         let reads = |one: &Self| matches!(one.data, Data::Read(_));
-        reads(self) == reads(next) && self.offset.checked_add(self.len() as u64) == Some(next.offset)
+        reads(self) == reads(next)
+            && self.offset.checked_add(self.len() as u64) == Some(next.offset)
     }
 
     /// Bytes it is to move.

@@ -102,6 +102,8 @@ impl Engine {
         }
         let object = Object::new(id, spec, length, opened.counts);
         object.promised.store(opened.promised, Ordering::Release);
+        let failed = registry.take_failed(&object.identity);
+        object.sync_failed.store(failed, Ordering::Release);
         Ok(self.enter(object))
     }
 

@@ -14,10 +14,13 @@
 use crate::files::object::{Counts, Identity, Object, Stamp};
 use crate::mutant::Mutant;
 use crate::store::{Fate, SavedObject};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use thermocline_core::{FileKind, ObjectId};
+
+/// Closed files remembered for a sync that failed.
+const FAILED_MAX: usize = 1 << 16;
 
 /// Free ids looked at for one that may be given out.
 const FREE_TRIED: usize = 8;
@@ -84,6 +87,9 @@ pub(crate) struct Opened {
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     known: HashMap<Identity, (ObjectId, State)>,
+    /// Files closed since a sync of base failed, of which no frontend was told: whoever syncs one
+    /// next is.
+    failed: HashSet<Identity>,
     /// Ids that may be given out again once nobody holds what they meant.
     free: VecDeque<(ObjectId, Held)>,
     next: u32,
@@ -259,6 +265,9 @@ impl Registry {
             "invariant 3: what is closed was open"
         );
         assert!(object.cached || !has_pages, "invariant 2");
+        if object.sync_failed.load(Ordering::Acquire) && self.failed.len() < FAILED_MAX {
+            self.failed.insert(object.identity);
+        }
         let held = match self.planted {
             Mutant::SharedId => Held::new(),
             _ => Arc::downgrade(&object.counts),
@@ -281,6 +290,11 @@ impl Registry {
         if reuse_id {
             self.set_free(object.id, held);
         }
+    }
+
+    /// Whether a sync of base failed before the file was closed, and nobody was told; asked once.
+    pub(crate) fn take_failed(&mut self, identity: &Identity) -> bool {
+        self.failed.remove(identity)
     }
 
     fn set_free(&mut self, id: ObjectId, held: Held) {

@@ -240,7 +240,10 @@ fn write(engine: &Engine, flash: &Store, jobs: &[Job]) {
         checksum(job.page, bytes)
     };
     let sums: Vec<u64> = jobs.iter().map(sum).collect();
-    let pages: Vec<_> = jobs.iter().map(|(job, bytes)| (job.block, &bytes[..])).collect();
+    let pages: Vec<_> = jobs
+        .iter()
+        .map(|(job, bytes)| (job.block, &bytes[..]))
+        .collect();
     let results = flash.write_blocks(&pages);
     let ended = engine.age();
     let mut inner = engine.inner();
