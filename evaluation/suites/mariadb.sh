@@ -67,6 +67,7 @@ if "Test suite timeout" in text:
 PYTHON
     # The next suite needs the room, and the mount shall see the files go.
     [[ $mode == plain ]] || rm -rf "$var"
+    rm -rf "${sockets:?}/$1"
 }
 
 run() {

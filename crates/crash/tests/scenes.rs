@@ -547,3 +547,34 @@ fn a_start_that_was_refused_is_no_reason_to_refuse_the_next() {
     // It is put back as it was.
     assert!(scene.found(&crashed, 0) == newest, "nothing is lost");
 }
+
+/// A region is marked while base is written; after a crash nobody may open its file again.
+#[test]
+fn marked_regions_do_not_add_up_from_crash_to_crash() {
+    let scene = Scene::new(Mode::Through, 0);
+    let mut world = scene.world.crash(0);
+    for at in 1..7 {
+        let engine = scene.setup.start(&world, false).expect("starts");
+        for at in [2 * at, 2 * at + 1] {
+            let file = world.create(&name(at), identity(at));
+            world.sync_directory().expect("syncs");
+            let spec = spec_of(&world, file, &name(at), identity(at));
+            let id = engine.open_object(spec).expect("opens");
+            write(&engine, &id, 0, at as u64);
+            if at % 2 == 1 {
+                // This one has a page on flash, too, and is remembered by its number.
+                read(&engine, &id, PAGE);
+                work(&engine, 20);
+            }
+            engine.sync(&id, false).expect("syncs");
+        }
+        let next = world.crash(at as u64);
+        world.power_off();
+        world = next;
+    }
+    let engine = scene.setup.start(&world, false).expect("starts");
+    work(&engine, 1000);
+    engine.flush(|_| true).expect("commits");
+    let left = engine.marked_regions();
+    assert!(left <= 1, "{left} regions are still marked");
+}

@@ -141,6 +141,18 @@ impl Ledger {
         some(&self.pending.owed) || self.committing.as_ref().is_some_and(|w| some(&w.owed))
     }
 
+    /// Regions marked.
+    #[must_use]
+    pub fn intents(&self) -> usize {
+        self.intents.len()
+    }
+
+    /// Whether a region of `object` is marked.
+    #[must_use]
+    pub fn has_intents(&self, object: ObjectId) -> bool {
+        self.intents.range(regions(object)).next().is_some()
+    }
+
     fn is_durable(&self, intent: Intent) -> bool {
         let on = self.intents.get(&intent);
         on.is_some_and(|intended| intended.step == Step::Durable)

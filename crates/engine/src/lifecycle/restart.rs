@@ -7,6 +7,7 @@
 //! changed later than [`LEASE`] after the newest batch. A changed file loses its
 //! clean pages; with dirty pages waiting for it [`Engine::adopt`] refuses and says so.
 
+use crate::device::Device;
 use crate::durable::lease::LEASE;
 use crate::engine::Engine;
 use crate::error::{Behind, Error, Refused};
@@ -79,7 +80,14 @@ impl Engine {
                 hierarchy.discard(*block, entry);
             }
         }
+        let written: BTreeSet<ObjectId> = found.intents.iter().map(|i| i.object).collect();
         hierarchy.restored(found.next_version, found.intents);
+        // Nothing of a file without pages can be stale: its regions need not stay marked.
+        let ledger = hierarchy.ledger_mut();
+        let epoch = ledger.start_base_sync();
+        for id in written.difference(&known) {
+            ledger.base_synced(*id, epoch);
+        }
         let (restored, doubted) = (hierarchy.slots().resident(), hierarchy.doubts());
         inner.commits.held = !known.is_empty();
         inner.found_crashed = !found.clean_stop;
@@ -187,7 +195,10 @@ impl Engine {
             path: saved.name.clone(),
             source,
         })?;
-        let stamp = spec.and_then(|spec| (spec.stamp)());
+        let stamp = spec.as_ref().and_then(|spec| (spec.stamp)());
+        if let Some(spec) = &spec {
+            self.settle_intents(saved.id, &*spec.base);
+        }
         let mut registry = self.registry();
         if registry.changed_id(&saved.identity, stamp).is_none() {
             registry.compared(&saved.identity, self.believable(stamp));
@@ -197,6 +208,20 @@ impl Engine {
         self.stale_objects.fetch_add(1, Ordering::Relaxed);
         self.forget(&saved.identity);
         Ok(())
+    }
+
+    /// Syncs the base of a file that nobody has open, if its regions are marked since the last run:
+    /// else they would stay so until it is opened, and add up from crash to crash.
+    fn settle_intents(&self, id: ObjectId, base: &dyn Device) {
+        let marked = self.inner().hierarchy.ledger().has_intents(id);
+        if marked {
+            let epoch = self.inner().hierarchy.ledger_mut().start_base_sync();
+            // What base refuses stays marked.
+            if base.sync(false).is_ok() {
+                let mut inner = self.inner();
+                inner.hierarchy.ledger_mut().base_synced(id, epoch);
+            }
+        }
     }
 
     pub(crate) fn adopt_one(

@@ -183,6 +183,12 @@ fn by_name<T: Copy>(
 }
 
 impl Engine {
+    /// Regions of base that are marked as being written: after a crash copies in them are compared.
+    #[must_use]
+    pub fn marked_regions(&self) -> usize {
+        self.inner().hierarchy.ledger().intents()
+    }
+
     /// Everything counted so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
