@@ -203,6 +203,8 @@ struct World {
     flushes: Vec<(WriteJob, u64)>,
     cleaning: Option<(CleanJob, u64)>,
     destaging: Vec<(DestageJob, u64)>,
+    /// Written to base and synced; the hierarchy is told later.
+    destaged: Vec<DestageJob>,
     /// A page that is being compared with base, and what base gave.
     verifying: Option<(PageId, u64)>,
     /// Newest version of every page.
@@ -249,6 +251,7 @@ impl World {
             flushes: Vec::new(),
             cleaning: None,
             destaging: Vec::new(),
+            destaged: Vec::new(),
             verifying: None,
             newest: BTreeMap::new(),
             failed: BTreeMap::new(),
@@ -587,9 +590,21 @@ impl World {
         if ok {
             let mut out = Vec::new();
             self.base.sync(|_| true);
-            self.hierarchy.destaged(&done, &mut out);
+            // Whatever comes in between, a change of the tier's size too: another batch of jobs
+            // is told of now.
+            let before = std::mem::replace(&mut self.destaged, done);
+            self.hierarchy.destaged(&before, &mut out);
             self.carry_out(out, None);
         }
+    }
+
+    /// Tells of the batch that was not told of yet. It is told of once more later: as a batch that
+    /// another thread is slow with, whose slots may have been given other numbers by then.
+    fn tell_destaged(&mut self) {
+        let mut out = Vec::new();
+        let done = self.destaged.clone();
+        self.hierarchy.destaged(&done, &mut out);
+        self.carry_out(out, None);
     }
 
     fn start_commit(&mut self) {
@@ -725,6 +740,7 @@ impl World {
             }
         }
         self.end_destage(true);
+        self.tell_destaged();
         self.calm(Calm::Still);
         while !self.reads.is_empty() {
             self.end_read(0, false);
