@@ -268,7 +268,7 @@ impl FileDevice {
             .map(|deadline| Instant::now() + deadline)
     }
 
-    /// Has transfers that fit one lane under way at once; false when they are to be done one by one.
+    /// Has transfers that fit one lane under way at once; false when they are to be done singly.
     fn transfer_together(&self, group: &mut [Transfer<'_>]) -> bool {
         let fits = |one: &Transfer<'_>| {
             let writes = matches!(one.data, Data::Write(_));

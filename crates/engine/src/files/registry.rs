@@ -87,6 +87,8 @@ pub(crate) struct Opened {
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     known: HashMap<Identity, (ObjectId, State)>,
+    /// The ids of those.
+    ids: HashSet<ObjectId>,
     /// Files closed since a sync of base failed, of which no frontend was told: whoever syncs one
     /// next is.
     failed: HashSet<Identity>,
@@ -127,6 +129,7 @@ impl Registry {
             };
             let state = State::Restored { trust, last };
             self.known.insert(object.identity, (object.id, state));
+            self.ids.insert(object.id);
         }
     }
 
@@ -221,10 +224,7 @@ impl Registry {
         }
         let id = self.new_id(is_unknown);
         debug_assert!(id.0 < self.next, "ids count up from 0");
-        debug_assert!(
-            self.known.values().all(|(other, _)| *other != id),
-            "invariant 1"
-        );
+        assert!(self.ids.insert(id), "invariant 1: {id:?} is another file's");
         self.known.insert(*identity, (id, State::Open));
         Opened {
             id,
@@ -287,6 +287,7 @@ impl Registry {
             return;
         }
         self.known.remove(&object.identity);
+        self.ids.remove(&object.id);
         if reuse_id {
             self.set_free(object.id, held);
         }
@@ -306,6 +307,7 @@ impl Registry {
     pub(crate) fn forget(&mut self, identity: &Identity, reuse_id: bool) -> Option<ObjectId> {
         self.closed_id(identity)?;
         let (id, state) = self.known.remove(identity)?;
+        self.ids.remove(&id);
         if let (true, State::Closed { last, .. } | State::Restored { last, .. }) = (reuse_id, state)
         {
             self.set_free(id, last.held);
