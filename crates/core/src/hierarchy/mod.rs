@@ -438,7 +438,7 @@ impl Hierarchy {
     pub fn is_on_flash(&self, page: PageId) -> bool {
         let slot = self.usable_slot(page);
         let slot = slot.filter(|slot| self.slots.state(*slot) != SlotState::Staged);
-        let free = self.calm != Calm::Still && !self.inflight.is_busy(page);
+        let free = self.calm != Calm::Still && !self.inflight.has_writer(page);
         slot.is_some() && free && !self.inflight.is_doomed(page) && self.pool.find(page).is_none()
     }
 

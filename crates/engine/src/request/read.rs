@@ -209,10 +209,11 @@ impl Reading<'_> {
             if part.inside.len() < size || !inner.hierarchy.is_on_flash(part.page) {
                 break;
             }
-            let ReadStart::Slot(slot) = inner.hierarchy.start_read(part.page) else {
-                lock::die("a page on flash is read from its slot");
-            };
-            run.push((slot, stored(inner, slot, part.page)));
+            match inner.hierarchy.start_read(part.page) {
+                ReadStart::Slot(slot) => run.push((slot, stored(inner, slot, part.page))),
+                ReadStart::Busy => break,
+                other => lock::die(&format!("a page on flash is read from its slot: {other:?}")),
+            }
         }
         run
     }
