@@ -46,9 +46,9 @@ fn bugs_planted_in_the_engine_are_caught() {
             mutant,
             ..Options::of(Mode::Back)
         };
-        let seed = caught_in_engine(40, &options);
+        let seed = caught_in_engine(400, &options);
         println!("{mutant:?}: caught by seed {seed:?}");
-        assert!(seed.is_some(), "{mutant:?} is not caught by 40 seeds");
+        assert!(seed.is_some(), "{mutant:?} is not caught by 400 seeds");
     }
 }
 
