@@ -192,8 +192,18 @@ impl MountHandle {
         let result = serving.join();
         self.fs.close_all();
         let result = result.unwrap_or_else(|_| Err(io::Error::other("a handler panicked")));
-        result.map_err(|error| Error::Serve(self.mountpoint.clone(), error))
+        match result {
+            Err(error) if !is_unmount(&error) => Err(Error::Serve(self.mountpoint.clone(), error)),
+            _ => Ok(()),
+        }
     }
+}
+
+/// Whether a session's end by `error` is that of an unmount. The kernel says `ECONNABORTED`, not
+/// `ENODEV`, to a thread that was just taking a request, such as the last close of a file
+/// (`fuse_dev_do_read` in the kernel's `fs/fuse/dev.c`).
+fn is_unmount(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ECONNABORTED)
 }
 
 impl Drop for MountHandle {

@@ -741,3 +741,15 @@ fn mounts_that_cannot_be_are_refused_with_their_reason() {
     assert!(matches!(twice, Error::AlreadyMounted(_)), "{twice}");
     mount.end();
 }
+
+#[test]
+fn unmounting_while_the_last_closes_are_on_their_way_is_an_ordinary_end() {
+    for _ in 0..500 {
+        let mount = mount!();
+        let paths: Vec<PathBuf> = (0..8).map(|i| mount.mnt().join(i.to_string())).collect();
+        // The kernel sends a close later, on its own.
+        let files: Vec<File> = paths.iter().map(|path| open_rw(path)).collect();
+        drop(files);
+        mount.end();
+    }
+}
