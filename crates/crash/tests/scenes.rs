@@ -578,3 +578,26 @@ fn marked_regions_do_not_add_up_from_crash_to_crash() {
     let left = engine.marked_regions();
     assert!(left <= 1, "{left} regions are still marked");
 }
+
+/// The map on flash holds a number of marks. A base that nobody syncs is synced before they are
+/// too many, rather than the tier given up.
+#[test]
+fn regions_marked_faster_than_anybody_syncs_leave_the_tier_on() {
+    let scene = Scene::new(Mode::Through, 0);
+    let world = scene.world.crash(0);
+    let engine = scene.setup.start(&world, false).expect("starts");
+    let mut most = 0;
+    let objects: Vec<_> = (2..300)
+        .map(|at| {
+            let file = world.create(&name(at), identity(at));
+            let id = engine.open_object(spec_of(&world, file, &name(at), identity(at)));
+            let id = id.expect("opens");
+            write(&engine, &id, 0, at as u64);
+            most = most.max(engine.marked_regions());
+            id
+        })
+        .collect();
+    let tier = engine.stats().tier.expect("a tier");
+    assert_eq!(tier.off, None, "the tier is on");
+    assert!(most < objects.len(), "marks were taken back");
+}

@@ -33,6 +33,8 @@ pub(crate) struct Commits {
     pub(crate) held: bool,
     /// Base was written since then.
     pub(crate) base_written: bool,
+    /// Marked regions from which on some are taken back; 0 for a device not asked yet.
+    pub(crate) spare_marks_at: usize,
     /// Objects the table on flash has.
     pub(crate) named: BTreeSet<ObjectId>,
     /// Changes of the table for the next batch.
@@ -72,6 +74,7 @@ impl Commits {
         self.objects
             .retain(|_, change| matches!(change, ObjectChange::Put(_)));
         self.named = self.objects.keys().copied().collect();
+        self.spare_marks_at = 0;
         self.under_way = false;
         self.let_go();
     }

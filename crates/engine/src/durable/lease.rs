@@ -9,6 +9,8 @@
 
 use crate::engine::Engine;
 use crate::files::object::Object;
+use crate::state::Inner;
+use std::sync::Arc;
 use std::time::Duration;
 use thermocline_core::ledger::Ledger;
 use thermocline_core::{ObjectId, PageId};
@@ -33,6 +35,10 @@ pub(crate) enum Change<'a> {
 }
 
 impl Change<'_> {
+    fn marks(self) -> bool {
+        !matches!(self, Self::Pages([]))
+    }
+
     fn intend(self, ledger: &mut Ledger) {
         match self {
             Self::Pages(pages) => pages.iter().for_each(|page| ledger.intend(*page)),
@@ -85,6 +91,9 @@ impl Engine {
         if !self.has_flash {
             return None;
         }
+        if change.marks() {
+            self.spare_marks();
+        }
         let mut inner = self.inner();
         change.intend(inner.hierarchy.ledger_mut());
         inner.commits.base_written = true;
@@ -104,6 +113,32 @@ impl Engine {
             let _ = self.commit();
             inner = self.inner();
         }
+    }
+
+    /// Takes marks of regions back, before there are more than the map on flash can hold: syncs
+    /// the files that have some. Marks that stay are looked at again when an eighth is added.
+    fn spare_marks(&self) {
+        let count = |inner: &Inner| inner.hierarchy.ledger().intents();
+        {
+            let inner = self.inner();
+            if count(&inner) < inner.commits.spare_marks_at || inner.hierarchy.is_off() {
+                return;
+            }
+        }
+        let Some(most) = self.store().map(|store| store.intent_limit()) else {
+            return;
+        };
+        if count(&self.inner()) >= most / 2 {
+            let objects: Vec<Arc<Object>> = self.objects.read().iter().flatten().cloned().collect();
+            for object in objects {
+                let marked = self.inner().hierarchy.ledger().has_intents(object.id);
+                // A sync that failed is told to the next who syncs, and its marks stay.
+                let _ = marked.then(|| self.sync_base(&object));
+            }
+        }
+        let mut inner = self.inner();
+        inner.hierarchy.ledger_mut().forget_quiet();
+        inner.commits.spare_marks_at = (most / 2).max(count(&inner) + most / 8);
     }
 
     /// Sleeps until the last lease has certainly run out; says when it began.

@@ -169,9 +169,27 @@ impl Engine {
         few.then(|| regions.map(page).collect())
     }
 
-    /// The object's length changed on base by the frontend's own doing (fallocate).
-    pub fn set_length(&self, object: &Object, length: u64) {
+    /// The frontend allocates in the object on base, which may then be `length` bytes long.
+    ///
+    /// # Errors
+    /// Those of `allocate`, and of base when a cut has to be ended before.
+    pub fn allocate(
+        &self,
+        object: &Object,
+        length: u64,
+        allocate: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let object = self.still_open(object)?;
+        self.end_cut(object)?;
+        // Nobody sets base's length to what it was meanwhile.
+        let _layout = object.layout();
+        let allocated = allocate();
         object.unsynced.add();
-        object.grow(length);
+        match allocated {
+            Ok(()) => object.grow(length),
+            // A part may have been allocated, and have made the file longer.
+            Err(_) => object.grow(object.base.len().unwrap_or(0)),
+        }
+        allocated
     }
 }

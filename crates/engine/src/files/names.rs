@@ -84,7 +84,9 @@ impl Engine {
     /// not waited for (rule R6). Matched by [`Engine::unlinked`] or [`Engine::not_unlinked`]. Flash
     /// cannot stand in the way: when it fails, the lease is waited for instead.
     pub fn before_unlink(&self, identity: &Identity) {
-        let Some(saved) = self.saved_identity(identity, Fate::Unlinked) else {
+        // Held until the note is made: a closed file's number is its own no longer than that.
+        let registry = self.registry();
+        let Some(saved) = self.saved_identity(&registry, identity, Fate::Unlinked) else {
             return;
         };
         if self.may_be_dirty(saved.id)
@@ -92,6 +94,7 @@ impl Engine {
             && !self.is_off()
         {
             self.inner().commits.put(saved);
+            drop(registry);
             // A failed commit switches the tier off.
             let _ = self.commit();
         }
@@ -99,7 +102,8 @@ impl Engine {
 
     /// The unlink announced by [`Engine::before_unlink`] failed: the file stays.
     pub fn not_unlinked(&self, identity: &Identity) {
-        let Some(saved) = self.saved_identity(identity, Fate::Stays) else {
+        let registry = self.registry();
+        let Some(saved) = self.saved_identity(&registry, identity, Fate::Stays) else {
             return;
         };
         let mut inner = self.inner();
@@ -207,14 +211,14 @@ impl Engine {
 
     /// What the table on flash is to say of a file, open or closed; `None` for one that nothing is
     /// known of.
-    fn saved_identity(&self, identity: &Identity, fate: Fate) -> Option<SavedObject> {
-        let registry = self.registry();
+    fn saved_identity(
+        &self,
+        registry: &Registry,
+        identity: &Identity,
+        fate: Fate,
+    ) -> Option<SavedObject> {
         match registry.open_again(identity) {
-            Some(id) => {
-                let object = self.object(id).ok()?;
-                drop(registry);
-                Some(Self::saved_of(&object, fate))
-            }
+            Some(id) => Some(Self::saved_of(&*self.object(id).ok()?, fate)),
             None => registry.saved(identity, fate),
         }
     }

@@ -262,12 +262,12 @@ impl Fs {
         // it is not lost on base while the tier has it.
         let mode = mode & !ZERO;
         let (from, length) = (signed(offset)?, signed(len)?);
+        let longest = if mode & KEEP == 0 { end } else { 0 };
         self.objects.change(object.file.as_raw_fd(), || {
-            sys::fallocate(&object.file, mode, from, length)
+            engine.allocate(&object.object, longest, || {
+                sys::fallocate(&object.file, mode, from, length)
+            })
         })?;
-        if mode & KEEP == 0 {
-            engine.set_length(&object.object, end);
-        }
         self.make_durable(file, file.durable)
     }
 }
