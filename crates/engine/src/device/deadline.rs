@@ -503,6 +503,43 @@ mod tests {
         assert_eq!(reader.read(&mut buf).unwrap(), 0);
     }
 
+    /// Of a batch those that were answered in time are done, and late answers harm nobody.
+    #[test]
+    fn a_batch_that_is_answered_in_part_gives_that_part() {
+        if !available() {
+            return;
+        }
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let abandoned = Arc::new(Abandoned::default());
+        let (mut first, mut second) = ([0u8; ALIGNMENT], [0u8; ALIGNMENT]);
+        writer.write_all(&[5; ALIGNMENT]).unwrap();
+        let mut batch = [
+            Transfer::read(u64::MAX, &mut first),
+            Transfer::read(u64::MAX, &mut second),
+        ];
+        perform_all(call(reader.as_fd(), 50, &abandoned), &mut batch).unwrap();
+        let done = batch
+            .iter()
+            .filter(|one| matches!(one.result, Ok(ALIGNMENT)));
+        assert_eq!(done.count(), 1);
+        let late = |one: &&Transfer<'_>| {
+            let error = one.result.as_ref().err();
+            error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+        };
+        assert_eq!(batch.iter().filter(late).count(), 1);
+        assert_eq!(
+            abandoned.count(),
+            1,
+            "one lane, whatever it has in the kernel"
+        );
+        writer.write_all(&[7; ALIGNMENT]).unwrap();
+        while abandoned.count() > 0 {
+            std::thread::yield_now();
+        }
+        let both = [first[0], second[0]];
+        assert!(both == [5, 0] || both == [0, 5], "{both:?}");
+    }
+
     #[test]
     fn too_many_abandoned_requests_fail_at_once() {
         if !available() {
