@@ -205,6 +205,9 @@ struct World {
     destaging: Vec<(DestageJob, u64)>,
     /// Written to base and synced; the hierarchy is told later.
     destaged: Vec<DestageJob>,
+    /// Everything destaged since the slots were given numbers: they are told of once more when the
+    /// numbers change, as by a thread that was slow.
+    late: Vec<DestageJob>,
     /// A page that is being compared with base, and what base gave.
     verifying: Option<(PageId, u64)>,
     /// Newest version of every page.
@@ -252,6 +255,7 @@ impl World {
             cleaning: None,
             destaging: Vec::new(),
             destaged: Vec::new(),
+            late: Vec::new(),
             verifying: None,
             newest: BTreeMap::new(),
             failed: BTreeMap::new(),
@@ -592,19 +596,40 @@ impl World {
             self.base.sync(|_| true);
             // Whatever comes in between, a change of the tier's size too: another batch of jobs
             // is told of now.
+            self.late.extend(&done);
             let before = std::mem::replace(&mut self.destaged, done);
             self.hierarchy.destaged(&before, &mut out);
             self.carry_out(out, None);
         }
     }
 
-    /// Tells of the batch that was not told of yet. It is told of once more later: as a batch that
-    /// another thread is slow with, whose slots may have been given other numbers by then.
+    /// Tells of the batch that was not told of yet; it is told of once more later.
     fn tell_destaged(&mut self) {
         let mut out = Vec::new();
         let done = self.destaged.clone();
         self.hierarchy.destaged(&done, &mut out);
         self.carry_out(out, None);
+    }
+
+    /// The slots have other numbers: batches from before that are not believed.
+    fn tell_late(&mut self) {
+        let state = |hierarchy: &Hierarchy| {
+            let (slots, ledger) = (hierarchy.slots(), hierarchy.ledger());
+            let destaged = hierarchy.counters().destaged;
+            (
+                slots.occupied().count(),
+                slots.dirty(),
+                ledger.changed(),
+                destaged,
+            )
+        };
+        let (before, mut out) = (state(&self.hierarchy), Vec::new());
+        let late = std::mem::take(&mut self.late);
+        let stands = |job: &DestageJob| self.hierarchy.destage_stands(job);
+        assert!(!late.iter().any(stands), "a late batch stands");
+        self.hierarchy.destaged(&late, &mut out);
+        self.carry_out(out, None);
+        assert_eq!(state(&self.hierarchy), before, "a late batch is believed");
     }
 
     fn start_commit(&mut self) {
@@ -774,6 +799,7 @@ impl World {
                 self.hierarchy.ledger().blocks(),
                 before.max(self.blocks_of(slots))
             );
+            self.tell_late();
             self.hierarchy.assert_invariants();
         }
         self.calm(Calm::Open);
@@ -816,6 +842,7 @@ impl World {
         if done {
             assert_eq!(self.hierarchy.slots().capacity(), slots);
             assert_eq!(self.hierarchy.slots().resident(), 0);
+            self.tell_late();
             (self.flash, self.map) = (Disk::default(), Map::default());
             self.options = options;
             // The new device works, and the map on it is all that counts.

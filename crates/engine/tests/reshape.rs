@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice};
 use thermocline::{
@@ -105,6 +106,14 @@ impl BaseFile {
         engine.adopt(&opener, false).expect("adopts");
         let id = engine.open_object(self.spec()).expect("opens");
         (engine, id)
+    }
+
+    /// As [`BaseFile::spec`], where base does what `script` says.
+    fn scripted(&self, script: &Arc<FaultScript>) -> ObjectSpec {
+        ObjectSpec {
+            base: Arc::new(Faulty::new(self.device.clone(), script.clone(), None)),
+            ..self.spec()
+        }
     }
 }
 
@@ -369,6 +378,61 @@ fn copy_of(device: &MemoryDevice) -> MemoryDevice {
     let copy = MemoryDevice::new();
     copy.write_at(&device.snapshot(), 0).expect("writes");
     copy
+}
+
+/// Base holds up the sync of a batch of destaging. When the batch ends the tier has other slots,
+/// with dirty pages in them: it makes none of these clean.
+#[test]
+fn a_batch_that_base_holds_up_outlasts_a_change_of_the_tier() {
+    let to = |blocks: u32| {
+        move |engine: &Engine| {
+            engine.resize(length(blocks), |_| true).expect("resizes");
+        }
+    };
+    let replace = |engine: &Engine| {
+        let other = cache(&Arc::new(MemoryDevice::new()), 40);
+        engine.replace(other, |_| true).expect("replaces");
+    };
+    for policy in ["lc", "lru"] {
+        held_up_by_base(policy, to(40));
+        held_up_by_base(policy, to(320));
+        held_up_by_base(policy, replace);
+    }
+}
+
+fn held_up_by_base(policy: &str, change: impl Fn(&Engine)) {
+    let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+    let script = FaultScript::new();
+    let config = config(policy, 0, true);
+    let engine = Engine::start(config, Some(cache(&flash, 160))).expect("starts");
+    let id = engine.open_object(file.scripted(&script)).expect("opens");
+    (0..PAGES).for_each(|page| write(&engine, &id, page, 1));
+    engine.sync(&id, false).expect("syncs");
+    assert!(tier(&engine).dirty > 60, "{:?}", tier(&engine));
+    script.load("sync times 1 hang 60s").expect("script");
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            let mut batches = 0..1;
+            engine.flush(|_| batches.next().is_some())
+        });
+        while script.counts().hung == 0 {
+            assert!(!late.is_finished(), "base was synced");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        change(&engine);
+        (0..PAGES).for_each(|page| write(&engine, &id, page, 2));
+        engine.sync(&id, false).expect("syncs");
+        let dirty = tier(&engine).dirty;
+        assert!(dirty > 0, "{:?}", tier(&engine));
+        assert!(!late.is_finished(), "base still holds it up");
+        script.clear();
+        late.join().expect("a thread").expect("flushes");
+        assert_eq!(tier(&engine).dirty, dirty);
+    });
+    engine.assert_invariants();
+    all_are(&engine, &id, 2);
+    engine.flush(|_| true).expect("flushes");
+    all_are(&engine, &id, 2);
 }
 
 /// Readers and writers in threads of their own while the tier grows, shrinks and moves: nobody sees

@@ -1,0 +1,199 @@
+//! Batches of destaging that outlast a change of the tier's size or device. Slots have other
+//! numbers by then, or are no more: what a late batch says is not believed.
+
+use thermocline_core::hierarchy::{Absorbed, Action, Calm, DestageJob};
+use thermocline_core::policy::PolicyOptions;
+use thermocline_core::{Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, SlotId};
+
+const PAGES: u64 = 8;
+
+fn page(index: u64) -> PageId {
+    PageId::new(ObjectId(1), index)
+}
+
+fn options(slots: u32) -> HierarchyOptions {
+    HierarchyOptions {
+        write_back: true,
+        ..HierarchyOptions::new("lru", PolicyOptions::new(slots))
+    }
+}
+
+/// A tier whose caller keeps no bytes.
+struct Tier {
+    hierarchy: Hierarchy,
+    out: Vec<Action>,
+}
+
+impl Tier {
+    /// Every slot holds a dirty page.
+    fn of_dirty_pages() -> Self {
+        let hierarchy = Hierarchy::new(&options(PAGES as u32)).expect("a known policy");
+        let out = Vec::new();
+        let mut tier = Self { hierarchy, out };
+        tier.write(0..PAGES);
+        assert_eq!(tier.hierarchy.slots().dirty_resident(), PAGES as u32);
+        tier.hierarchy.set_flush(true);
+        tier
+    }
+
+    /// New bytes of the pages get to flash, and the map says so.
+    fn write(&mut self, pages: impl Iterator<Item = u64>) {
+        let (hierarchy, out) = (&mut self.hierarchy, &mut self.out);
+        for index in pages {
+            assert!(hierarchy.start_write(page(index)));
+            let absorbed = hierarchy.absorb(page(index), &HintSet::UNKNOWN, 0, out);
+            assert_eq!(absorbed, Absorbed::Done);
+            let job = hierarchy.next_write().expect("a staged page");
+            hierarchy.end_write(job, Ok(index), out);
+        }
+        hierarchy.commit_now(out);
+        hierarchy.assert_invariants();
+    }
+
+    /// All dirty pages as one batch, whose writes to base have ended. Base was not synced yet.
+    fn written(&mut self) -> Vec<DestageJob> {
+        let jobs = self.hierarchy.next_destage(PAGES as usize, None);
+        let dirty = self.hierarchy.slots().dirty() as usize;
+        assert_eq!(jobs.len(), dirty, "every dirty page is held");
+        for job in &jobs {
+            assert!(self.hierarchy.destage_stands(job));
+            self.hierarchy.destage_written(job, &mut self.out);
+        }
+        jobs
+    }
+
+    /// Takes a batch as one thread, and ends with no dirty page: another thread was faster.
+    fn overtaken(&mut self) -> Vec<DestageJob> {
+        let late = self.written();
+        let fast = self.written();
+        assert_eq!(late, fast, "the same pages once more");
+        self.hierarchy.destaged(&fast, &mut self.out);
+        assert_eq!(self.hierarchy.slots().dirty(), 0);
+        late
+    }
+
+    /// The tier has so many slots now, or is as it was.
+    fn reshape(&mut self, slots: u32) -> bool {
+        let out = &mut self.out;
+        self.hierarchy.set_calm(Calm::Still, out);
+        let reshaped = self.hierarchy.reshape(&options(slots), out);
+        self.hierarchy.set_calm(Calm::Open, out);
+        self.hierarchy.assert_invariants();
+        reshaped.expect("a known policy")
+    }
+
+    /// What a late batch could change.
+    fn state(&self) -> (Vec<(SlotId, PageId)>, u32, usize, u64, Vec<PageId>) {
+        let slots = self.hierarchy.slots();
+        (
+            slots.occupied().collect(),
+            slots.dirty(),
+            self.hierarchy.ledger().changed(),
+            self.hierarchy.counters().destaged,
+            self.hierarchy.lost(),
+        )
+    }
+
+    /// Base was synced at last. None of `late` stands, and nothing becomes clean by them.
+    fn is_not_moved_by(&mut self, late: &[DestageJob]) {
+        let before = self.state();
+        assert!(!late.is_empty(), "there is something to say");
+        for job in late {
+            assert!(!self.hierarchy.destage_stands(job), "{job:?}");
+            self.hierarchy.destaged(&[*job], &mut self.out);
+            assert_eq!(self.state(), before, "{job:?}");
+        }
+        self.hierarchy.destaged(late, &mut self.out);
+        assert_eq!(self.state(), before);
+        self.hierarchy.assert_invariants();
+    }
+}
+
+#[test]
+fn a_batch_from_before_the_tier_was_made_smaller_is_not_believed() {
+    let mut tier = Tier::of_dirty_pages();
+    let late = tier.overtaken();
+    let past = late.iter().filter(|job| job.slot.0 >= 3).count();
+    assert_eq!(past, 5, "slots that will be no more");
+    assert!(tier.reshape(3));
+    tier.is_not_moved_by(&late);
+    let (hierarchy, out) = (&mut tier.hierarchy, &mut tier.out);
+    hierarchy.commit_now(out);
+    hierarchy.commit_now(out);
+    assert!(hierarchy.ledger().is_retired());
+    let left = hierarchy.ledger().blocks() - (PAGES as u32 - 3);
+    hierarchy.ledger_mut().resize(left);
+    // The slots that stayed hold newer bytes of the same pages, then those of others.
+    for pages in [0..3, 100..103] {
+        tier.write(pages);
+        assert_eq!(tier.hierarchy.slots().dirty(), 3);
+        tier.is_not_moved_by(&late);
+        let jobs = tier.written();
+        tier.hierarchy.destaged(&jobs, &mut tier.out);
+    }
+}
+
+#[test]
+fn a_batch_from_before_the_tier_was_made_larger_is_not_believed() {
+    let mut tier = Tier::of_dirty_pages();
+    let late = tier.written();
+    assert!(tier.reshape(32));
+    assert_eq!(tier.hierarchy.slots().dirty(), PAGES as u32, "they stay");
+    tier.is_not_moved_by(&late);
+    // Those that are taken now are believed.
+    let jobs = tier.written();
+    tier.hierarchy.destaged(&jobs, &mut tier.out);
+    assert_eq!(tier.hierarchy.slots().dirty(), 0);
+}
+
+#[test]
+fn a_batch_of_the_device_before_is_not_believed() {
+    let mut tier = Tier::of_dirty_pages();
+    let late = tier.overtaken();
+    let out = &mut tier.out;
+    tier.hierarchy.set_calm(Calm::Still, out);
+    let moved = tier.hierarchy.start_over(&options(3), out);
+    assert!(moved.expect("a known policy"));
+    tier.hierarchy.set_calm(Calm::Open, out);
+    tier.is_not_moved_by(&late);
+    tier.write(0..3);
+    tier.is_not_moved_by(&late);
+}
+
+/// A batch that still holds its pages is not late: the tier waits for it.
+#[test]
+fn the_tier_keeps_its_shape_while_a_batch_holds_pages() {
+    let mut tier = Tier::of_dirty_pages();
+    let jobs = tier.hierarchy.next_destage(1, None);
+    assert!(!tier.reshape(32), "a page is held");
+    assert!(tier.hierarchy.destage_stands(&jobs[0]));
+    tier.hierarchy.destage_written(&jobs[0], &mut tier.out);
+    tier.hierarchy.destaged(&jobs, &mut tier.out);
+    assert_eq!(tier.hierarchy.slots().dirty(), PAGES as u32 - 1);
+    assert!(tier.reshape(32));
+}
+
+/// A late batch, in a larger tier whose pages are held by a batch of now.
+fn with_another_batch() -> (Tier, DestageJob) {
+    let mut tier = Tier::of_dirty_pages();
+    let late = tier.written();
+    assert!(tier.reshape(32));
+    let jobs = tier.hierarchy.next_destage(PAGES as usize, None);
+    assert_eq!(jobs.len(), late.len());
+    (tier, late[0])
+}
+
+#[test]
+#[should_panic(expected = "the tier is not still")]
+fn a_late_batch_does_not_let_go_of_a_page() {
+    let (mut tier, late) = with_another_batch();
+    tier.hierarchy.destage_written(&late, &mut tier.out);
+}
+
+#[test]
+#[should_panic(expected = "the tier is not still")]
+fn a_late_batch_loses_no_page() {
+    let (mut tier, late) = with_another_batch();
+    let out = &mut tier.out;
+    tier.hierarchy.destage_failed(&late, Fault::ReadError, out);
+}
