@@ -1288,3 +1288,24 @@ fn an_intent_for_all_of_an_object_covers_every_page() {
         assert_ne!(Intent::of(page), all, "{index}");
     }
 }
+
+#[test]
+fn a_trimmed_dirty_page_leaves_though_its_last_reader_fails() {
+    let mut world = World::new(HierarchyOptions {
+        reserve: 2,
+        write_back: true,
+        ..options("lru", 1, 0, 4)
+    });
+    for step in [
+        Step::StartWrite(19),
+        Step::EndWrite(0, true, false),
+        Step::StartFlush,
+        Step::EndFlush(0, false),
+        Step::StartRead(19),
+        Step::Trim(11),
+        Step::EndRead(0, true),
+        Step::StartRead(19),
+    ] {
+        world.run(step);
+    }
+}

@@ -454,15 +454,23 @@ impl Hierarchy {
     /// read fails and has ended.
     pub fn slot_failed(&mut self, slot: SlotId, fault: Fault, out: &mut Vec<Action>) -> bool {
         self.slots.unpin(slot);
-        let dirty = self.slots.is_dirty(slot);
-        if let Some(page) = self.slots.page(slot).filter(|_| dirty) {
-            self.lost.insert(page);
-            self.abandon_read(page, out);
-        } else if self.slots.pins(slot) == 0 && self.slots.page(slot).is_some() {
-            self.remove(slot, Removal::Failed, out);
+        let page = self.slots.page(slot);
+        // Nobody is owed what was trimmed meanwhile.
+        let doomed = page.is_some_and(|page| self.inflight.is_doomed(page));
+        let owed = self.slots.is_dirty(slot) && !doomed;
+        match page {
+            Some(page) if owed => {
+                self.lost.insert(page);
+                self.abandon_read(page, out);
+            }
+            Some(_) if self.slots.pins(slot) == 0 && doomed => {
+                self.remove(slot, Removal::Trimmed, out);
+            }
+            Some(_) if self.slots.pins(slot) == 0 => self.remove(slot, Removal::Failed, out),
+            _ => {}
         }
         self.count_fault(Way::Read, fault, out);
-        !dirty
+        !owed
     }
 
     /// The bytes of `page` are at hand, read as `how` said ([`ReadStart::Base`] after
