@@ -173,6 +173,10 @@ pub(crate) struct MountArgs {
     /// Threads that serve requests [config: mount.threads]
     #[arg(long)]
     pub(crate) threads: Option<u32>,
+    /// Serve files that bypass the tier too, rather than let the kernel do it on base itself; they
+    /// are then counted [config: mount.passthrough]
+    #[arg(long)]
+    pub(crate) no_passthrough: bool,
     #[command(flatten)]
     pub(crate) claim: ClaimArgs,
 }

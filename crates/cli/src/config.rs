@@ -54,6 +54,8 @@ pub(crate) struct MountSection {
     pub(crate) threads: u32,
     /// Whether users other than the one who mounts may use it.
     pub(crate) allow_other: bool,
+    /// Whether the kernel may serve files that bypass the tier from base itself.
+    pub(crate) passthrough: bool,
     /// Log of a mount in the background; empty for the cache file's name + `.log`.
     pub(crate) log: PathBuf,
 }
@@ -105,6 +107,7 @@ impl Default for MountSection {
         Self {
             threads: 16,
             allow_other: true,
+            passthrough: true,
             log: PathBuf::new(),
         }
     }

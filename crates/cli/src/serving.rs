@@ -92,6 +92,8 @@ impl Serving {
             control: Some(Arc::new(control)),
             threads: plan.config.mount.threads as usize,
             allow_other: plan.config.mount.allow_other,
+            // An emulated base is to be felt by every request.
+            passthrough: plan.config.mount.passthrough && plan.emulated.is_none(),
             discard: false,
         };
         match Mount::start(config, Arc::clone(&engine)) {

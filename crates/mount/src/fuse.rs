@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,15 +12,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BackingId, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use thermocline::device::AlignedBuf;
 
 use crate::fs::{Caller, Entry, Fs, Opened, SetAttr, Time, WriteOptions};
 use crate::inode::ROOT;
+use crate::passthrough::Passthrough;
 use crate::serving::{Served, Serving};
 use crate::sys::Stat;
 
@@ -46,19 +48,34 @@ pub(crate) struct Frontend {
     served: Served,
     /// Whether files opened for direct I/O can be mapped shared.
     direct_mmap: bool,
+    passthrough: Passthrough,
 }
 
 impl Frontend {
-    pub(crate) fn new(fs: Arc<Fs>) -> Self {
+    pub(crate) fn new(fs: Arc<Fs>, passthrough: Passthrough) -> Self {
         Self {
             served: Served::new(fs),
             direct_mmap: false,
+            passthrough,
         }
     }
 
     /// The file system, for the request at hand.
     fn fs(&self) -> Serving<'_> {
         self.served.fs()
+    }
+
+    /// The file by which the kernel serves what was opened, if it is to.
+    fn backing(
+        &self,
+        opened: Opened,
+        register: impl FnOnce(&File) -> io::Result<BackingId>,
+    ) -> Option<Arc<BackingId>> {
+        let fs = self.fs();
+        let object = fs.object(opened.handle)?;
+        let allowed = || fs.allow_passthrough(&object);
+        self.passthrough
+            .of(&object.backing, &object.file, allowed, register)
     }
 
     /// Data bypasses the kernel's page cache, which would hide hits, merge reads and split
@@ -212,6 +229,12 @@ impl fuser::Filesystem for Frontend {
                 self.direct_mmap = supported;
             }
         }
+        // Depth 1: base is no stacked file system, and this one can be below one.
+        let passthrough = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(1).is_ok();
+        if !passthrough {
+            self.passthrough.refuse();
+        }
         let limits = config.set_max_write(REQUEST_MAX).is_ok()
             && config.set_max_background(BACKGROUND_MAX).is_ok();
         assert!(limits, "limits that every kernel takes");
@@ -354,7 +377,13 @@ impl fuser::Filesystem for Frontend {
 
     fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.fs().open(ino.0, flags.0) {
-            Ok(opened) => reply.opened(FileHandle(opened.handle), self.open_flags(opened)),
+            Ok(opened) => {
+                let handle = FileHandle(opened.handle);
+                match self.backing(opened, |file| reply.open_backing(file)) {
+                    Some(id) => reply.opened_passthrough(handle, FopenFlags::empty(), &id),
+                    None => reply.opened(handle, self.open_flags(opened)),
+                }
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -375,7 +404,16 @@ impl fuser::Filesystem for Frontend {
         {
             Ok((entry, opened)) => {
                 let (attr, handle) = (attr(entry.id, &entry.stat), FileHandle(opened.handle));
-                reply.created(&TTL, &attr, GENERATION, handle, self.open_flags(opened));
+                match self.backing(opened, |file| reply.open_backing(file)) {
+                    Some(id) => {
+                        let flags = FopenFlags::empty();
+                        reply.created_passthrough(&TTL, &attr, GENERATION, handle, flags, &id);
+                    }
+                    None => {
+                        let flags = self.open_flags(opened);
+                        reply.created(&TTL, &attr, GENERATION, handle, flags);
+                    }
+                }
             }
             Err(error) => reply.error(errno(&error)),
         }

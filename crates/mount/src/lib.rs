@@ -14,6 +14,7 @@ mod inode;
 mod lock;
 mod mount;
 mod object;
+mod passthrough;
 mod roles;
 mod search;
 mod serving;

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -22,6 +23,7 @@ use crate::error::Error;
 use crate::fs::Fs;
 use crate::fuse::Frontend;
 use crate::object::DeviceFactory;
+use crate::passthrough::Passthrough;
 use crate::sys;
 
 /// What to mount where, and how.
@@ -42,6 +44,9 @@ pub struct MountConfig {
     /// user, so this is wanted whenever the mounter is root; others need `user_allow_other`
     /// in `/etc/fuse.conf`.
     pub allow_other: bool,
+    /// Whether the kernel may read and write files that bypass the tier on base itself, where it
+    /// can (Linux 6.9, root, a base that one host has). `devices` does not see those requests.
+    pub passthrough: bool,
     /// Give up dirty pages of the tier whose files are gone or were changed meanwhile.
     pub discard: bool,
 }
@@ -58,6 +63,7 @@ impl MountConfig {
             control: None,
             threads: 16,
             allow_other: sys::effective_uid() == 0,
+            passthrough: true,
             discard: false,
         }
     }
@@ -119,9 +125,15 @@ impl Mount {
         let fs = Arc::new(fs.map_err(base_error)?);
         fs.adopt_dirty(config.discard)
             .map_err(|error| Error::Tier(Box::new(error)))?;
+        let directory = sys::open_base(&base).map_err(base_error)?;
+        let passthrough = Passthrough::new(config.passthrough, directory.as_raw_fd());
         let options = options(&base, config.threads.max(1), config.allow_other);
-        let session = Session::new(Frontend::new(Arc::clone(&fs)), &mountpoint, &options)
-            .map_err(|error| Error::Mount(mountpoint.clone(), error))?;
+        let session = Session::new(
+            Frontend::new(Arc::clone(&fs), passthrough),
+            &mountpoint,
+            &options,
+        )
+        .map_err(|error| Error::Mount(mountpoint.clone(), error))?;
         let serving = std::thread::Builder::new()
             .name("mount".into())
             .spawn(move || session.run())

@@ -30,6 +30,7 @@ use thermocline_core::hint::{HintSet, RequestType, Role, hint_type};
 
 use crate::inode::Node;
 use crate::lock::lock;
+use crate::passthrough::Backing;
 use crate::search;
 use crate::sys::{self, Stat};
 
@@ -61,6 +62,8 @@ pub(crate) struct OpenObject {
     pub(crate) mapped: bool,
     /// Why the base file could only be opened for reading.
     pub(crate) write_error: Option<i32>,
+    /// Whether the kernel serves it.
+    pub(crate) backing: Backing,
     hints: HintSet,
     streams: Mutex<Streams>,
 }
@@ -377,6 +380,7 @@ impl Objects {
             class,
             mapped,
             write_error,
+            backing: Backing::default(),
             hints,
             streams,
         })

@@ -136,11 +136,35 @@ pub(crate) fn generation(fd: RawFd) -> u64 {
 
 fn is_fuse(fd: RawFd) -> bool {
     const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+    file_system(fd) == Some(FUSE_SUPER_MAGIC)
+}
+
+/// Whether the file system of a descriptor is one that a single host has mounted at a time.
+pub(crate) fn is_of_one_host(fd: RawFd) -> bool {
+    const XFS: i64 = 0x5846_5342;
+    const BTRFS: i64 = 0x9123_683E;
+    const F2FS: i64 = 0xF2F5_2010;
+    const ZFS: i64 = 0x2FC1_2FC1;
+    const BCACHEFS: i64 = 0xCA45_1A4E;
+    let known = [
+        libc::EXT4_SUPER_MAGIC,
+        libc::TMPFS_MAGIC,
+        XFS,
+        BTRFS,
+        F2FS,
+        ZFS,
+        BCACHEFS,
+    ];
+    file_system(fd).is_some_and(|magic| known.contains(&magic))
+}
+
+/// The magic number of a descriptor's file system.
+fn file_system(fd: RawFd) -> Option<i64> {
     let mut buf = MaybeUninit::<libc::statfs64>::uninit();
     // SAFETY: the buffer is a `statfs64`, and is initialised when the call succeeds.
-    unsafe {
-        libc::fstatfs64(fd, buf.as_mut_ptr()) == 0 && buf.assume_init().f_type == FUSE_SUPER_MAGIC
-    }
+    let got = unsafe { libc::fstatfs64(fd, buf.as_mut_ptr()) } == 0;
+    // SAFETY: the call succeeded.
+    got.then(|| unsafe { buf.assume_init() }.f_type)
 }
 
 fn file_handle(fd: RawFd) -> Option<u64> {

@@ -103,6 +103,7 @@ fn in_write_through_base_is_synced_before_a_synchronous_write_returns() {
         let Some(mount) = TestMount::start(|config| {
             config.rules = common::cache_all(cached);
             config.devices = devices;
+            config.passthrough = false;
         }) else {
             return;
         };

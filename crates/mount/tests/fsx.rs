@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::TestMount;
+use thermocline_mount::MountConfig;
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=10;
 const OPERATIONS: u64 = 10_000;
@@ -99,5 +100,24 @@ fn a_hundred_thousand_operations_are_clean() {
         let served = stats.page_reads.get(place).copied().unwrap_or(0);
         assert!(served > 100, "{served} pages came from {place}");
     }
+    mount.end();
+}
+
+/// Files that bypass the tier, which the kernel serves from base where it can.
+#[test]
+fn operations_past_the_tier_are_clean() {
+    let Some(fsx) = fsx() else { return };
+    let engine = common::engine(128 << 10, 32 << 10);
+    let rules = |config: &mut MountConfig| config.rules = common::cache_all(false);
+    let Some(mount) = TestMount::start_with(engine, rules) else {
+        return;
+    };
+    std::fs::write(mount.dir.path().join("fsx.toml"), CONFIG).expect("write");
+    std::thread::scope(|scope| {
+        for seed in [11, 12] {
+            let (fsx, mount) = (&fsx, &mount);
+            scope.spawn(move || exercise(fsx, mount, seed));
+        }
+    });
     mount.end();
 }

@@ -744,7 +744,7 @@ fn mounts_that_cannot_be_are_refused_with_their_reason() {
 
 #[test]
 fn unmounting_while_the_last_closes_are_on_their_way_is_an_ordinary_end() {
-    for _ in 0..500 {
+    for _ in 0..200 {
         let mount = mount!();
         let paths: Vec<PathBuf> = (0..8).map(|i| mount.mnt().join(i.to_string())).collect();
         // The kernel sends a close later, on its own.

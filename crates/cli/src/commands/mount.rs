@@ -135,6 +135,7 @@ fn settings(args: &MountArgs) -> Result<Config, Failure> {
     overlay(&mut config.trace.record, args.record.as_ref());
     overlay(&mut config.mount.log, args.log.as_ref());
     overlay(&mut config.mount.threads, args.threads.as_ref());
+    config.mount.passthrough &= !args.no_passthrough;
     config.check()?;
     Ok(config)
 }

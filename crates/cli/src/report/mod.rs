@@ -117,6 +117,7 @@ pub(crate) mod sample {
             reads: 1_000,
             hits: 900,
             writes: 10,
+            passthrough: false,
         };
         let tier = TierStats {
             device: "file /ssd/tier".into(),

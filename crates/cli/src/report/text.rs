@@ -264,7 +264,20 @@ fn writes(out: &mut String, report: &Report) -> std::fmt::Result {
         "bypassed  {} reads and {} writes of files that are not cached",
         show_count(stats.bypassed_reads),
         show_count(stats.bypassed_writes),
-    )
+    )?;
+    match stats
+        .objects
+        .iter()
+        .filter(|object| object.passthrough)
+        .count()
+    {
+        0 => Ok(()),
+        open => writeln!(
+            out,
+            "          {} more such files are served by the kernel, and not counted",
+            show_count(open as u64),
+        ),
+    }
 }
 
 fn flow(out: &mut String, tier: &TierStats, earlier: Option<&TierStats>) -> std::fmt::Result {

@@ -46,7 +46,8 @@ impl Engine {
     pub(crate) fn sync_object(&self, object: &Object, data_only: bool) -> io::Result<()> {
         self.touch(object);
         // A sync that is for more than data may concern attributes that only base knows of.
-        let mut base_due = object.unsynced.is_due() || !data_only;
+        let unseen = object.passthrough.load(Ordering::Acquire);
+        let mut base_due = object.unsynced.is_due() || !data_only || unseen;
         if !object.promised.load(Ordering::Acquire) {
             // Flash promises nothing of a file that a power failure may still take from base.
             if base_due {

@@ -37,9 +37,14 @@ impl Engine {
             self.settle(id, first, first)?;
         }
         let layout = object.layout_alone();
+        let unseen = object.passthrough.load(Ordering::Acquire);
         // Once the device has failed nobody knows what its map says of a file.
         let failed = self.has_flash && self.is_off() && self.is_paged(object);
         let concerned = failed || self.is_named(id) || self.has_pages(id, first, u64::MAX);
+        assert!(
+            !(concerned && unseen),
+            "flash has nothing of what it does not see"
+        );
         if concerned {
             // A failed commit switches the tier off, and base is all there is. Should the note have
             // reached the device all the same, it counts only while base does not change later.

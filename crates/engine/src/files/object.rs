@@ -104,6 +104,9 @@ pub struct Object {
     pub(crate) base_writes: AtomicU64,
     /// A sync was acknowledged, in this run or one before: after a crash the file must be there.
     pub(crate) promised: AtomicBool,
+    /// The kernel reads and writes base without the engine: what base holds, and how long it is,
+    /// base alone knows.
+    pub(crate) passthrough: AtomicBool,
     /// Its last name is gone; its pages go when nobody has it open and that is durable.
     pub(crate) unlinked: AtomicBool,
     pub(crate) grave: Mutex<Option<Grave>>,
@@ -219,6 +222,7 @@ impl Object {
             touch: spec.touch,
             touch_due: AtomicBool::new(false),
             base_writes: AtomicU64::new(0),
+            passthrough: AtomicBool::new(false),
             promised: AtomicBool::new(false),
             unlinked: AtomicBool::new(false),
             grave: Mutex::default(),

@@ -46,6 +46,19 @@ impl Engine {
         self.open_known(&mut registry, spec, false)
     }
 
+    /// Whether requests of the object may go to base past the engine, for as long as it is open:
+    /// those of a file that neither the rules nor an earlier run let into the tier, while nothing
+    /// is recorded. From then on each sync syncs base, whatever the engine knows of.
+    #[must_use]
+    pub fn allow_passthrough(&self, object: &Object) -> bool {
+        let tiered = self.is_paged(object) || self.is_named(object.id);
+        let allowed = !tiered && !self.is_recording();
+        if allowed {
+            object.passthrough.store(true, Ordering::Release);
+        }
+        allowed
+    }
+
     /// Compares the file of a lingering object with what it was when its last use ended.
     fn use_again(&self, object: &Object) -> io::Result<()> {
         // While newest bytes wait for base they count: nobody else has any business with it.

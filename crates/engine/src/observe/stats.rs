@@ -1,11 +1,13 @@
 //! A snapshot of everything that is counted, for people, Prometheus and JSON.
 
 use crate::engine::Engine;
+use crate::files::object::Object;
 use crate::observe::histogram::Latency;
 use crate::observe::learned::LearnedTable;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thermocline_core::counters::Cleaning;
 use thermocline_core::policy::{Refusal, Removal};
@@ -168,6 +170,9 @@ pub struct ObjectStats {
     pub hits: u64,
     /// Write requests.
     pub writes: u64,
+    /// Whether the kernel serves it from base itself: its requests are not counted.
+    #[serde(default)]
+    pub passthrough: bool,
 }
 
 fn by_name<T: Copy>(
@@ -292,26 +297,38 @@ impl Engine {
 
     pub(crate) fn object_stats(&self) -> Vec<ObjectStats> {
         let closed = self.registry().closed();
+        let open: Vec<Arc<Object>> = self.objects.read().iter().flatten().cloned().collect();
+        let page = u64::from(self.config.page_size);
+        // Base alone knows how long a file is that the kernel writes to.
+        let longest = |object: &Object| match object.passthrough.load(Ordering::Acquire) {
+            true => object.base.len().unwrap_or(0),
+            false => object.length(),
+        };
+        let lengths: Vec<u64> = open.iter().map(|object| longest(object)).collect();
         let inner = self.inner();
         let resident = |id: ObjectId| inner.hierarchy.resident_of(id);
-        let objects = self.objects.read();
-        let open = objects.iter().flatten().map(|object| ObjectStats {
-            name: object.name.read().clone(),
-            kind: object.kind.name().into(),
-            pages: object.length().div_ceil(u64::from(self.config.page_size)),
-            resident: resident(object.id),
-            reads: object.counts.reads.load(Ordering::Relaxed),
-            hits: object.counts.hits.load(Ordering::Relaxed),
-            writes: object.counts.writes.load(Ordering::Relaxed),
-        });
+        let open = open
+            .iter()
+            .zip(lengths)
+            .map(|(object, length)| ObjectStats {
+                name: object.name.read().clone(),
+                kind: object.kind.name().into(),
+                pages: length.div_ceil(page),
+                resident: resident(object.id),
+                reads: object.counts.reads.load(Ordering::Relaxed),
+                hits: object.counts.hits.load(Ordering::Relaxed),
+                writes: object.counts.writes.load(Ordering::Relaxed),
+                passthrough: object.passthrough.load(Ordering::Acquire),
+            });
         let closed = closed.into_iter().map(|object| ObjectStats {
             name: object.name,
             kind: object.kind.name().into(),
-            pages: object.length.div_ceil(u64::from(self.config.page_size)),
+            pages: object.length.div_ceil(page),
             resident: resident(object.id),
             reads: object.counts.reads.load(Ordering::Relaxed),
             hits: object.counts.hits.load(Ordering::Relaxed),
             writes: object.counts.writes.load(Ordering::Relaxed),
+            passthrough: false,
         });
         let mut all: Vec<ObjectStats> = open.chain(closed).collect();
         all.sort_by(|a, b| (b.resident, b.reads, &a.name).cmp(&(a.resident, a.reads, &b.name)));

@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::handle::{ControlHandle, Durable, FileHandle, Handle};
 use crate::inode::Node;
 use crate::lock::lock;
-use crate::object::is_file;
+use crate::object::{OpenObject, is_file};
 use crate::sys;
 
 /// An open file.
@@ -131,6 +131,19 @@ impl Fs {
             durable: Durable::from_flags(flags),
         }));
         Ok(Opened { handle, mapped })
+    }
+
+    /// The object of a file's handle.
+    pub(crate) fn object(&self, handle: u64) -> Option<Arc<OpenObject>> {
+        match &*self.handles.get(handle).ok()? {
+            Handle::File(file) => Some(Arc::clone(&file.object)),
+            _ => None,
+        }
+    }
+
+    /// Whether the kernel may serve a file from base: one that the rules keep out of the tier.
+    pub(crate) fn allow_passthrough(&self, object: &OpenObject) -> bool {
+        !object.class.cached && self.objects.engine().allow_passthrough(&object.object)
     }
 
     /// Closes a handle, of a file or a directory.

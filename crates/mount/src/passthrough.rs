@@ -1,0 +1,87 @@
+//! Files that bypass the tier, read and written by the kernel on base itself.
+//!
+//! What the kernel then does without asking: reads, writes and maps, also synchronous ones. What
+//! still comes to the mount: opening, `fsync`, truncating and allocating, names and attributes.
+//! `include/uapi/linux/fuse.h` has the protocol (`FOPEN_PASSTHROUGH`, from Linux 6.9 on), and
+//! `fs/fuse/iomode.c` its rules: while an inode is open this way every open of it must be, with
+//! the same backing file.
+//!
+//! States of an open inode: *undecided* -> *through the kernel* or *through the mount*, at the first
+//! reply to an open; it stays so until the inode is closed.
+//!
+//! # Invariants
+//! 1. One inode has one backing file at a time, from the first open to the last close.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fuser::BackingId;
+
+use crate::lock::lock;
+use crate::sys;
+
+/// How the requests of one open inode go.
+#[derive(Debug, Default)]
+enum Way {
+    #[default]
+    Undecided,
+    Kernel(Arc<BackingId>),
+    Mount,
+}
+
+/// The way of one open inode.
+#[derive(Debug, Default)]
+pub(crate) struct Backing(Mutex<Way>);
+
+/// Whether a mount uses passthrough at all.
+#[derive(Debug)]
+pub(crate) struct Passthrough {
+    wanted: bool,
+    /// The kernel or our rights do not allow it: not asked again.
+    refused: AtomicBool,
+}
+
+impl Passthrough {
+    /// Decides for a base directory. Where another host may mount the same base, all requests stay
+    /// with the mount: it stops at once when the base is taken over, and the kernel would not.
+    pub(crate) fn new(wanted: bool, base: RawFd) -> Self {
+        Self {
+            wanted: wanted && sys::is_of_one_host(base),
+            refused: AtomicBool::new(false),
+        }
+    }
+
+    /// The kernel, or our rights, do not allow it.
+    pub(crate) fn refuse(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    /// The backing file for a reply to an open of the inode with `backing`; `None`: its requests
+    /// go through the mount. `allowed` is asked, and the `file` registered, once an inode.
+    pub(crate) fn of(
+        &self,
+        backing: &Backing,
+        file: &File,
+        allowed: impl FnOnce() -> bool,
+        register: impl FnOnce(&File) -> io::Result<BackingId>,
+    ) -> Option<Arc<BackingId>> {
+        let mut way = lock(&backing.0);
+        if let Way::Undecided = &*way {
+            *way = Way::Mount;
+            let possible = self.wanted && !self.refused.load(Ordering::Relaxed);
+            if possible && allowed() {
+                match register(file) {
+                    Ok(id) => *way = Way::Kernel(Arc::new(id)),
+                    Err(_) => self.refuse(),
+                }
+            }
+        }
+        match &*way {
+            Way::Kernel(id) => Some(Arc::clone(id)),
+            Way::Undecided | Way::Mount => None,
+        }
+    }
+}
