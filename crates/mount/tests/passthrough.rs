@@ -97,10 +97,8 @@ fn lengths_are_those_of_base() {
         .expect("write behind the end");
     assert_eq!(size(&path), 9010);
     // SAFETY: no memory is passed.
-    assert_eq!(
-        unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, 20_000) },
-        0
-    );
+    let allocated = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, 20_000) };
+    assert_eq!(allocated, 0);
     assert_eq!(size(&path), 20_000);
     let mut appending = OpenOptions::new().append(true).open(&path).expect("open");
     appending.write_all(b"end").expect("append");
