@@ -38,3 +38,5 @@ pub use settings::config;
 pub use settings::config::{EngineConfig, Shares};
 pub use store::{BaseIdentity, Store, StoreOptions};
 pub use writeback::flush::FlushProgress;
+// What `Engine::set_recorder` takes.
+pub use thermocline_trace::{Recorder, RecorderOptions};

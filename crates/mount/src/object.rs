@@ -168,6 +168,13 @@ impl Objects {
         Ok(object)
     }
 
+    /// Whether `object` is the one that the node's handles share.
+    pub(crate) fn is_open(&self, node: &Node, object: &Arc<OpenObject>) -> bool {
+        let slot = lock(&node.object);
+        let open = slot.open.as_ref();
+        open.is_some_and(|open| Arc::ptr_eq(open, object))
+    }
+
     /// One use less; the last one closes the object and trims it if the inode has no name.
     pub(crate) fn release(&self, node: &Node) {
         let mut slot = lock(&node.object);

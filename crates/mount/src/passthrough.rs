@@ -6,11 +6,12 @@
 //! `fs/fuse/iomode.c` its rules: while an inode is open this way every open of it must be, with
 //! the same backing file.
 //!
-//! States of an open inode: *undecided* -> *through the kernel* or *through the mount*, at the first
-//! reply to an open; it stays so until the inode is closed.
+//! States of an open inode: *undecided* -> *through the kernel* or *through the mount*, decided
+//! when the first open is answered, until the inode is closed.
 //!
 //! # Invariants
-//! 1. One inode has one backing file at a time, from the first open to the last close.
+//! 1. One inode has one backing file at a time, from the first open to the last close: its handles
+//!    share one object, and that keeps what was decided.
 
 use std::fs::File;
 use std::io;
@@ -81,7 +82,8 @@ impl Passthrough {
         }
         match &*way {
             Way::Kernel(id) => Some(Arc::clone(id)),
-            Way::Undecided | Way::Mount => None,
+            Way::Mount => None,
+            Way::Undecided => panic!("invariant 1: it was decided"),
         }
     }
 }

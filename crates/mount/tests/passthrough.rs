@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::TestMount;
 use thermocline::device::{Device, FileDevice, FileOptions};
+use thermocline::{Recorder, RecorderOptions};
 use thermocline_mount::{DeviceFactory, MountConfig};
-use thermocline_trace::{Recorder, RecorderOptions};
 
 /// Whether the kernel serves the file called `name`, which is open.
 fn is_passed(mount: &TestMount, name: &str) -> bool {

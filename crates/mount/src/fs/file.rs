@@ -136,7 +136,11 @@ impl Fs {
     /// The object of a file's handle.
     pub(crate) fn object(&self, handle: u64) -> Option<Arc<OpenObject>> {
         match &*self.handles.get(handle).ok()? {
-            Handle::File(file) => Some(Arc::clone(&file.object)),
+            Handle::File(file) => {
+                let shared = self.objects.is_open(&file.node, &file.object);
+                assert!(shared, "invariant 1: handles of one inode share its object");
+                Some(Arc::clone(&file.object))
+            }
             _ => None,
         }
     }
