@@ -28,9 +28,10 @@ impl Table {
         self
     }
 
-    /// Adds one row, of as many cells as the header has.
+    /// Adds one row, of as many cells as the header has. A file may be called anything: control
+    /// characters are shown as escapes, so that no name ends a line or speaks to the terminal.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<String> = cells.into_iter().collect();
+        let cells: Vec<String> = cells.into_iter().map(printable).collect();
         assert_eq!(cells.len(), self.header.len(), "cells under header");
         self.rows.push(cells);
     }
@@ -72,6 +73,13 @@ impl fmt::Display for Table {
     }
 }
 
+fn printable(cell: String) -> String {
+    match cell.contains(char::is_control) {
+        true => cell.escape_debug().collect(),
+        false => cell,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +93,13 @@ mod tests {
                           flash       1,204    85 µs\n  \
                           base            7   7.2 ms\n";
         assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn names_end_no_line() {
+        let mut table = Table::new(&["name"]);
+        table.row(["base/a\n\u{1b}[31m".to_string()]);
+        assert_eq!(table.to_string(), "  name\n  base/a\\n\\u{1b}[31m\n");
     }
 
     #[test]

@@ -436,9 +436,16 @@ fn objects(out: &mut String, report: &Report) -> std::fmt::Result {
             },
             show_count(resident),
             show_share(resident.min(object.pages), object.pages),
-            show_count(object.reads),
+            // The kernel serves it, and nobody counts.
+            match object.passthrough {
+                true => "kernel".to_string(),
+                false => show_count(object.reads),
+            },
             show_share(object.hits, object.reads),
-            show_count(object.writes),
+            match object.passthrough {
+                true => "kernel".to_string(),
+                false => show_count(object.writes),
+            },
         ]);
     }
     write!(out, "\n{table}")?;
