@@ -60,6 +60,11 @@ impl Claiming {
         Arc::clone(&self.claim) as Arc<dyn Fence>
     }
 
+    /// Whether base waits for pages of a cache.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.claim.state() == Some(State::Dirty)
+    }
+
     /// Refuses a cache with pages that base does not wait for.
     pub(crate) fn check_store(&self, store: &Store) -> Outcome {
         let found = store.recovered();

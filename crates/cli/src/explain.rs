@@ -92,8 +92,8 @@ fn changed_behind(cache: &str, files: &[Refused]) -> Failure {
         message.push_str(&format!("\n  and {more} more files"));
     }
     Failure::new(Code::Cache, message).advise(format!(
-        "put these files back as they were, times included (`mv`, `cp -p`, a snapshot), and mount \
-         again: nothing is lost; or `thermocline recover BASE {cache} --save-to DIR \
+        "put base back as it was (a snapshot of its file system; `mv` and `cp` change the files), \
+         and mount again: nothing is lost; or `thermocline recover BASE {cache} --save-to DIR \
          --discard=FILE` writes the pages of FILE to DIR before it gives them up, and writes \
          back all others; --discard without a name gives up those of all these files"
     ))

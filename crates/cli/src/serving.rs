@@ -167,8 +167,9 @@ fn note_start(engine: &Engine) {
     }
 }
 
-/// Says what of a cache could not be read, and refuses it when base may lack what was there.
-fn check_found(store: &Store, plan: &Plan) -> Outcome {
+/// Says what of a cache could not be read, and refuses it when base may lack what was there:
+/// when dirty pages were found, or base waits for some (`awaited`), or there may be some.
+fn check_found(store: &Store, plan: &Plan, awaited: bool) -> Outcome {
     let Some(found) = store.recovered() else {
         return Ok(());
     };
@@ -186,7 +187,7 @@ fn check_found(store: &Store, plan: &Plan) -> Outcome {
     }
     let damaged = found.lost.iter().any(|lost| lost.is_damage());
     let dirty = found.entries.iter().any(|(_, entry)| entry.dirty);
-    if !damaged || !(dirty || plan.config.tier.write_back) {
+    if !damaged || !(dirty || awaited || plan.config.tier.write_back) {
         return Ok(());
     }
     let cache = plan.config.tier.cache.display();
@@ -224,7 +225,7 @@ fn open_cache(plan: &Plan, caches: &Caches) -> Result<Option<Store>, Failure> {
         return Ok(None);
     };
     let store = caches.open(cache, plan.cache_size()?, plan.format, plan.discard_dirty)?;
-    check_found(&store, plan)?;
+    check_found(&store, plan, caches.claiming.is_owed())?;
     caches.claiming.check_store(&store)?;
     Ok(Some(caches.watched(store)))
 }
