@@ -271,32 +271,38 @@ impl Engine {
     /// Does to its end a cut that a crash interrupted. Base is written under a lease, else another
     /// crash would find that somebody else changed the file; so all files were compared before.
     fn carry_out_cut(&self, object: &Arc<Object>, length: u64) -> Result<(), Error> {
-        if object.length() > length {
+        let failed = |source| Error::BaseIo {
+            path: object.name(),
+            source,
+        };
+        let size = u64::from(self.config.page_size);
+        let (middle, first) = (length / size, length.div_ceil(size));
+        let reaches = object.length() >= length;
+        if reaches && middle < first && self.is_dirty_at(object.id, middle) {
+            // What is left of a page that is cut in the middle must be on base; and its tail must
+            // read zeros if the file grows, so it goes below as well.
+            self.settle(object.id, middle, middle).map_err(failed)?;
+        }
+        if reaches {
             self.before_base_write(object, &[]);
             let cut = object.base.set_len(length);
             let cut = cut.and_then(|()| object.base.sync(false));
-            cut.map_err(|source| Error::BaseIo {
-                path: object.name(),
-                source,
-            })?;
+            cut.map_err(failed)?;
             object.length.store(length, Ordering::Release);
         }
-        let size = u64::from(self.config.page_size);
-        let (middle, first) = (length / size, length.div_ceil(size));
         self.trim_pages(object.id, first, u64::MAX);
-        let newer = self
-            .inner()
-            .hierarchy
-            .slots()
-            .dirty_in(object.id, middle, middle);
-        if newer.is_empty() {
-            // Its tail must read zeros if the file grows.
+        if !self.is_dirty_at(object.id, middle) {
             self.trim_pages(object.id, middle, middle);
         }
         let saved = Self::saved_of(object, Fate::Stays);
         self.inner().commits.put(saved);
         self.close_object(object);
         Ok(())
+    }
+
+    fn is_dirty_at(&self, id: ObjectId, page: u64) -> bool {
+        let inner = self.inner();
+        !inner.hierarchy.slots().dirty_in(id, page, page).is_empty()
     }
 
     /// Forgets the pages of a file that is not open.
