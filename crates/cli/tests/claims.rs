@@ -328,6 +328,37 @@ fn an_old_copy_of_the_cache_is_refused() {
     ground.umount(&[]);
 }
 
+/// Flips a bit of the first sector of the map that is in use (`docs/flash-format.md`).
+fn damage_map(cache: &Path) {
+    let mut bytes = fs::read(cache).expect("cache");
+    let number = |at: usize| {
+        let bytes = bytes[at..at + 8].try_into().expect("8 bytes");
+        u64::from_le_bytes(bytes)
+    };
+    let newer = [0, 4096].into_iter().max_by_key(|at| number(at + 24));
+    let map = number(newer.expect("two superblocks") + 72) as usize;
+    let used = |at: &usize| bytes[*at..at + 512].iter().any(|byte| *byte != 0);
+    let sector = (map..bytes.len()).step_by(512).find(used);
+    bytes[sector.expect("a page on flash") + 40] ^= 1;
+    fs::write(cache, bytes).expect("write");
+}
+
+#[test]
+fn a_damaged_cache_that_base_waits_for_is_refused_in_either_mode() {
+    let Some(ground) = Ground::prepare("damaged") else {
+        return;
+    };
+    ground.mounted(WRITE_BACK);
+    ground.write(1);
+    ground.umount(&["--keep-dirty"]);
+    damage_map(&ground.path("tier"));
+    for mode in ["--write-back", ""] {
+        let mount = &mut ground.mount(&ground.base, "mnt", "tier", mode);
+        refused(mount, CACHE, &["is damaged", "thermocline check"]);
+    }
+    assert!(ground.mark().contains("state=dirty"), "{}", ground.mark());
+}
+
 #[test]
 fn kept_dirty_pages_keep_other_caches_out_until_recover() {
     let Some(ground) = Ground::prepare("keep dirty") else {
