@@ -35,7 +35,7 @@ patterns=(
 
 arguments() { # engine, direct, directory, name, options
     printf '%s\n' --name="$4" --directory="$3" --ioengine="$1" --direct="$2" --numjobs=2 \
-        --size="$((megabytes / 2))m" --verify=crc32c --verify_fatal=1 --randrepeat=1 --randseed=7 \
+        --size="$((megabytes / 2))m" --verify=crc32c --verify_fatal=1 --verify_state_save=0 --randrepeat=1 --randseed=7 \
         --group_reporting --fallocate=none --end_fsync=1 "${@:5}"
     # Two writes of a block under way at once may end in either order: fio takes turns with them.
     if [[ $1 == libaio || $1 == io_uring ]]; then

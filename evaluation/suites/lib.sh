@@ -199,8 +199,9 @@ each_mode() { # function
 
 # The directory under test, empty.
 begin() {
-    local scratch=$work/$suite${label:+@$label}.$mode
-    local place=$base_on/$suite${label:+@$label}.$mode
+    # No @: the suites of MariaDB take it for a reference.
+    local scratch=$work/$suite${label:+_$label}.$mode
+    local place=$base_on/$suite${label:+_$label}.$mode
     # Not the former one's base, when it is still mounted.
     ! mountpoint -q "$scratch/mnt" || die "$scratch/mnt is still mounted"
     rm -rf "$scratch" "$place"
