@@ -257,7 +257,7 @@ mod tests {
             text.find(word)
                 .unwrap_or_else(|| panic!("no {word} in {text}"))
         };
-        assert!(at("put these files back") < at("--save-to"));
+        assert!(at("put base back") < at("--save-to"));
         assert!(at("--save-to") < at("gives up those of all"));
     }
 
