@@ -295,14 +295,23 @@ class MariaDB(Database):
     def choose(self, rng):
         # Only with O_DIRECT does a plain directory keep new tables when power fails.
         self.aio = rng.choice(["ON", "OFF"])
+        if os.environ.get("STRACE"):
+            self.aio = "OFF"  # strace does not see the others
         return f"aio {self.aio}"
+
+    def traced(self):
+        """With STRACE=DIR the server's writes and syncs go to a log of each start there."""
+        logs = os.environ.get("STRACE")
+        calls = "trace=fsync,fdatasync,pwrite64,rename,unlink"
+        return [] if not logs else ["strace", "-D", "-f", "-qq", "-ttt", "-y", "-s", "0",
+                                    "--seccomp-bpf", "-e", calls, "-o", f"{logs}/{time.time():.2f}"]
 
     def session(self, database="l"):
         return ["mariadb", "--no-defaults", f"--socket={self.run}/s", "-u", "root", "--batch",
                 "--skip-column-names", "--unbuffered", database]
 
     def command(self, data):
-        return ["/usr/sbin/mariadbd", "--no-defaults", f"--datadir={data}",
+        return self.traced() + ["/usr/sbin/mariadbd", "--no-defaults", f"--datadir={data}",
                 f"--socket={self.run}/s", f"--pid-file={self.run}/pid",
                 "--bind-address=127.0.0.1", f"--port={self.port}", "--skip-name-resolve",
                 "--innodb-buffer-pool-size=8M", "--innodb-flush-method=O_DIRECT",

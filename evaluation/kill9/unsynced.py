@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Which pages MariaDB calls safe before it has synced them, from logs of strace.
 
-    strace -D -f -qq -ttt -y -s 0 -e trace=fsync,fdatasync,pwrite64,rename,unlink -o LOG mariadbd ...
-    evaluation/kill9/unsynced.py LOG...
+    STRACE=DIR evaluation/kill9/power.sh --database mariadb --plain --only kill --rounds 9 --seed 81
+    evaluation/kill9/unsynced.py DIR/*
 
+DIR must be writable by the database's user, and takes some MiB for each start of the server.
 InnoDB's checkpoint says that older log is not needed. It is wrong to make one while a page that was
 written, and counts as clean, is not synced. Listed is each write of a tablespace that lives on, of
-which a checkpoint was made more than --seconds later and no sync of its file began in between. Run
-the server with --innodb-use-native-aio=OFF, else its writes are not seen. Prints file, page, how
-many checkpoints, and after how long the file was synced.
+which a checkpoint was made more than --seconds later and no sync of its file began in between.
+Prints file, page, how many checkpoints, and after how long the file was synced.
 """
 import argparse
 import re
@@ -79,8 +79,8 @@ def main():
         names, writes, syncs, checkpoints, gone = read(log)
         print(f"{log}: {len(writes)} pages written, {len(checkpoints)} checkpoints")
         for written, file, page in writes:
-            if file in gone:
-                continue
+            if file in gone or "#sql-ib" in names[file]:
+                continue  # gone, or about to go
             synced = [end for start, end in syncs.get(file, []) if start >= written]
             until = synced[0] if synced else float("inf")
             early = [at for at in checkpoints if written < at < until]

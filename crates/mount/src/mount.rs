@@ -125,7 +125,6 @@ impl Mount {
         let fs = Arc::new(fs.map_err(base_error)?);
         fs.adopt_dirty(config.discard)
             .map_err(|error| Error::Tier(Box::new(error)))?;
-        assert!(base.is_absolute(), "the directory that was checked");
         let directory = sys::open_base(&base).map_err(base_error)?;
         let passthrough = Passthrough::new(config.passthrough, directory.as_raw_fd());
         let options = options(&base, config.threads.max(1), config.allow_other);

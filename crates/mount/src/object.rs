@@ -258,6 +258,7 @@ impl Objects {
     }
 
     fn close_slot(&self, slot: &mut ObjectSlot) {
+        assert_eq!(slot.users, 0, "invariant 1: nobody uses what is closed");
         slot.nameless = false;
         if let Some(object) = slot.open.take() {
             self.engine.close_object(&object.object);

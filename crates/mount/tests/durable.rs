@@ -7,11 +7,11 @@ use std::io::{self, IoSlice, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use common::{PAGE, TestMount};
-use thermocline::device::{AlignedBuf, Device, FileDevice, FileOptions};
-use thermocline_mount::{DeviceFactory, Mount, MountConfig};
+use thermocline::device::AlignedBuf;
+use thermocline_mount::{Mount, MountConfig};
 
 /// How a write asks to be durable, and whether the file's data alone is meant.
 const WAYS: [(&str, bool); 6] = [
@@ -63,43 +63,10 @@ fn write(path: &Path, way: &str, byte: u8) -> File {
     file
 }
 
-/// A base file that notes each sync: true for data alone.
-struct Noting(FileDevice, Arc<Mutex<Vec<bool>>>);
-
-impl Device for Noting {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_at(buf, offset)
-    }
-    fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.1.lock().expect("lock").push(data_only);
-        self.0.sync(data_only)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.punch(offset, len)
-    }
-    fn label(&self) -> String {
-        self.0.label()
-    }
-}
-
 #[test]
 fn in_write_through_base_is_synced_before_a_synchronous_write_returns() {
     for cached in [true, false] {
-        let syncs = Arc::new(Mutex::new(Vec::new()));
-        let noted = Arc::clone(&syncs);
-        let devices: DeviceFactory = Arc::new(move |file, known| {
-            let device = FileDevice::from_file(file, known.name, FileOptions::default())?;
-            Ok(Arc::new(Noting(device, Arc::clone(&noted))))
-        });
+        let (devices, syncs) = common::noting();
         let Some(mount) = TestMount::start(|config| {
             config.rules = common::cache_all(cached);
             config.devices = devices;
@@ -131,12 +98,7 @@ fn in_write_through_base_is_synced_before_a_synchronous_write_returns() {
 
 #[test]
 fn in_write_through_what_allocates_in_a_synchronous_file_is_synced_too() {
-    let syncs = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&syncs);
-    let devices: DeviceFactory = Arc::new(move |file, known| {
-        let device = FileDevice::from_file(file, known.name, FileOptions::default())?;
-        Ok(Arc::new(Noting(device, Arc::clone(&noted))))
-    });
+    let (devices, syncs) = common::noting();
     let Some(mount) = TestMount::start(|config| config.devices = devices) else {
         return;
     };

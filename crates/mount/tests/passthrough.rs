@@ -7,13 +7,10 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::TestMount;
-use thermocline::device::{Device, FileDevice, FileOptions};
 use thermocline::{Recorder, RecorderOptions};
-use thermocline_mount::{DeviceFactory, MountConfig};
+use thermocline_mount::MountConfig;
 
 /// Whether the kernel serves the file called `name`, which is open.
 fn is_passed(mount: &TestMount, name: &str) -> bool {
@@ -113,42 +110,9 @@ fn lengths_are_those_of_base() {
     mount.end();
 }
 
-/// Counts syncs of base, which the mount has to make though it saw no write.
-struct Counting(FileDevice, Arc<AtomicU32>);
-
-impl Device for Counting {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_at(buf, offset)
-    }
-    fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.1.fetch_add(1, Ordering::AcqRel);
-        self.0.sync(data_only)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.punch(offset, len)
-    }
-    fn label(&self) -> String {
-        self.0.label()
-    }
-}
-
 #[test]
 fn every_sync_reaches_base() {
-    let syncs = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&syncs);
-    let devices: DeviceFactory = Arc::new(move |file, known| {
-        let device = FileDevice::from_file(file, known.name, FileOptions::default())?;
-        Ok(Arc::new(Counting(device, Arc::clone(&counted))))
-    });
+    let (devices, syncs) = common::noting();
     let Some(mount) = start(|config| config.devices = devices) else {
         return;
     };
@@ -156,12 +120,14 @@ fn every_sync_reaches_base() {
     assert!(is_passed(&mount, "f"));
     for number in 0..10 {
         file.write_all_at(&[number; 100], 0).expect("write");
-        let before = syncs.load(Ordering::Acquire);
-        match number % 2 {
-            0 => file.sync_all().expect("fsync"),
-            _ => file.sync_data().expect("fdatasync"),
-        }
-        assert_eq!(syncs.load(Ordering::Acquire), before + 1, "sync {number}");
+        let data_only = number % 2 == 1;
+        let synced = match data_only {
+            true => file.sync_data(),
+            false => file.sync_all(),
+        };
+        synced.expect("sync");
+        let noted = std::mem::take(&mut *syncs.lock().expect("lock"));
+        assert_eq!(noted, [data_only], "sync {number}");
     }
     drop(file);
     mount.end();

@@ -265,12 +265,8 @@ fn writes(out: &mut String, report: &Report) -> std::fmt::Result {
         show_count(stats.bypassed_reads),
         show_count(stats.bypassed_writes),
     )?;
-    match stats
-        .objects
-        .iter()
-        .filter(|object| object.passthrough)
-        .count()
-    {
+    let by_kernel = stats.objects.iter().filter(|object| object.passthrough);
+    match by_kernel.count() {
         0 => Ok(()),
         open => writeln!(
             out,
@@ -426,6 +422,10 @@ fn objects(out: &mut String, report: &Report) -> std::fmt::Result {
     let mut table = Table::new(&header).left(2);
     for object in objects.iter().take(OBJECTS) {
         let resident = u64::from(object.resident);
+        let counted = |count| match object.passthrough {
+            true => "kernel".to_string(), // it serves the file, and nobody counts
+            false => show_count(count),
+        };
         table.row([
             object.name.clone(),
             or_dash(&object.kind),
@@ -436,16 +436,9 @@ fn objects(out: &mut String, report: &Report) -> std::fmt::Result {
             },
             show_count(resident),
             show_share(resident.min(object.pages), object.pages),
-            // The kernel serves it, and nobody counts.
-            match object.passthrough {
-                true => "kernel".to_string(),
-                false => show_count(object.reads),
-            },
+            counted(object.reads),
             show_share(object.hits, object.reads),
-            match object.passthrough {
-                true => "kernel".to_string(),
-                false => show_count(object.writes),
-            },
+            counted(object.writes),
         ]);
     }
     write!(out, "\n{table}")?;
@@ -516,6 +509,22 @@ mod tests {
     use crate::report::sample;
 
     #[test]
+    fn says_which_files_the_kernel_serves() {
+        let mut report = sample::report();
+        report.stats.objects[0].passthrough = true;
+        let text = render(&report, None);
+        assert!(
+            text.contains("1 more such files are served by the kernel"),
+            "{text}"
+        );
+        assert_eq!(
+            text.matches(" kernel ").count(),
+            1,
+            "reads, in the middle\n{text}"
+        );
+    }
+
+    #[test]
     fn says_what_a_person_asks_first() {
         let text = render(&sample::report(), None);
         for part in [
@@ -532,6 +541,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "no \"{part}\" in\n{text}");
         }
+        assert!(!text.contains("kernel"), "nothing is served by it\n{text}");
         assert!(
             !text.contains("pinned"),
             "reasons that never happened are left out\n{text}"

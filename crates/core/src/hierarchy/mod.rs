@@ -463,10 +463,14 @@ impl Hierarchy {
                 self.lost.insert(page);
                 self.abandon_read(page, out);
             }
-            Some(_) if self.slots.pins(slot) == 0 && doomed => {
-                self.remove(slot, Removal::Trimmed, out);
+            Some(_) if self.slots.pins(slot) == 0 => {
+                let why = if doomed {
+                    Removal::Trimmed
+                } else {
+                    Removal::Failed
+                };
+                self.remove(slot, why, out);
             }
-            Some(_) if self.slots.pins(slot) == 0 => self.remove(slot, Removal::Failed, out),
             _ => {}
         }
         self.count_fault(Way::Read, fault, out);

@@ -300,11 +300,11 @@ impl Engine {
         let open: Vec<Arc<Object>> = self.objects.read().iter().flatten().cloned().collect();
         let page = u64::from(self.config.page_size);
         // Base alone knows how long a file is that the kernel writes to.
-        let longest = |object: &Object| match object.passthrough.load(Ordering::Acquire) {
+        let length_of = |object: &Object| match object.passthrough.load(Ordering::Acquire) {
             true => object.base.len().unwrap_or(0),
             false => object.length(),
         };
-        let lengths: Vec<u64> = open.iter().map(|object| longest(object)).collect();
+        let lengths: Vec<u64> = open.iter().map(|object| length_of(object)).collect();
         let inner = self.inner();
         let resident = |id: ObjectId| inner.hierarchy.resident_of(id);
         let open = open

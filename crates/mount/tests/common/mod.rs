@@ -2,12 +2,13 @@
 
 #![expect(dead_code, reason = "every test binary uses its own part of this")]
 
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use thermocline::device::MemoryDevice;
+use thermocline::device::{Device, FileDevice, FileOptions, MemoryDevice};
 use thermocline::{BaseIdentity, Engine, EngineConfig, Store, StoreOptions};
-use thermocline_mount::{Error, Mount, MountConfig, MountHandle};
+use thermocline_mount::{DeviceFactory, Error, Mount, MountConfig, MountHandle};
 
 /// Pages of 4 KiB, so that requests of the tests are parts of pages, whole ones and several.
 pub(crate) const PAGE: u32 = 4096;
@@ -98,6 +99,48 @@ pub(crate) fn as_user<T: Send>(id: u32, work: impl FnOnce() -> T + Send) -> T {
         });
         thread.join().expect("thread of the user")
     })
+}
+
+/// A base file that notes each sync: true for data alone.
+pub(crate) struct Noting(FileDevice, Syncs);
+
+/// The syncs of base so far: true for those of data alone.
+pub(crate) type Syncs = Arc<Mutex<Vec<bool>>>;
+
+/// Base files that note their syncs, and where.
+pub(crate) fn noting() -> (DeviceFactory, Syncs) {
+    let syncs = Syncs::default();
+    let noted = Arc::clone(&syncs);
+    let devices: DeviceFactory = Arc::new(move |file, known| {
+        let device = FileDevice::from_file(file, known.name, FileOptions::default())?;
+        Ok(Arc::new(Noting(device, Arc::clone(&noted))))
+    });
+    (devices, syncs)
+}
+
+impl Device for Noting {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.1.lock().expect("lock").push(data_only);
+        self.0.sync(data_only)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.0.punch(offset, len)
+    }
+    fn label(&self) -> String {
+        self.0.label()
+    }
 }
 
 /// Pseudo-random numbers from a seed (xorshift64*).
