@@ -15,12 +15,12 @@ use thermocline_core::{Fault, HintSet, PageId, ReadStart, SlotId};
 use thermocline_trace::{Op, Served};
 
 /// One read under way.
-struct Reading<'a> {
-    engine: &'a Engine,
-    object: &'a Object,
-    request: &'a Request<'a>,
-    length: usize,
-    served: Served,
+pub(crate) struct Reading<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) object: &'a Object,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) length: usize,
+    pub(crate) served: Served,
 }
 
 impl Engine {
@@ -40,17 +40,30 @@ impl Engine {
         if !paged {
             self.bypassed[0].fetch_add(1, Ordering::Relaxed);
         }
+        self.count_read(object, request, &buf[..length], served, started);
+        Ok(length)
+    }
+
+    /// Notes a read that ended with `bytes`.
+    pub(crate) fn count_read(
+        &self,
+        object: &Object,
+        request: &Request<'_>,
+        bytes: &[u8],
+        served: Served,
+        started: Instant,
+    ) {
+        let length = bytes.len() as u64;
         self.latency[served as usize].add(started.elapsed());
-        self.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        self.read_bytes.fetch_add(length, Ordering::Relaxed);
         object.counts.reads.fetch_add(1, Ordering::Relaxed);
         if matches!(served, Served::Pool | Served::Buffer | Served::Flash) {
             object.counts.hits.fetch_add(1, Ordering::Relaxed);
         }
         if self.is_recording() {
-            let typed = self.typed(request, object, &buf[..length]);
-            self.record(&typed, object, Op::Read, length as u64, served, started);
+            let typed = self.typed(request, object, bytes);
+            self.record(&typed, object, Op::Read, length, served, started);
         }
-        Ok(length)
     }
 
     /// Lends the whole page `page` to `use_bytes` if it is in the DRAM pool: a hit without
@@ -256,6 +269,20 @@ impl Reading<'_> {
             Some(flash) => flash.read_blocks(&at, bytes),
             None => vec![Err(Fault::ReadError); run.len()],
         };
+        self.settle_slots(run, read, bytes)
+    }
+
+    /// Ends the flash reads of `run`, each as `read` says, with the pages in `bytes`; those that
+    /// their slots did not give come from base, one by one.
+    pub(crate) fn settle_slots(
+        &mut self,
+        run: &[(SlotId, Stored)],
+        read: Vec<Result<(), Fault>>,
+        bytes: &mut [u8],
+    ) -> io::Result<()> {
+        let engine = self.engine;
+        let size = engine.page_size();
+        assert!(read.len() == run.len() && bytes.len() == run.len() * size);
         let (mut on_base, mut result) = (Vec::new(), Ok(()));
         let mut inner = engine.inner();
         let pages = run.iter().zip(bytes.chunks_exact_mut(size));
@@ -397,7 +424,7 @@ impl Reading<'_> {
 }
 
 /// Where the bytes in the valid `slot` are.
-fn stored(inner: &Inner, slot: SlotId, page: PageId) -> Stored {
+pub(crate) fn stored(inner: &Inner, slot: SlotId, page: PageId) -> Stored {
     let Some((block, checksum)) = inner.hierarchy.bytes_of(slot) else {
         lock::die("a valid slot has bytes");
     };
