@@ -9,6 +9,7 @@
 //!    are not given to others.
 //! 2. Bytes reach the caller's reply only after their checksum was right.
 
+use super::ahead::Found;
 use super::read::{Reading, stored};
 use crate::device::DirectFile;
 use crate::engine::{Engine, Request};
@@ -17,6 +18,7 @@ use crate::lock;
 use crate::state::page_of;
 use crate::store::{Store, Stored};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use thermocline_core::{Fault, HintSet, ReadStart, SlotId};
@@ -104,6 +106,16 @@ impl Engine {
             self.count_read(object, &request, &buf[..length], Served::Pool, started);
             return ReadStarted::Done(length);
         }
+        if let Some(served) = self.from_ahead(object, &pages, &mut buf[..length]) {
+            let request = Request {
+                object,
+                offset,
+                hints: hints(),
+                client,
+            };
+            self.count_read(object, &request, &buf[..length], served, started);
+            return ReadStarted::Done(length);
+        }
         if length > most {
             return ReadStarted::Waits;
         }
@@ -136,15 +148,51 @@ impl Engine {
             })
     }
 
+    /// Fills `buf` with `pages` if all of them were read ahead; says from where.
+    fn from_ahead(&self, object: &Object, pages: &Range<u64>, buf: &mut [u8]) -> Option<Served> {
+        let size = self.page_size();
+        let mut found = Vec::new();
+        let mut inner = self.inner();
+        if !inner.ahead.is_here(object.id, pages) {
+            return None;
+        }
+        let mut index = pages.start;
+        while index < pages.end {
+            match inner
+                .ahead
+                .take(page_of(object, index), pages.end - 1, false)
+            {
+                Found::Here(buffer, part, served) => {
+                    index += part.len() as u64;
+                    found.push((buffer, part, served));
+                }
+                _ => lock::die("what was read ahead is gone under the lock"),
+            }
+        }
+        drop(inner);
+        let (mut at, mut served) = (0, Served::Unknown);
+        for (buffer, part, from) in found {
+            let bytes = &buffer[part.start * size..part.end * size];
+            buf[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+            served = served.and(from);
+        }
+        assert_eq!(at, buf.len(), "all pages were taken");
+        Some(served)
+    }
+
     /// Starts the reads of `pages` when they are all to be read from slots of a cache that lends
     /// its file.
     fn start_flash(
         &self,
         object: &Object,
-        pages: std::ops::Range<u64>,
+        pages: Range<u64>,
     ) -> Option<(Arc<Store>, Vec<(SlotId, Stored)>)> {
         let mut inner = self.inner();
         let page = |index| page_of(object, index);
+        if inner.ahead.has(object.id, &pages) {
+            return None;
+        }
         if !(pages.clone()).all(|index| inner.hierarchy.is_on_flash(page(index))) {
             return None;
         }
@@ -250,6 +298,7 @@ impl FlashRead {
             request: &request,
             length: reply.len(),
             served: Served::Unknown,
+            ahead: false,
         };
         let settled = reading.settle_slots(&self.run, pages, reply);
         let served = reading.served;

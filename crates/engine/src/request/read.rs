@@ -1,5 +1,6 @@
 //! Reads: from the pool, the write buffer, a slot on flash, or base.
 
+use super::ahead::Found;
 use super::{Part, RUN_BYTES_MAX, with_scratch};
 use crate::durable::sync::lost_error;
 use crate::engine::{Engine, Request};
@@ -21,6 +22,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) length: usize,
     pub(crate) served: Served,
+    /// Done ahead of requests: what was read ahead is not for it.
+    pub(crate) ahead: bool,
 }
 
 impl Engine {
@@ -54,6 +57,9 @@ impl Engine {
         started: Instant,
     ) {
         let length = bytes.len() as u64;
+        if served != Served::Bypass {
+            self.look_ahead(object, request, bytes.len());
+        }
         self.latency[served as usize].add(started.elapsed());
         self.read_bytes.fetch_add(length, Ordering::Relaxed);
         object.counts.reads.fetch_add(1, Ordering::Relaxed);
@@ -97,6 +103,7 @@ impl Engine {
             request,
             length,
             served: Served::Unknown,
+            ahead: false,
         };
         let mut index = request.offset / size;
         while index <= last {
@@ -120,6 +127,12 @@ impl Reading<'_> {
         }
         let engine = self.engine;
         let mut inner = engine.inner();
+        if !self.ahead {
+            inner = match self.serve_ahead(inner, &part, last, buf) {
+                Ok(next) => return Ok(next),
+                Err(inner) => inner,
+            };
+        }
         let start = loop {
             match inner.hierarchy.start_read(part.page) {
                 ReadStart::Busy => inner = engine.wait_for_page(inner),
@@ -162,6 +175,41 @@ impl Reading<'_> {
         engine.after_hit(hit);
         self.note(Served::Pool);
         true
+    }
+
+    /// Serves the page and those after it from what was read ahead; returns the first one after
+    /// them, or the lock when there is nothing.
+    fn serve_ahead<'i>(
+        &mut self,
+        mut inner: MutexGuard<'i, Inner>,
+        part: &Part,
+        last: u64,
+        buf: &mut [u8],
+    ) -> Result<u64, MutexGuard<'i, Inner>>
+    where
+        Self: 'i,
+    {
+        let size = self.engine.page_size();
+        // The rest of the last page is going to be asked for by the next request.
+        let keep = part.page.index == last && part.inside.end < size;
+        let found = loop {
+            match inner.ahead.take(part.page, last, keep) {
+                Found::Coming => inner = self.engine.wait_for_page(inner),
+                Found::Here(buffer, pages, served) => break (buffer, pages, served),
+                Found::Nothing => return Err(inner),
+            }
+        };
+        drop(inner);
+        let (buffer, pages, served) = found;
+        let end = part.page.index + pages.len() as u64;
+        for (index, page) in (part.page.index..end).zip(pages) {
+            let part = self.part(index);
+            let from = page * size;
+            let bytes = &buffer[from + part.inside.start..from + part.inside.end];
+            buf[part.outside].copy_from_slice(bytes);
+        }
+        self.note(served);
+        Ok(end)
     }
 
     /// The page came into the pool just now.
