@@ -14,11 +14,14 @@ mod inode;
 mod lock;
 mod mount;
 mod object;
+mod pages;
 mod passthrough;
+mod protocol;
 mod roles;
 mod search;
 mod serving;
 mod sys;
+mod transport;
 
 pub use control::{CONTROL_DIR, ControlFile, ControlFiles};
 pub use error::Error;
