@@ -20,9 +20,10 @@ use zerocopy::FromBytes;
 
 use crate::fs::{Caller, Fs};
 use crate::passthrough::Passthrough;
-use crate::protocol::{Answer, ForgetIn, Incoming, Opcode, malformed};
-use crate::serving::Served;
+use crate::protocol::{Answer, ForgetIn, Incoming, Opcode, ReadIn, malformed};
+use crate::serving::{Served, Serving};
 use crate::sys;
+use thermocline::{FailedRead, FlashRead, ReadEnded, ReadStarted};
 
 pub(crate) use handshake::{Agreed, Handshake};
 
@@ -91,6 +92,54 @@ impl Frontend {
         }
     }
 
+    /// Ends the process should the thread that holds this panic: to be held by threads whose
+    /// requests nobody else would take over.
+    pub(crate) fn watch(&self) -> Serving<'_> {
+        self.served.fs()
+    }
+
+    /// Begins a request without waiting for a device: for a thread that others wait for too. At
+    /// most `most` bytes are left to be fetched from flash. `out` is as for
+    /// [`Frontend::dispatch`].
+    pub(crate) fn start(&self, request: &Incoming<'_>, out: &mut [u8], most: usize) -> Start {
+        let args = request.args::<ReadIn>();
+        let (Some(Opcode::Read), Ok(args)) = (request.opcode(), args) else {
+            return Start::Waits;
+        };
+        let fs = self.served.fs();
+        let caller = caller(request);
+        let out = &mut out[..(args.size as usize).min(REQUEST_MAX)];
+        match fs.start_read(caller, args.fh, args.offset, out, most) {
+            ReadStarted::Done(len) => Start::Done(Answer::Data(len)),
+            ReadStarted::Flash(read) => Start::Flash(read),
+            ReadStarted::Waits => Start::Waits,
+        }
+    }
+
+    /// Ends what [`Start::Flash`] began: see [`FlashRead::end`].
+    pub(crate) fn end_read(
+        &self,
+        read: FlashRead,
+        results: &[io::Result<usize>],
+        fetched: &[u8],
+        out: &mut [u8],
+    ) -> Result<Answer, FailedRead> {
+        let fs = self.served.fs();
+        match read.end(fs.engine(), results, fetched, out) {
+            ReadEnded::Done(len) => Ok(Answer::Data(len)),
+            ReadEnded::Failed(failed) => Err(failed),
+        }
+    }
+
+    /// Gets from base what flash did not give: see [`FailedRead::from_base`].
+    pub(crate) fn fetch(&self, failed: FailedRead, out: &mut [u8]) -> Answer {
+        let fs = self.served.fs();
+        match failed.from_base(fs.engine(), out) {
+            Ok(len) => Answer::Data(len),
+            Err(error) => Answer::Error(errno(&error)),
+        }
+    }
+
     /// Whether a user may do this. Some requests say nothing of their user: the kernel sends them
     /// for itself.
     fn may(&self, user: u32, opcode: Opcode) -> bool {
@@ -111,6 +160,16 @@ impl Frontend {
                     | Opcode::Releasedir
             )
     }
+}
+
+/// How a request can go on: see [`Frontend::start`].
+pub(crate) enum Start {
+    /// It is done.
+    Done(Answer),
+    /// Its pages are to be fetched from flash.
+    Flash(FlashRead),
+    /// [`Frontend::dispatch`] is to be called, and may wait.
+    Waits,
 }
 
 /// One request being served.
@@ -190,11 +249,15 @@ impl Call<'_> {
     }
 
     fn caller(&self) -> Caller {
-        Caller {
-            uid: self.request.header.uid,
-            gid: self.request.header.gid,
-            tid: self.request.header.pid,
-        }
+        caller(self.request)
+    }
+}
+
+fn caller(request: &Incoming<'_>) -> Caller {
+    Caller {
+        uid: request.header.uid,
+        gid: request.header.gid,
+        tid: request.header.pid,
     }
 }
 

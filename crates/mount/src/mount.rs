@@ -28,7 +28,7 @@ use crate::fuse::{Frontend, Handshake};
 use crate::object::DeviceFactory;
 use crate::passthrough::Passthrough;
 use crate::sys;
-use crate::transport::Server;
+use crate::transport::{self, Server};
 
 /// What to mount where, and how.
 pub struct MountConfig {
@@ -51,8 +51,21 @@ pub struct MountConfig {
     /// Whether the kernel may read and write files that bypass the tier on base itself, where it
     /// can (Linux 6.9, root, a base that one host has). `devices` does not see those requests.
     pub passthrough: bool,
+    /// How requests come.
+    pub transport: Transport,
     /// Give up dirty pages of the tier whose files are gone or were changed meanwhile.
     pub discard: bool,
+}
+
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Over io_uring where the kernel offers it (Linux 6.14, `fuse.enable_uring`), else through
+    /// `/dev/fuse`.
+    #[default]
+    Auto,
+    /// Through `/dev/fuse`.
+    Device,
 }
 
 impl MountConfig {
@@ -68,6 +81,7 @@ impl MountConfig {
             threads: 16,
             allow_other: sys::effective_uid() == 0,
             passthrough: true,
+            transport: Transport::default(),
             discard: false,
         }
     }
@@ -132,7 +146,8 @@ impl Mount {
         let directory = sys::open_base(&base).map_err(base_error)?;
         let passthrough = Passthrough::new(config.passthrough, directory.as_raw_fd());
         let mount_error = |error| Error::Mount(mountpoint.clone(), error);
-        let handshake = Handshake::default();
+        let ring = config.transport != Transport::Device && transport::has_ring();
+        let handshake = Handshake::new(ring);
         let options = options(&base, config.allow_other);
         let session =
             Session::new(handshake.clone(), &mountpoint, &options).map_err(mount_error)?;
@@ -145,6 +160,8 @@ impl Mount {
             frontend: Arc::new(Frontend::new(served, passthrough, agreed, kernel, owner)),
             device,
             threads: config.threads.max(1),
+            ring: agreed.ring,
+            mountpoint: mountpoint.clone(),
         };
         let serve = move || {
             let end = server.run();

@@ -585,6 +585,14 @@ pub(crate) fn umount(mountpoint: &Path) -> io::Result<()> {
     check(unsafe { libc::umount2(path.as_ptr(), 0) })
 }
 
+/// `umount2` that ends the connection of a FUSE mount and takes the mount away whoever uses it.
+pub(crate) fn abort(mountpoint: &Path) -> io::Result<()> {
+    let path = text_of(mountpoint.as_os_str())?;
+    let flags = libc::MNT_FORCE | libc::MNT_DETACH;
+    // SAFETY: as in `umount`.
+    check(unsafe { libc::umount2(path.as_ptr(), flags) })
+}
+
 /// Raises the limit on open files as far as the system lets this process; returns the limit.
 pub(crate) fn raise_open_files() -> io::Result<u64> {
     let mut limit = libc::rlimit {

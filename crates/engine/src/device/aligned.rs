@@ -91,6 +91,9 @@ fn map(len: usize) -> *mut u8 {
     if mapped == libc::MAP_FAILED {
         return null_mut();
     }
+    // Huge pages would take up all of it at the first byte. A kernel without them says so.
+    // SAFETY: the range is the mapping made above.
+    unsafe { libc::madvise(mapped, len, libc::MADV_NOHUGEPAGE) };
     mapped.cast()
 }
 

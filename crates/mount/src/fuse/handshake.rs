@@ -17,16 +17,27 @@ pub(crate) struct Agreed {
     pub(crate) direct_mmap: bool,
     /// Files can be read and written by the kernel itself.
     pub(crate) passthrough: bool,
+    /// Requests come over io_uring once all its queues are there, and not before.
+    pub(crate) ring: bool,
 }
 
 /// Agrees with the kernel while `fuser` mounts. All requests after that are served without it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Handshake(Arc<OnceLock<Agreed>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Handshake {
+    agreed: Arc<OnceLock<Agreed>>,
+    ring: bool,
+}
 
 impl Handshake {
+    /// Asks for io_uring, too, when `ring`.
+    pub(crate) fn new(ring: bool) -> Self {
+        let agreed = Arc::default();
+        Self { agreed, ring }
+    }
+
     /// What was agreed. To be asked after the mount.
     pub(crate) fn agreed(&self) -> Agreed {
-        let agreed = self.0.get();
+        let agreed = self.agreed.get();
         assert!(agreed.is_some(), "a mount begins with a handshake");
         agreed.copied().unwrap_or_default()
     }
@@ -42,6 +53,7 @@ impl fuser::Filesystem for Handshake {
         ask(InitFlags::FUSE_ASYNC_DIO);
         ask(InitFlags::FUSE_PARALLEL_DIROPS);
         let direct_mmap = ask(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
+        let ring = self.ring && ask(InitFlags::FUSE_OVER_IO_URING);
         // Depth 1: base is no stacked file system, and this one can be below one.
         let passthrough = ask(InitFlags::FUSE_PASSTHROUGH) && config.set_max_stack_depth(1).is_ok();
         let limits = config.set_max_write(REQUEST_MAX as u32).is_ok()
@@ -50,8 +62,9 @@ impl fuser::Filesystem for Handshake {
         let agreed = Agreed {
             direct_mmap,
             passthrough,
+            ring,
         };
-        let first = self.0.set(agreed).is_ok();
+        let first = self.agreed.set(agreed).is_ok();
         assert!(first, "a mount begins once");
         Ok(())
     }

@@ -46,10 +46,6 @@ impl<'a> Incoming<'a> {
 
     /// A request that came in three parts; `args` may be longer than the operation's struct.
     /// `None` when the header is not whole.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for transports that bring requests in parts")
-    )]
     pub(crate) fn from_parts(header: &[u8], args: &'a [u8], payload: &'a [u8]) -> Option<Self> {
         let (header, _) = InHeader::read_from_prefix(header).ok()?;
         let args = &args[..args_len(&header).min(args.len())];

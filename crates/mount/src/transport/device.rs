@@ -5,10 +5,10 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
+use thermocline::device::AlignedBuf;
 use zerocopy::IntoBytes;
 
 use crate::fuse::{Frontend, REQUEST_MAX};
-use crate::pages::Pages;
 use crate::protocol::{Answer, InHeader, Incoming, OutHeader, WriteIn};
 
 const PAGE: usize = 4096;
@@ -23,8 +23,8 @@ const REQUEST_ROOM: usize = PAGE + REQUEST_MAX + PAGE;
 /// # Errors
 /// Those of the device that are no unmount, and `InvalidData` for what is no request.
 pub(super) fn serve(frontend: &Frontend, device: &File) -> io::Result<()> {
-    let mut request = Pages::new(REQUEST_ROOM)?;
-    let mut out = Pages::new(REQUEST_MAX)?;
+    let mut request = AlignedBuf::new(REQUEST_ROOM);
+    let mut out = AlignedBuf::new(REQUEST_MAX);
     loop {
         let len = match next(device, &mut request[START..]) {
             Ok(len) => len,

@@ -83,7 +83,7 @@ unsafe impl Send for Memory {}
 impl Memory {
     fn new() -> Self {
         let mut head = Box::new([0; HEAD]);
-        let mut payload = AlignedBuf::new(REQUEST_MAX as usize);
+        let mut payload = AlignedBuf::new(REQUEST_MAX);
         let part = |bytes: &mut [u8]| libc::iovec {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
@@ -186,35 +186,44 @@ pub(super) struct Server {
     workers: Arc<Workers>,
     rung: Box<[u8; 8]>,
     cpu: usize,
+    threads: Vec<std::thread::JoinHandle<()>>,
 }
 
-/// Starts a thread for each CPU this process may use; each ends with the connection. The kernel
-/// sends requests this way once every queue has an entry.
+/// Whether this system has what it takes.
+pub(super) fn available() -> bool {
+    let ring = builder().build(4);
+    ring.is_ok() && possible_cpus().is_ok()
+}
+
+/// What serves each CPU that this process may use. The kernel sends requests once every queue has
+/// an entry.
 ///
 /// # Errors
-/// Those of io_uring, of memory and of threads: then requests go on coming through the device.
-pub(super) fn start(
-    frontend: &Arc<Frontend>,
-    device: &Arc<File>,
-) -> io::Result<Vec<std::thread::JoinHandle<io::Result<()>>>> {
+/// Those of io_uring and of memory.
+pub(super) fn prepare(frontend: &Arc<Frontend>, device: &Arc<File>) -> io::Result<Vec<Server>> {
     let cpus = usable_cpus();
     let queues = possible_cpus()?;
     assert!(!cpus.is_empty() && queues > 0, "there is a CPU");
     let entries = (ENTRIES_ALL / queues).clamp(2, ENTRIES_MAX);
-    let mut servers = Vec::new();
-    for (index, &cpu) in cpus.iter().enumerate() {
+    let server = |(index, &cpu): (usize, &usize)| {
         // A CPU without a thread of its own: its queue is somebody else's.
         let others = (0..queues).filter(|queue| !cpus.contains(queue));
         let others = others.filter(|queue| queue % cpus.len() == index);
         let mine = std::iter::repeat_n(cpu as u16, entries);
         let all = mine.chain(others.map(|queue| queue as u16)).collect();
-        servers.push(Server::new(frontend, device, cpu, all)?);
-    }
-    let spawn = |server: Server| {
-        let name = format!("fuse-cpu-{}", server.cpu);
-        std::thread::Builder::new().name(name).spawn(|| server.run())
+        Server::new(frontend, device, cpu, all)
     };
-    servers.into_iter().map(spawn).collect()
+    cpus.iter().enumerate().map(server).collect()
+}
+
+fn builder() -> io_uring::Builder<squeue::Entry128, cqueue::Entry> {
+    let mut builder = IoUring::builder();
+    // Only its thread enters it, and completions come when it does.
+    builder
+        .setup_r_disabled()
+        .setup_single_issuer()
+        .setup_defer_taskrun();
+    builder
 }
 
 impl Server {
@@ -225,11 +234,7 @@ impl Server {
         queues: Vec<u16>,
     ) -> io::Result<Self> {
         let size = (queues.len() + LANES + 1).next_power_of_two() as u32;
-        let ring = IoUring::builder()
-            .setup_r_disabled()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(size)?;
+        let ring = builder().build(size)?;
         let mut lanes: Vec<_> = (0..LANES).map(|_| AlignedBuf::new(LANE)).collect();
         let parts: Vec<_> = lanes
             .iter_mut()
@@ -268,10 +273,22 @@ impl Server {
             workers: Arc::new(workers),
             rung: Box::new([0; 8]),
             cpu,
+            threads: Vec::new(),
         })
     }
 
-    fn run(mut self) -> io::Result<()> {
+    /// What to call its thread.
+    pub(super) fn name(&self) -> String {
+        format!("fuse-cpu-{}", self.cpu)
+    }
+
+    /// Serves until the connection ends.
+    ///
+    /// # Errors
+    /// Those of io_uring: nobody serves this CPU any more.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        let frontend = Arc::clone(&self.frontend);
+        let _watch = frontend.watch();
         stay_on(self.cpu);
         self.ring.submitter().register_enable_rings()?;
         for index in 0..self.entries.len() {
@@ -284,6 +301,10 @@ impl Server {
         self.workers.wanted.notify_all();
         drop(work);
         self.give_up_flights();
+        for thread in mem::take(&mut self.threads) {
+            let end = thread.join();
+            assert!(end.is_ok(), "a panic of a worker ends the process");
+        }
         result
     }
 
@@ -372,7 +393,12 @@ impl Server {
             }
             _ => {
                 self.entries[index].gone = true;
-                let ends = [libc::ENOTCONN, libc::ECONNABORTED, libc::ECANCELED, libc::ENODEV];
+                let ends = [
+                    libc::ENOTCONN,
+                    libc::ECONNABORTED,
+                    libc::ECANCELED,
+                    libc::ENODEV,
+                ];
                 return match ends.contains(&-result) {
                     true => Ok(()),
                     false => Err(io::Error::from_raw_os_error(-result)),
@@ -479,7 +505,10 @@ impl Server {
         let length = read.length();
         let mut memory = self.entries[entry].memory.take().expect("it flies");
         let reply = &mut memory.payload[..length];
-        match self.frontend.end_read(read, &results, &self.lanes[lane][..length], reply) {
+        match self
+            .frontend
+            .end_read(read, &results, &self.lanes[lane][..length], reply)
+        {
             Ok(answer) => self.reply(entry, memory, &answer),
             Err(failed) => self.hand_over(entry, memory, Job::Fetch(failed, length)),
         }
@@ -506,7 +535,10 @@ impl Server {
     }
 
     fn hand_over(&mut self, index: usize, memory: Box<Memory>, job: Job) {
-        assert!(self.entries[index].memory.is_none(), "invariant 1: one has it");
+        assert!(
+            self.entries[index].memory.is_none(),
+            "invariant 1: one has it"
+        );
         let mut work = lock(&self.workers.state);
         work.jobs.push_back((index, memory, job));
         if work.jobs.len() <= work.idle {
@@ -520,13 +552,16 @@ impl Server {
             drop(work);
             let (workers, frontend) = (Arc::clone(&self.workers), Arc::clone(&self.frontend));
             let cpu = self.cpu;
+            // Their panics end the process.
             let spawned = std::thread::Builder::new()
                 .name(format!("fuse-{cpu}-{number}"))
                 .spawn(move || {
                     stay_on(cpu);
                     workers.work(&frontend);
                 });
-            if spawned.is_err() {
+            if let Ok(thread) = spawned {
+                self.threads.push(thread);
+            } else {
                 let mut work = lock(&self.workers.state);
                 work.threads -= 1;
                 assert!(work.threads > 0, "no thread can be made, and there is none");
@@ -581,7 +616,8 @@ impl Drop for Server {
 impl Workers {
     /// The life of a worker.
     fn work(&self, frontend: &Frontend) {
-        let mut scratch = AlignedBuf::new(REQUEST_MAX as usize);
+        let _watch = frontend.watch();
+        let mut scratch = AlignedBuf::new(REQUEST_MAX);
         let mut work = lock(&self.state);
         loop {
             if let Some((index, mut memory, job)) = work.jobs.pop_front() {
@@ -655,7 +691,9 @@ fn usable_cpus() -> Vec<usize> {
     };
     let all = 0..libc::CPU_SETSIZE as usize;
     // SAFETY: the index is below the set's size.
-    let cpus: Vec<_> = all.filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect();
+    let cpus: Vec<_> = all
+        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) })
+        .collect();
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
@@ -663,7 +701,11 @@ fn usable_cpus() -> Vec<usize> {
 fn possible_cpus() -> io::Result<usize> {
     let path = "/sys/devices/system/cpu/possible";
     let ranges = std::fs::read_to_string(path)?;
-    let last = ranges.trim().rsplit(['-', ',']).next().and_then(|n| n.parse::<usize>().ok());
+    let last = ranges
+        .trim()
+        .rsplit(['-', ','])
+        .next()
+        .and_then(|n| n.parse::<usize>().ok());
     let last = last.ok_or_else(|| io::Error::other(format!("{path} says {ranges:?}")))?;
     Ok(last + 1)
 }
