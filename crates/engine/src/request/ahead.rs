@@ -61,6 +61,26 @@ enum State {
     Here(Arc<AlignedBuf>, Served),
 }
 
+impl Chunk {
+    /// Whether `page` is served from it, now or later.
+    fn has(&self, page: PageId) -> bool {
+        self.object == page.object
+            && self.pages.contains(&page.index)
+            && self.good[(page.index - self.pages.start) as usize]
+    }
+}
+
+impl State {
+    /// Lower: served sooner.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Here(..) => 0,
+            Self::Coming => 1,
+            Self::Queued(..) => 2,
+        }
+    }
+}
+
 struct Stream {
     object: ObjectId,
     /// The page after the last one that was asked for.
@@ -97,12 +117,9 @@ impl Ahead {
     /// What there is of `page` and of those after it up to `last`; they are served once.
     /// `page` is not taken when `keep` says that more of it is going to be asked for.
     pub(crate) fn take(&mut self, page: PageId, last: u64, keep: bool) -> Found {
-        let has = |chunk: &Chunk| {
-            chunk.object == page.object
-                && chunk.pages.contains(&page.index)
-                && chunk.good[(page.index - chunk.pages.start) as usize]
-        };
-        let Some(at) = self.chunks.iter().position(has) else {
+        let with_it = (0..self.chunks.len()).filter(|at| self.chunks[*at].has(page));
+        // Streams that overlap may have read it more than once: what is here comes first.
+        let Some(at) = with_it.min_by_key(|at| self.chunks[*at].state.rank()) else {
             return Found::Nothing;
         };
         let chunk = &mut self.chunks[at];
@@ -133,12 +150,9 @@ impl Ahead {
     /// Whether all of `pages` were read ahead and can be taken now.
     pub(crate) fn is_here(&self, object: ObjectId, pages: &Range<u64>) -> bool {
         let here = |index: u64| {
-            self.chunks.iter().any(|chunk| {
-                chunk.object == object
-                    && chunk.pages.contains(&index)
-                    && chunk.good[(index - chunk.pages.start) as usize]
-                    && matches!(chunk.state, State::Here(..))
-            })
+            let page = PageId::new(object, index);
+            let mut chunks = self.chunks.iter();
+            chunks.any(|chunk| chunk.has(page) && matches!(chunk.state, State::Here(..)))
         };
         !self.chunks.is_empty() && pages.clone().all(here)
     }
@@ -193,10 +207,17 @@ impl Ahead {
     fn remove(&mut self, at: usize) {
         let chunk = self.chunks.swap_remove(at);
         self.bytes -= chunk.bytes;
-        if let State::Here(buffer, _) = chunk.state {
-            if let (true, Ok(buffer)) = (self.spare.len() < SPARE_MAX, Arc::try_unwrap(buffer)) {
-                self.spare.push(buffer);
-            }
+        if let State::Here(buffer, _) = chunk.state
+            && let Ok(buffer) = Arc::try_unwrap(buffer)
+        {
+            self.recycle(buffer);
+        }
+    }
+
+    /// Keeps a buffer that nobody reads from any more for a chunk to come.
+    pub(crate) fn recycle(&mut self, buffer: AlignedBuf) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(buffer);
         }
     }
 

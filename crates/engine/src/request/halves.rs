@@ -176,6 +176,9 @@ impl Engine {
             buf[at..at + bytes.len()].copy_from_slice(bytes);
             at += bytes.len();
             served = served.and(from);
+            if let Ok(buffer) = Arc::try_unwrap(buffer) {
+                self.inner().ahead.recycle(buffer);
+            }
         }
         assert_eq!(at, buf.len(), "all pages were taken");
         Some(served)
