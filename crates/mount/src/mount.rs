@@ -175,6 +175,7 @@ impl Mount {
         Ok(MountHandle {
             mountpoint,
             fs,
+            ring: agreed.ring,
             serving: Some(serving),
         })
     }
@@ -186,6 +187,7 @@ impl Mount {
 pub struct MountHandle {
     mountpoint: PathBuf,
     fs: Arc<Fs>,
+    ring: bool,
     serving: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -194,6 +196,12 @@ impl MountHandle {
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
+    }
+
+    /// Whether requests come over io_uring.
+    #[must_use]
+    pub fn is_over_io_uring(&self) -> bool {
+        self.ring
     }
 
     /// The file system behind it.

@@ -30,6 +30,13 @@ impl<'a> DirectFile<'a> {
         self.file
     }
 
+    /// The same with another file: a device that a tester has under control.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn redirected(self, file: BorrowedFd<'a>) -> Self {
+        Self { file, ..self }
+    }
+
     /// How long a read may take; `None`: for ever.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
