@@ -38,6 +38,7 @@ fn bench(owner: Option<u32>) -> Bench {
     let fs = Arc::new(fs.unwrap());
     let agreed = Agreed {
         direct_mmap: true,
+        ring: false,
         passthrough: false,
     };
     let device = Arc::new(File::open("/dev/null").unwrap());
