@@ -123,7 +123,7 @@ impl Frontend {
         results: &[io::Result<usize>],
         fetched: &[u8],
         out: &mut [u8],
-    ) -> Result<Answer, FailedRead> {
+    ) -> Result<Answer, Box<FailedRead>> {
         let fs = self.served.fs();
         match read.end(fs.engine(), results, fetched, out) {
             ReadEnded::Done(len) => Ok(Answer::Data(len)),

@@ -123,7 +123,7 @@ impl Engine {
         };
         let reader = |number: usize| {
             let name = format!("tc-ahead-{number}");
-            spawn(name, Box::new(|engine| ahead::run_reader(engine)))
+            spawn(name, Box::new(ahead::run_reader))
         };
         let paged = self.has_flash || self.frame_count > 0;
         let readers = if paged && self.config.read_ahead > 0 {

@@ -177,6 +177,11 @@ impl Ahead {
             chunk.good[from as usize..=to as usize].fill(false);
             self.drop_if_spent(at);
         }
+        let first = PageId::new(object, first);
+        assert!(
+            !self.chunks.iter().any(|chunk| chunk.has(first)),
+            "invariant 1: a page that changes is served from no chunk"
+        );
     }
 
     /// Everything of an object is forgotten: nobody uses it, or what it shows is in doubt.
@@ -413,6 +418,8 @@ impl Engine {
     }
 
     fn read_chunk(&self, job: &mut Job) -> Option<Served> {
+        let users = job.object.opens.load(Ordering::Acquire);
+        assert!(users > 0, "invariant 2: whoever reads ahead is a user");
         let size = self.page_size() as u64;
         let request = Request {
             object: &job.object,

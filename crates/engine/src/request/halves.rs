@@ -24,6 +24,9 @@ use std::time::Instant;
 use thermocline_core::{Fault, HintSet, ReadStart, SlotId};
 use thermocline_trace::Served;
 
+/// Pages in a row, and where on flash each of them is.
+type Run = Vec<(SlotId, Stored)>;
+
 /// How a read can go on.
 #[derive(Debug)]
 pub enum ReadStarted {
@@ -41,7 +44,7 @@ pub enum ReadStarted {
 pub struct FlashRead {
     object: Arc<Object>,
     store: Arc<Store>,
-    run: Vec<(SlotId, Stored)>,
+    run: Run,
     offset: u64,
     hints: HintSet,
     client: u32,
@@ -57,7 +60,7 @@ pub enum ReadEnded {
     /// So many bytes are in the reply.
     Done(usize),
     /// Not all pages could be had.
-    Failed(FailedRead),
+    Failed(Box<FailedRead>),
 }
 
 /// A read that needs base after all.
@@ -106,7 +109,7 @@ impl Engine {
             self.count_read(object, &request, &buf[..length], Served::Pool, started);
             return ReadStarted::Done(length);
         }
-        if let Some(served) = self.from_ahead(object, &pages, &mut buf[..length]) {
+        if let Some(served) = self.take_ahead(object, &pages, &mut buf[..length]) {
             let request = Request {
                 object,
                 offset,
@@ -149,7 +152,7 @@ impl Engine {
     }
 
     /// Fills `buf` with `pages` if all of them were read ahead; says from where.
-    fn from_ahead(&self, object: &Object, pages: &Range<u64>, buf: &mut [u8]) -> Option<Served> {
+    fn take_ahead(&self, object: &Object, pages: &Range<u64>, buf: &mut [u8]) -> Option<Served> {
         let size = self.page_size();
         let mut found = Vec::new();
         let mut inner = self.inner();
@@ -186,11 +189,7 @@ impl Engine {
 
     /// Starts the reads of `pages` when they are all to be read from slots of a cache that lends
     /// its file.
-    fn start_flash(
-        &self,
-        object: &Object,
-        pages: Range<u64>,
-    ) -> Option<(Arc<Store>, Vec<(SlotId, Stored)>)> {
+    fn start_flash(&self, object: &Object, pages: Range<u64>) -> Option<(Arc<Store>, Run)> {
         let mut inner = self.inner();
         let page = |index| page_of(object, index);
         if inner.ahead.has(object.id, &pages) {
@@ -271,11 +270,12 @@ impl FlashRead {
         for ((page, (_, stored)), (fetched, reply)) in pages.iter_mut().zip(&self.run).zip(bytes) {
             *page = page.and_then(|()| stored.check(fetched));
             if page.is_ok() {
+                assert_eq!(fetched.len(), reply.len(), "invariant 2: checked whole");
                 reply.copy_from_slice(fetched);
             }
         }
         if pages.iter().any(Result::is_err) {
-            return ReadEnded::Failed(FailedRead { read: self, pages });
+            return ReadEnded::Failed(Box::new(FailedRead { read: self, pages }));
         }
         match self.settle(engine, pages, reply) {
             Ok(length) => ReadEnded::Done(length),

@@ -97,13 +97,15 @@ impl Memory {
     }
 
     fn number(&self, at: usize) -> u64 {
-        u64::from_ne_bytes(self.head[at..at + 8].try_into().expect("eight bytes"))
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.head[at..at + 8]);
+        u64::from_ne_bytes(bytes)
     }
 
     /// Bytes of the payload that came with the request.
     fn came(&self) -> usize {
-        let at = IN_OUT + 16;
-        let bytes = self.head[at..at + 4].try_into().expect("four bytes");
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&self.head[IN_OUT + 16..IN_OUT + 20]);
         (u32::from_ne_bytes(bytes) as usize).min(self.payload.len())
     }
 
@@ -152,7 +154,7 @@ struct Flight {
 enum Job {
     Serve,
     /// A flash read that needs base after all.
-    Fetch(FailedRead, usize),
+    Fetch(Box<FailedRead>, usize),
 }
 
 /// What threads of one CPU share.
@@ -434,14 +436,16 @@ impl Server {
 
     /// Has the pages of a request read from flash.
     fn fly(&mut self, entry: usize, read: FlashRead) {
-        let lane = self.free.pop().expect("asked for with a lane free");
+        let Some(lane) = self.free.pop() else {
+            panic!("without a free lane none is asked for");
+        };
         assert!(self.flights[lane].is_none(), "invariant 3: a free lane");
         assert!(read.length() <= LANE, "no more than was asked for");
-        let Some(file) = read.file() else {
-            panic!("the cache lent its file a moment ago");
-        };
-        let fd = Fd(file.file().as_raw_fd());
-        let until = file.deadline().map(|deadline| Instant::now() + deadline);
+        let file = read.file();
+        // Of a file that is lent no more the read fails, and goes to base.
+        let fd = Fd(file.map_or(-1, |file| file.file().as_raw_fd()));
+        let deadline = file.and_then(|file| file.deadline());
+        let until = deadline.map(|deadline| Instant::now() + deadline);
         let mut prepared = Vec::new();
         let mut at = 0;
         for (part, (offset, len)) in read.parts().enumerate() {
@@ -495,7 +499,15 @@ impl Server {
         let Some(flight) = &mut self.flights[lane] else {
             panic!("a lane that flies");
         };
-        let (entry, read) = (flight.entry, flight.read.take().expect("not ended yet"));
+        let (entry, Some(read)) = (flight.entry, flight.read.take()) else {
+            panic!("a read ends once");
+        };
+        let open = flight.results.iter().filter(|result| result.is_none());
+        assert_eq!(
+            open.count(),
+            flight.left,
+            "invariant 2: what the device may still write to is no part of an answer"
+        );
         let result = |result: &mut Option<io::Result<usize>>| match result {
             Some(Ok(moved)) => Ok(*moved),
             Some(Err(error)) => Err(io::Error::from(error.kind())),
@@ -503,7 +515,9 @@ impl Server {
         };
         let results: Vec<_> = flight.results.iter_mut().map(result).collect();
         let length = read.length();
-        let mut memory = self.entries[entry].memory.take().expect("it flies");
+        let Some(mut memory) = self.entries[entry].memory.take() else {
+            panic!("invariant 1: an entry that flies is with its thread");
+        };
         let reply = &mut memory.payload[..length];
         match self
             .frontend
@@ -591,7 +605,7 @@ impl Server {
             let lane = AlignedBuf::new(length);
             let ended = self.frontend.end_read(read, &results, &lane, &mut reply);
             if let Err(failed) = ended {
-                let _ = self.frontend.fetch(failed, &mut reply);
+                let _ = self.frontend.fetch(*failed, &mut reply);
             }
         }
     }
@@ -649,7 +663,7 @@ impl Workers {
 /// Does what a worker is asked to.
 fn serve(frontend: &Frontend, memory: &mut Memory, scratch: &mut [u8], job: Job) -> Answer {
     if let Job::Fetch(failed, length) = job {
-        return frontend.fetch(failed, &mut memory.payload[..length]);
+        return frontend.fetch(*failed, &mut memory.payload[..length]);
     }
     let came = memory.came();
     let Memory { head, payload, .. } = memory;
