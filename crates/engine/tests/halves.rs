@@ -157,7 +157,7 @@ impl Rig {
 
     fn faults(&self) -> u64 {
         let tier = self.engine.stats().tier.expect("there is one");
-        tier.faults.iter().map(|(_, count)| count).sum()
+        tier.faults.values().sum()
     }
 }
 

@@ -461,9 +461,8 @@ impl Engine {
 pub(crate) fn run_reader(engine: &Weak<Engine>) {
     while let Some(engine) = engine.upgrade() {
         engine.until_stopping(Engine::read_ahead);
-        let mut inner = engine.inner();
+        let inner = engine.inner();
         if inner.stopping {
-            inner.ahead = Ahead::default();
             return;
         }
         if !inner.ahead.has_job() {
