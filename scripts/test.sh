@@ -67,6 +67,8 @@ export THERMOCLINE_REQUIRE_ALL=1
 step cargo fmt --all --check
 step cargo clippy --locked --workspace --all-targets -- -D warnings
 step cargo test --locked --workspace
+# The mount again, with the other transport.
+step scripts/with-ring.sh cargo test --locked -p thermocline-mount
 # The engine's threads in orders that a scheduler chooses: another build, so another directory.
 step env RUSTFLAGS="${RUSTFLAGS-} --cfg shuttle" \
     cargo test --locked -p thermocline --test shuttle --target-dir target/shuttle

@@ -1,6 +1,6 @@
 //! Every command and option, once: help, man pages and completions all come from here.
 
-use crate::config::NO_TIER;
+use crate::config::{NO_TIER, Transport};
 use crate::demo;
 use crate::failure::CODES_HELP;
 use crate::import::{self, ImportArgs};
@@ -177,6 +177,9 @@ pub(crate) struct MountArgs {
     /// are then counted [config: mount.passthrough]
     #[arg(long)]
     pub(crate) no_passthrough: bool,
+    /// How requests come from the kernel [config: mount.transport]
+    #[arg(long, value_enum)]
+    pub(crate) transport: Option<Transport>,
     #[command(flatten)]
     pub(crate) claim: ClaimArgs,
 }

@@ -56,8 +56,21 @@ pub(crate) struct MountSection {
     pub(crate) allow_other: bool,
     /// Whether the kernel may serve files that bypass the tier from base itself.
     pub(crate) passthrough: bool,
+    /// How requests come from the kernel.
+    pub(crate) transport: Transport,
     /// Log of a mount in the background; empty for the cache file's name + `.log`.
     pub(crate) log: PathBuf,
+}
+
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Transport {
+    /// Over io_uring where the kernel offers it, else through /dev/fuse
+    #[default]
+    Auto,
+    /// Through /dev/fuse
+    Device,
 }
 
 /// The flash tier.
@@ -74,6 +87,8 @@ pub(crate) struct TierSection {
     pub(crate) page_size: Size,
     /// Memory for admissions waiting to be written to flash.
     pub(crate) write_buffer: Size,
+    /// Bytes of a sequential stream that are read ahead at once, at most; 0 for none.
+    pub(crate) read_ahead: Size,
     /// Threads that write admissions to flash, at most; the measured speed decides how many work.
     pub(crate) writers_max: u32,
     /// Whether policies other than TAC may admit a page when it is written.
@@ -108,6 +123,7 @@ impl Default for MountSection {
             threads: 16,
             allow_other: true,
             passthrough: true,
+            transport: Transport::Auto,
             log: PathBuf::new(),
         }
     }
@@ -121,6 +137,7 @@ impl Default for TierSection {
             size: Size::ZERO,
             page_size: Size::Bytes(engine.page_size.into()),
             write_buffer: Size::Pages(engine.write_buffer_pages.into()),
+            read_ahead: Size::Bytes(engine.read_ahead.into()),
             writers_max: engine.writers_max,
             admit_on_write: engine.admit_on_write,
             write_back: engine.write_back,
@@ -197,6 +214,7 @@ impl Config {
             write_back: self.tier.write_back,
             dirty: self.dirty,
             write_buffer_pages: whole_u32(self.tier.write_buffer.pages(page_size)),
+            read_ahead: whole_u32(bytes("tier.read_ahead", self.tier.read_ahead)?),
             writers_max: self.tier.writers_max,
             admit_on_write: self.tier.admit_on_write,
             seed: self.tier.seed,

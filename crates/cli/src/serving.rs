@@ -4,6 +4,7 @@ use crate::beacon;
 use crate::caches::Caches;
 use crate::claiming::Claiming;
 use crate::commands::mount::Plan;
+use crate::config;
 use crate::control::Control;
 use crate::ending::Ending;
 use crate::failure::{Code, Failure, Outcome};
@@ -19,7 +20,7 @@ use thermocline::device::{
     Device, FaultScript, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
 };
 use thermocline::{Engine, Store};
-use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle};
+use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle, Transport};
 use thermocline_trace::{Recorder, RecorderOptions};
 
 /// A device whose work is counted, with the words for it.
@@ -94,6 +95,10 @@ impl Serving {
             allow_other: plan.config.mount.allow_other,
             // An emulated base is to be felt by every request.
             passthrough: plan.config.mount.passthrough && plan.emulated.is_none(),
+            transport: match plan.config.mount.transport {
+                config::Transport::Auto => Transport::Auto,
+                config::Transport::Device => Transport::Device,
+            },
             discard: false,
         };
         match Mount::start(config, Arc::clone(&engine)) {
@@ -102,6 +107,9 @@ impl Serving {
                 let ending = Arc::clone(told.get_or_init(|| Arc::new(ending)));
                 beacon::light(&facts(plan), &engine, handle.fs(), &ending);
                 note_start(&engine);
+                if handle.is_over_io_uring() {
+                    log::line("requests come over io_uring");
+                }
                 Ok(Self {
                     handle,
                     engine,

@@ -34,6 +34,7 @@ pub use lifecycle::restart::{Discard, Opener};
 pub use observe::histogram::{Histogram, Latency};
 pub use observe::learned::{LearnedRow, LearnedTable, LearnedType};
 pub use observe::stats::{LostPage, ObjectStats, PoolStats, Stats, TierStats};
+pub use request::halves::{FailedRead, FlashRead, ReadEnded, ReadStarted};
 pub use settings::config;
 pub use settings::config::{EngineConfig, Shares};
 pub use store::{BaseIdentity, Store, StoreOptions};

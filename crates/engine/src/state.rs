@@ -10,6 +10,7 @@ use crate::files::object::Object;
 use crate::files::registry::Registry;
 use crate::frames::Hit;
 use crate::lock::MutexGuard;
+use crate::request::ahead::Ahead;
 use crate::store::{Fate, Store};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -35,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) destage_asked: bool,
     pub(crate) stopping: bool,
     pub(crate) commits: Commits,
+    /// Pages read ahead.
+    pub(crate) ahead: Ahead,
     /// Where the next copies in doubt are looked for.
     pub(crate) verify_from: PageId,
     /// What a crash interrupted, until [`Engine::adopt`].
@@ -237,6 +240,7 @@ impl Inner {
             destage_asked: false,
             stopping: false,
             commits: Commits::default(),
+            ahead: Ahead::default(),
             verify_from: PageId::default(),
             found_crashed: false,
             refused: false,

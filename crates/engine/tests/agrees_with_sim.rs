@@ -207,6 +207,8 @@ fn store_options(length: u64) -> StoreOptions {
 
 fn engine(name: &str) -> (Arc<Engine>, Log) {
     let config = EngineConfig {
+        // The simulator reads nothing ahead.
+        read_ahead: 0,
         page_size: PAGE,
         policy: name.into(),
         write_buffer_pages: 4,

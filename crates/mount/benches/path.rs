@@ -104,19 +104,25 @@ impl Mounted {
         direct(&self.directory.join("mount/base/5/16400"))
     }
 
-    /// Reads everything once, at the pace of the background writers.
+    /// Reads everything, at the pace of the background writers, until all of it is on flash: what
+    /// is read ahead may come faster than they write.
     fn warm(&self) {
         let tier = || self.engine.stats().tier.expect("a tier");
         let (file, mut buf) = (self.relation(), AlignedBuf::new(PAGE));
-        for page in 0..DATA / PAGE {
-            file.read_exact_at(&mut buf, (page * PAGE) as u64)
-                .expect("read");
-            while page % 64 == 0 && tier().staged > 100 {
-                std::thread::sleep(Duration::from_millis(1));
+        for _ in 0..5 {
+            for page in 0..DATA / PAGE {
+                file.read_exact_at(&mut buf, (page * PAGE) as u64)
+                    .expect("read");
+                while page % 64 == 0 && tier().staged > 100 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
-        }
-        while tier().staged > 0 {
-            std::thread::sleep(Duration::from_millis(5));
+            while tier().staged > 0 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if tier().resident as usize == DATA / PAGE {
+                break;
+            }
         }
         assert_eq!(
             tier().resident as usize,

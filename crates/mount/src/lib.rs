@@ -15,14 +15,16 @@ mod lock;
 mod mount;
 mod object;
 mod passthrough;
+mod protocol;
 mod roles;
 mod search;
 mod serving;
 mod sys;
+mod transport;
 
 pub use control::{CONTROL_DIR, ControlFile, ControlFiles};
 pub use error::Error;
 pub use fs::{Caller, Entry, Fs, Listed, Opened, SetAttr, Time, WriteOptions};
 pub use inode::ROOT;
-pub use mount::{Mount, MountConfig, MountHandle, file_devices};
+pub use mount::{Mount, MountConfig, MountHandle, Transport, file_devices};
 pub use object::{BaseFile, DeviceFactory};

@@ -4,12 +4,20 @@
 //! lock ends the process: recovery after a crash is the path that is tested.
 
 use std::panic::Location;
-use std::sync::{LockResult, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Condvar, LockResult, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 /// Locks `mutex`.
 #[track_caller]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     sound(mutex.lock())
+}
+
+/// Waits for `signal`, with `guard` given up meanwhile.
+#[track_caller]
+pub(crate) fn wait<'a, T>(signal: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    sound(signal.wait(guard))
 }
 
 /// Locks `lock` for reading.

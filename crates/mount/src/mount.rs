@@ -2,12 +2,15 @@
 //!
 //! States of a mount: *serving* (the kernel sends requests) and *ended* (unmounted by us, by
 //! `umount`, or by `umount -l`, whoever comes first). [`Mount::start`] → serving;
-//! [`MountHandle::unmount`] and anybody's `umount` → ended, after which all session threads
+//! [`MountHandle::unmount`] and anybody's `umount` → ended, after which all threads that served
 //! have returned and every file is closed.
+//!
+//! `fuser` mounts, agrees with the kernel on what the mount can do, and unmounts what is still
+//! mounted when nobody serves it any more. Requests are served without it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -21,10 +24,11 @@ use thermocline::device::{FileDevice, FileOptions};
 use crate::control::ControlFiles;
 use crate::error::Error;
 use crate::fs::Fs;
-use crate::fuse::Frontend;
+use crate::fuse::{Frontend, Handshake};
 use crate::object::DeviceFactory;
 use crate::passthrough::Passthrough;
 use crate::sys;
+use crate::transport::{self, Server};
 
 /// What to mount where, and how.
 pub struct MountConfig {
@@ -47,8 +51,21 @@ pub struct MountConfig {
     /// Whether the kernel may read and write files that bypass the tier on base itself, where it
     /// can (Linux 6.9, root, a base that one host has). `devices` does not see those requests.
     pub passthrough: bool,
+    /// How requests come.
+    pub transport: Transport,
     /// Give up dirty pages of the tier whose files are gone or were changed meanwhile.
     pub discard: bool,
+}
+
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Over io_uring where the kernel offers it (Linux 6.14, `fuse.enable_uring`), else through
+    /// `/dev/fuse`.
+    #[default]
+    Auto,
+    /// Through `/dev/fuse`.
+    Device,
 }
 
 impl MountConfig {
@@ -64,6 +81,7 @@ impl MountConfig {
             threads: 16,
             allow_other: sys::effective_uid() == 0,
             passthrough: true,
+            transport: Transport::default(),
             discard: false,
         }
     }
@@ -127,20 +145,37 @@ impl Mount {
             .map_err(|error| Error::Tier(Box::new(error)))?;
         let directory = sys::open_base(&base).map_err(base_error)?;
         let passthrough = Passthrough::new(config.passthrough, directory.as_raw_fd());
-        let options = options(&base, config.threads.max(1), config.allow_other);
-        let session = Session::new(
-            Frontend::new(Arc::clone(&fs), passthrough),
-            &mountpoint,
-            &options,
-        )
-        .map_err(|error| Error::Mount(mountpoint.clone(), error))?;
+        let mount_error = |error| Error::Mount(mountpoint.clone(), error);
+        let ring = config.transport != Transport::Device && transport::has_ring();
+        let handshake = Handshake::new(ring);
+        let options = options(&base, config.allow_other);
+        let session =
+            Session::new(handshake.clone(), &mountpoint, &options).map_err(mount_error)?;
+        let agreed = handshake.agreed();
+        let device = session.as_fd().try_clone_to_owned().map_err(mount_error)?;
+        let device = Arc::new(File::from(device));
+        let owner = (!config.allow_other).then(sys::effective_uid);
+        let (served, kernel) = (Arc::clone(&fs), Arc::clone(&device));
+        let server = Server {
+            frontend: Arc::new(Frontend::new(served, passthrough, agreed, kernel, owner)),
+            device,
+            threads: config.threads.max(1),
+            ring: agreed.ring,
+            mountpoint: mountpoint.clone(),
+        };
+        let serve = move || {
+            let end = server.run();
+            drop(session); // unmounts, unless somebody has
+            end
+        };
         let serving = std::thread::Builder::new()
             .name("mount".into())
-            .spawn(move || session.run())
+            .spawn(serve)
             .map_err(|error| Error::Serve(mountpoint.clone(), error))?;
         Ok(MountHandle {
             mountpoint,
             fs,
+            ring: agreed.ring,
             serving: Some(serving),
         })
     }
@@ -152,6 +187,7 @@ impl Mount {
 pub struct MountHandle {
     mountpoint: PathBuf,
     fs: Arc<Fs>,
+    ring: bool,
     serving: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -160,6 +196,12 @@ impl MountHandle {
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
+    }
+
+    /// Whether requests come over io_uring.
+    #[must_use]
+    pub fn is_over_io_uring(&self) -> bool {
+        self.ring
     }
 
     /// The file system behind it.
@@ -204,18 +246,8 @@ impl MountHandle {
         let result = serving.join();
         self.fs.close_all();
         let result = result.unwrap_or_else(|_| Err(io::Error::other("a handler panicked")));
-        match result {
-            Err(error) if !is_unmount(&error) => Err(Error::Serve(self.mountpoint.clone(), error)),
-            _ => Ok(()),
-        }
+        result.map_err(|error| Error::Serve(self.mountpoint.clone(), error))
     }
-}
-
-/// Whether a session's end by `error` is that of an unmount. The kernel says `ECONNABORTED`, not
-/// `ENODEV`, to a thread that was just taking a request, such as the last close of a file
-/// (`fuse_dev_do_read` in the kernel's `fs/fuse/dev.c`).
-fn is_unmount(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ECONNABORTED)
 }
 
 impl Drop for MountHandle {
@@ -227,8 +259,7 @@ impl Drop for MountHandle {
     }
 }
 
-fn options(base: &Path, threads: usize, allow_other: bool) -> Config {
-    assert!(threads > 0, "somebody must serve");
+fn options(base: &Path, allow_other: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(base.to_string_lossy().into_owned()),
@@ -241,7 +272,6 @@ fn options(base: &Path, threads: usize, allow_other: bool) -> Config {
     } else {
         SessionACL::Owner
     };
-    config.n_threads = Some(threads);
     config
 }
 

@@ -17,12 +17,48 @@ use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-
-use fuser::BackingId;
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::lock::lock;
 use crate::sys;
+
+/// A file that the kernel reads and writes for the mount; until this is dropped, or the mount is
+/// no more.
+#[derive(Debug)]
+pub(crate) struct BackingId {
+    /// Weak: a file left open must not keep alive the connection of a mount that nobody serves.
+    device: Weak<File>,
+    number: u32,
+}
+
+impl BackingId {
+    /// Tells the kernel of a file.
+    ///
+    /// # Errors
+    /// `EPERM` without the right to, `EOPNOTSUPP` and others where the kernel cannot.
+    pub(crate) fn open(device: &Arc<File>, file: &File) -> io::Result<Self> {
+        let number = sys::backing_open(device, file)?;
+        assert!(number > 0, "0 is no file");
+        Ok(Self {
+            device: Arc::downgrade(device),
+            number,
+        })
+    }
+
+    /// What the kernel calls it.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl Drop for BackingId {
+    fn drop(&mut self) {
+        if let Some(device) = self.device.upgrade() {
+            // It cannot be done twice, and nothing can be done about an error.
+            let _ = sys::backing_close(&device, self.number);
+        }
+    }
+}
 
 /// How the requests of one open inode go.
 #[derive(Debug, Default)]

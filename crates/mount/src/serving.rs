@@ -1,9 +1,9 @@
 //! Requests of the kernel being served.
 //!
-//! The session's threads would swallow a panic of a handler: the request would never be answered,
-//! one thread would be missing, and the others would go on with what the panic left. [`Served`]
-//! is the handlers' only way to the file system, and a panic under it ends the process after its
-//! message: recovery after a crash is the path that is tested.
+//! A panic ends the thread it happens in and no other: the request would never be answered, one
+//! thread would be missing, and the others would go on with what the panic left. [`Served`] is the
+//! only way to the file system for whoever serves requests, and a panic under it ends the process
+//! after its message: recovery after a crash is the path that is tested.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -542,6 +542,36 @@ pub(crate) fn removexattr(fd: RawFd, name: &OsStr) -> io::Result<()> {
     check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) })
 }
 
+/// Registers a file that the kernel may read and write for a mount; its number.
+pub(crate) fn backing_open(device: &File, file: &File) -> io::Result<u32> {
+    /// `struct fuse_backing_map`.
+    #[repr(C)]
+    struct Map {
+        fd: i32,
+        flags: u32,
+        padding: u64,
+    }
+    /// `FUSE_DEV_IOC_BACKING_OPEN`.
+    const OPEN: libc::Ioctl = libc::_IOW::<Map>(229, 1);
+    let map = Map {
+        fd: file.as_raw_fd(),
+        flags: 0,
+        padding: 0,
+    };
+    // SAFETY: `map` has the layout that the call reads and lives through it.
+    let number = unsafe { libc::ioctl(device.as_raw_fd(), OPEN, &raw const map) };
+    check(number)?;
+    Ok(number.cast_unsigned())
+}
+
+/// Takes back [`backing_open`].
+pub(crate) fn backing_close(device: &File, number: u32) -> io::Result<()> {
+    /// `FUSE_DEV_IOC_BACKING_CLOSE`.
+    const CLOSE: libc::Ioctl = libc::_IOW::<u32>(229, 2);
+    // SAFETY: the call reads the one number, which lives through it.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), CLOSE, &raw const number) })
+}
+
 /// The user the process acts as.
 pub(crate) fn effective_uid() -> u32 {
     // SAFETY: the call always succeeds.
@@ -553,6 +583,14 @@ pub(crate) fn umount(mountpoint: &Path) -> io::Result<()> {
     let path = text_of(mountpoint.as_os_str())?;
     // SAFETY: `path` is NUL-terminated and lives through the call.
     check(unsafe { libc::umount2(path.as_ptr(), 0) })
+}
+
+/// `umount2` that ends the connection of a FUSE mount and takes the mount away whoever uses it.
+pub(crate) fn abort(mountpoint: &Path) -> io::Result<()> {
+    let path = text_of(mountpoint.as_os_str())?;
+    let flags = libc::MNT_FORCE | libc::MNT_DETACH;
+    // SAFETY: as in `umount`.
+    check(unsafe { libc::umount2(path.as_ptr(), flags) })
 }
 
 /// Raises the limit on open files as far as the system lets this process; returns the limit.

@@ -136,6 +136,7 @@ fn settings(args: &MountArgs) -> Result<Config, Failure> {
     overlay(&mut config.mount.log, args.log.as_ref());
     overlay(&mut config.mount.threads, args.threads.as_ref());
     config.mount.passthrough &= !args.no_passthrough;
+    overlay(&mut config.mount.transport, args.transport.as_ref());
     config.check()?;
     Ok(config)
 }

@@ -1,14 +1,18 @@
-//! Heap memory aligned for direct I/O.
+//! Memory aligned for direct I/O.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
 /// Alignment of memory, offset and length for direct I/O, in bytes. Every disk sold uses
 /// logical blocks of 512 or 4096 bytes; 4096 suits both.
 pub const ALIGNMENT: usize = 4096;
 
 const _: () = assert!(ALIGNMENT.is_power_of_two() && ALIGNMENT.is_multiple_of(512));
+
+/// Buffers of this length on are mapped: they take memory only where they are touched, and give it
+/// back when they are dropped.
+const MAPPED: usize = 256 << 10;
 
 /// Whether `value` (an offset or a length) is a multiple of [`ALIGNMENT`].
 #[must_use]
@@ -18,7 +22,8 @@ pub const fn is_aligned(value: u64) -> bool {
 
 /// Zero-initialised bytes whose address is a multiple of [`ALIGNMENT`].
 ///
-/// Costs one allocation of the length rounded up to [`ALIGNMENT`] (at least one unit).
+/// Costs one allocation of the length rounded up to [`ALIGNMENT`] (at least one unit); a long one
+/// takes no memory before it is touched.
 pub struct AlignedBuf {
     pointer: NonNull<u8>,
     len: usize,
@@ -37,8 +42,12 @@ impl AlignedBuf {
     #[must_use]
     pub fn new(len: usize) -> Self {
         let layout = Self::layout(len);
-        // SAFETY: the layout's size is at least ALIGNMENT, so not zero.
-        let Some(pointer) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+        let pointer = match layout.size() >= MAPPED {
+            true => map(layout.size()),
+            // SAFETY: the layout's size is at least ALIGNMENT, so not zero.
+            false => unsafe { alloc_zeroed(layout) },
+        };
+        let Some(pointer) = NonNull::new(pointer) else {
             handle_alloc_error(layout)
         };
         assert!(pointer.as_ptr().addr().is_multiple_of(ALIGNMENT));
@@ -59,9 +68,33 @@ impl AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         debug_assert!(is_aligned(self.pointer.as_ptr().addr() as u64));
-        // SAFETY: `pointer` came from `alloc_zeroed` with this very layout and is freed once.
-        unsafe { dealloc(self.pointer.as_ptr(), Self::layout(self.len)) }
+        let (pointer, layout) = (self.pointer.as_ptr(), Self::layout(self.len));
+        if layout.size() >= MAPPED {
+            // SAFETY: mapped with this very length by `map`, and given back once.
+            let unmapped = unsafe { libc::munmap(pointer.cast(), layout.size()) };
+            assert_eq!(unmapped, 0, "a mapping of our own");
+        } else {
+            // SAFETY: `pointer` came from `alloc_zeroed` with this very layout and is freed once.
+            unsafe { dealloc(pointer, layout) }
+        }
     }
+}
+
+/// `len` zero bytes of memory of their own; null when there are none.
+fn map(len: usize) -> *mut u8 {
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    // SAFETY: a new anonymous mapping touches no memory that is in use.
+    let mapped = unsafe { libc::mmap(null_mut(), len, protection, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        return null_mut();
+    }
+    // Huge pages would take up all of it at the first byte. A kernel without them says so.
+    // SAFETY: the range is the mapping made above.
+    unsafe { libc::madvise(mapped, len, libc::MADV_NOHUGEPAGE) };
+    mapped.cast()
 }
 
 impl Deref for AlignedBuf {

@@ -12,7 +12,8 @@
 //!    with a part of the buffer of its own.
 //! 2. A buried lane is dropped only after all its completions were seen; until then the kernel
 //!    may write to its buffer, which therefore stays allocated.
-//! 3. `Abandoned::count` is the number of buried lanes of that device. At [`ABANDONED_MAX`]
+//! 3. `Abandoned::count` is the number of buried lanes of that device, and of late requests on
+//!    rings of callers (`direct.rs`). At [`ABANDONED_MAX`]
 //!    further requests fail at once, so a dead device cannot eat memory: at most
 //!    `ABANDONED_MAX` x (1 MiB + ring) per device, plus one request per thread in a race.
 //!
@@ -59,6 +60,17 @@ pub(super) struct Abandoned {
 }
 
 impl Abandoned {
+    /// One more is late.
+    pub(super) fn add(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A late one was ended by the kernel.
+    pub(super) fn remove(&self) {
+        let before = self.count.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "invariant 3: what is late is counted");
+    }
+
     /// The number now, after dropping what has finished since.
     pub(super) fn count(&self) -> u32 {
         if self.count.load(Ordering::Acquire) > 0 {
@@ -428,7 +440,7 @@ static GRAVEYARD: Mutex<Vec<Buried>> = Mutex::new(Vec::new());
 
 fn bury(lane: Lane, in_kernel: usize, owner: Arc<Abandoned>) {
     assert!(in_kernel > 0, "invariant 2: the kernel has a request");
-    owner.count.fetch_add(1, Ordering::AcqRel);
+    owner.add();
     GRAVEYARD.lock().push(Buried {
         lane,
         in_kernel,
@@ -443,8 +455,7 @@ fn reap() {
         grave.in_kernel -= grave.lane.ring.completion().count();
         let finished = grave.in_kernel == 0;
         if finished {
-            let before = grave.owner.count.fetch_sub(1, Ordering::AcqRel);
-            assert!(before > 0, "invariant 3: a buried lane is counted");
+            grave.owner.remove();
         }
         !finished
     });

@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::deadline::{self, Abandoned, BATCH_MAX, Call, Operation, TRANSFER_MAX};
-use super::{ALIGNMENT, AlignedBuf, Data, Device, Transfer, is_aligned};
+use super::{ALIGNMENT, AlignedBuf, Data, Device, DirectFile, Transfer, is_aligned};
 
 // Lengths and offsets of files fit a `usize`, and the number of BLKGETSIZE64 is the right one.
 const _: () = assert!(usize::BITS == 64);
@@ -133,7 +133,7 @@ impl FileDevice {
     /// Whether aligned requests go past the page cache. Opens the direct descriptor if no
     /// request has yet.
     pub fn is_direct(&self) -> bool {
-        self.direct().is_some()
+        self.direct_file().is_some()
     }
 
     /// Whether a deadline was asked for and this thread can keep it.
@@ -156,7 +156,7 @@ impl FileDevice {
     }
 
     /// The descriptor for direct I/O, unless switched off or refused.
-    fn direct(&self) -> Option<&File> {
+    fn direct_file(&self) -> Option<&File> {
         if !self.options.direct || self.direct_refused.load(Ordering::Relaxed) {
             return None;
         }
@@ -183,7 +183,7 @@ impl FileDevice {
         // An offset no file can have is no reason to give up direct I/O for good (see `settle`).
         if is_aligned(offset | len as u64)
             && i64::try_from(offset).is_ok()
-            && let Some(direct) = self.direct()
+            && let Some(direct) = self.direct_file()
         {
             return (direct, true);
         }
@@ -419,6 +419,15 @@ impl Device for FileDevice {
             libc::posix_fadvise(fd, number(offset), number(len), libc::POSIX_FADV_DONTNEED);
         }
         true
+    }
+
+    fn direct(&self) -> Option<DirectFile<'_>> {
+        Some(DirectFile {
+            file: self.direct_file()?.as_fd(),
+            deadline: self.options.deadline,
+            abandoned: &self.abandoned,
+            meters: None,
+        })
     }
 
     fn label(&self) -> String {

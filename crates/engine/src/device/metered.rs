@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::clock;
-use super::{Data, Device, Transfer};
+use super::{Data, Device, DirectFile, Transfer};
 use crate::observe::histogram::Histogram;
 
 /// Counters of one kind of request.
@@ -218,6 +218,23 @@ impl Meters {
         result
     }
 
+    /// Reads of somebody else's making begin; when, for [`Meters::end_reads`].
+    pub(super) fn begin(&self) -> u64 {
+        let begin = clock::now() - self.origin;
+        self.busy.begin(begin);
+        begin
+    }
+
+    /// Reads that began at `begin` have ended, all at once.
+    pub(super) fn end_reads(&self, begin: u64, results: &[io::Result<usize>]) {
+        let end = clock::now() - self.origin;
+        self.busy.end(end);
+        for result in results {
+            let moved = result.as_ref().ok().copied();
+            self.read.count(moved, end.saturating_sub(begin));
+        }
+    }
+
     /// The requests of a batch are under way at once, and each takes as long as the batch.
     fn measure_batch(&self, batch: &mut [Transfer<'_>], device: &impl Device) {
         let begin = clock::now() - self.origin;
@@ -306,6 +323,13 @@ impl<D: Device> Device for Metered<D> {
 
     fn drop_cached(&self, offset: u64, len: u64) -> bool {
         self.device.drop_cached(offset, len)
+    }
+
+    fn direct(&self) -> Option<DirectFile<'_>> {
+        let lent = self.device.direct()?;
+        // A file is metered once: by the outermost meter.
+        let meters = Some(&*self.meters);
+        Some(DirectFile { meters, ..lent })
     }
 
     fn label(&self) -> String {

@@ -14,6 +14,7 @@
 mod aligned;
 mod clock;
 mod deadline;
+mod direct;
 mod faulty;
 mod file;
 mod memory;
@@ -24,6 +25,7 @@ use std::io;
 use std::sync::Arc;
 
 pub use aligned::{ALIGNMENT, AlignedBuf, is_aligned};
+pub use direct::{DirectFile, Late};
 pub use faulty::{FaultCounts, FaultScript, Faulty, ScriptError};
 pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
@@ -180,6 +182,11 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// The file that a caller's own ring may read; `None` when reads must come to the device.
+    fn direct(&self) -> Option<DirectFile<'_>> {
+        None
+    }
+
     /// What to call it in output, e.g. `file /ssd/cache`,
     /// `emulated 7200-rpm disk over file /base/t`.
     fn label(&self) -> String;
@@ -212,6 +219,9 @@ macro_rules! forward {
             }
             fn drop_cached(&self, offset: u64, len: u64) -> bool {
                 (**self).drop_cached(offset, len)
+            }
+            fn direct(&self) -> Option<DirectFile<'_>> {
+                (**self).direct()
             }
             fn label(&self) -> String {
                 (**self).label()

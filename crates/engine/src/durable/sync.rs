@@ -166,6 +166,7 @@ impl Engine {
         }
         object.length_due.store(true, Ordering::Release);
         let mut inner = self.inner();
+        inner.ahead.forget_object(object.id);
         self.decide(&mut inner, &[], |hierarchy, out| {
             hierarchy.doubt(object.id, out)
         });

@@ -18,6 +18,7 @@ impl Engine {
     pub(crate) fn trim_pages(&self, id: ObjectId, first: u64, last: u64) {
         debug_assert!(first <= last, "a range has a first page");
         let mut inner = self.inner();
+        inner.ahead.forget(id, first, last);
         self.decide(&mut inner, &[], |hierarchy, out| {
             hierarchy.trim(id, first, last, out)
         });

@@ -191,6 +191,7 @@ impl Engine {
         }
         // Under the registry's lock: whoever opens it next compares with this.
         object.leave_alone();
+        self.inner().ahead.forget_object(object.id);
         drop(registry);
         if object.unlinked.load(Ordering::Acquire) {
             self.inner().graves.push(Arc::clone(object));

@@ -29,6 +29,8 @@ pub(crate) struct Signals {
     pub(crate) committer: Condvar,
     /// A commit ended.
     pub(crate) committed: Condvar,
+    /// A chunk is to be read ahead.
+    pub(crate) reader: Condvar,
     /// The engine stops.
     pub(crate) verifier: Condvar,
 }
@@ -41,6 +43,7 @@ impl Signals {
             &self.cleaner,
             &self.destager,
             &self.committer,
+            &self.reader,
             &self.verifier,
         ] {
             signal.notify_all();
@@ -81,7 +84,9 @@ impl Engine {
     /// Ends what has been quiet for a while: write intents, and objects nobody has open.
     pub(crate) fn tidy_up(&self) {
         self.close_lingering();
-        self.inner().hierarchy.ledger_mut().expire_intents();
+        let mut inner = self.inner();
+        inner.hierarchy.ledger_mut().expire_intents();
+        inner.ahead.forget_quiet();
     }
 
     /// Writes a batch of staged pages to flash on the caller's thread, if there is something that

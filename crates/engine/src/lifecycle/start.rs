@@ -9,6 +9,7 @@ use crate::lifecycle::background::Signals;
 use crate::lifecycle::verify;
 use crate::lock::{Condvar, Mutex, RwLock};
 use crate::observe::histogram::Histogram;
+use crate::request::ahead::{self, READERS};
 use crate::settings::config::EngineConfig;
 use crate::state::Inner;
 use crate::store::Store;
@@ -111,7 +112,7 @@ impl Engine {
     }
 
     pub(crate) fn start_threads(self: &Arc<Self>) {
-        if !self.has_flash || self.config.inline {
+        if self.config.inline {
             return;
         }
         let spawn = |name: String, work: ThreadBody| {
@@ -120,11 +121,26 @@ impl Engine {
             let thread = crate::lock::thread::Builder::new().name(name);
             thread.spawn(move || work(&engine)).ok()
         };
+        let reader = |number: usize| {
+            let name = format!("tc-ahead-{number}");
+            spawn(name, Box::new(ahead::run_reader))
+        };
+        let paged = self.has_flash || self.frame_count > 0;
+        let readers = if paged && self.config.read_ahead > 0 {
+            READERS
+        } else {
+            0
+        };
+        let mut threads: Vec<_> = (0..readers).filter_map(reader).collect();
+        if !self.has_flash {
+            *self.threads.lock() = threads;
+            return;
+        }
         let writer = |number: u32| {
             let work = move |engine: &Weak<Self>| background::run_writer(engine, number);
             spawn(format!("tc-writer-{number}"), Box::new(work))
         };
-        let mut threads: Vec<_> = (0..self.config.writers_max).filter_map(writer).collect();
+        threads.extend((0..self.config.writers_max).filter_map(writer));
         threads.extend(spawn(
             "tc-commit".into(),
             Box::new(background::run_committer),

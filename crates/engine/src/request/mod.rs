@@ -11,6 +11,8 @@ use std::cell::RefCell;
 use std::ops::Range;
 use thermocline_core::{HintSet, PageId, hint_type};
 
+pub(crate) mod ahead;
+pub(crate) mod halves;
 pub(crate) mod read;
 pub(crate) mod write;
 

@@ -1,5 +1,6 @@
 //! Reads: from the pool, the write buffer, a slot on flash, or base.
 
+use super::ahead::Found;
 use super::{Part, RUN_BYTES_MAX, with_scratch};
 use crate::durable::sync::lost_error;
 use crate::engine::{Engine, Request};
@@ -9,18 +10,21 @@ use crate::state::{Inner, page_of};
 use crate::store::{Stored, checksum};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use thermocline_core::{Fault, HintSet, PageId, ReadStart, SlotId};
 use thermocline_trace::{Op, Served};
 
 /// One read under way.
-struct Reading<'a> {
-    engine: &'a Engine,
-    object: &'a Object,
-    request: &'a Request<'a>,
-    length: usize,
-    served: Served,
+pub(crate) struct Reading<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) object: &'a Object,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) length: usize,
+    pub(crate) served: Served,
+    /// Done ahead of requests: what was read ahead is not for it.
+    pub(crate) ahead: bool,
 }
 
 impl Engine {
@@ -40,17 +44,33 @@ impl Engine {
         if !paged {
             self.bypassed[0].fetch_add(1, Ordering::Relaxed);
         }
+        self.count_read(object, request, &buf[..length], served, started);
+        Ok(length)
+    }
+
+    /// Notes a read that ended with `bytes`.
+    pub(crate) fn count_read(
+        &self,
+        object: &Object,
+        request: &Request<'_>,
+        bytes: &[u8],
+        served: Served,
+        started: Instant,
+    ) {
+        let length = bytes.len() as u64;
+        if served != Served::Bypass {
+            self.look_ahead(object, request, bytes.len());
+        }
         self.latency[served as usize].add(started.elapsed());
-        self.read_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        self.read_bytes.fetch_add(length, Ordering::Relaxed);
         object.counts.reads.fetch_add(1, Ordering::Relaxed);
         if matches!(served, Served::Pool | Served::Buffer | Served::Flash) {
             object.counts.hits.fetch_add(1, Ordering::Relaxed);
         }
         if self.is_recording() {
-            let typed = self.typed(request, object, &buf[..length]);
-            self.record(&typed, object, Op::Read, length as u64, served, started);
+            let typed = self.typed(request, object, bytes);
+            self.record(&typed, object, Op::Read, length, served, started);
         }
-        Ok(length)
     }
 
     /// Lends the whole page `page` to `use_bytes` if it is in the DRAM pool: a hit without
@@ -84,6 +104,7 @@ impl Engine {
             request,
             length,
             served: Served::Unknown,
+            ahead: false,
         };
         let mut index = request.offset / size;
         while index <= last {
@@ -107,6 +128,12 @@ impl Reading<'_> {
         }
         let engine = self.engine;
         let mut inner = engine.inner();
+        if !self.ahead {
+            inner = match self.serve_ahead(inner, &part, last, buf) {
+                Ok(next) => return Ok(next),
+                Err(inner) => inner,
+            };
+        }
         let start = loop {
             match inner.hierarchy.start_read(part.page) {
                 ReadStart::Busy => inner = engine.wait_for_page(inner),
@@ -149,6 +176,45 @@ impl Reading<'_> {
         engine.after_hit(hit);
         self.note(Served::Pool);
         true
+    }
+
+    /// Serves the page and those after it from what was read ahead; returns the first one after
+    /// them, or the lock when there is nothing.
+    fn serve_ahead<'i>(
+        &mut self,
+        mut inner: MutexGuard<'i, Inner>,
+        part: &Part,
+        last: u64,
+        buf: &mut [u8],
+    ) -> Result<u64, MutexGuard<'i, Inner>>
+    where
+        Self: 'i,
+    {
+        let size = self.engine.page_size();
+        // The rest of the last page is going to be asked for by the next request.
+        let keep = part.page.index == last && part.inside.end < size;
+        let found = loop {
+            match inner.ahead.take(part.page, last, keep) {
+                Found::Coming => inner = self.engine.wait_for_page(inner),
+                Found::Here(buffer, pages, served) => break (buffer, pages, served),
+                Found::Nothing => return Err(inner),
+            }
+        };
+        drop(inner);
+        let (buffer, pages, served) = found;
+        let end = part.page.index + pages.len() as u64;
+        for (index, page) in (part.page.index..end).zip(pages) {
+            let part = self.part(index);
+            let from = page * size;
+            let bytes = &buffer[from + part.inside.start..from + part.inside.end];
+            buf[part.outside].copy_from_slice(bytes);
+        }
+        // Of a chunk that is spent nobody else has the bytes.
+        if let Ok(buffer) = Arc::try_unwrap(buffer) {
+            self.engine.inner().ahead.recycle(buffer);
+        }
+        self.note(served);
+        Ok(end)
     }
 
     /// The page came into the pool just now.
@@ -256,6 +322,20 @@ impl Reading<'_> {
             Some(flash) => flash.read_blocks(&at, bytes),
             None => vec![Err(Fault::ReadError); run.len()],
         };
+        self.settle_slots(run, read, bytes)
+    }
+
+    /// Ends the flash reads of `run`, each as `read` says, with the pages in `bytes`; those that
+    /// their slots did not give come from base, one by one.
+    pub(crate) fn settle_slots(
+        &mut self,
+        run: &[(SlotId, Stored)],
+        read: Vec<Result<(), Fault>>,
+        bytes: &mut [u8],
+    ) -> io::Result<()> {
+        let engine = self.engine;
+        let size = engine.page_size();
+        assert!(read.len() == run.len() && bytes.len() == run.len() * size);
         let (mut on_base, mut result) = (Vec::new(), Ok(()));
         let mut inner = engine.inner();
         let pages = run.iter().zip(bytes.chunks_exact_mut(size));
@@ -397,7 +477,7 @@ impl Reading<'_> {
 }
 
 /// Where the bytes in the valid `slot` are.
-fn stored(inner: &Inner, slot: SlotId, page: PageId) -> Stored {
+pub(crate) fn stored(inner: &Inner, slot: SlotId, page: PageId) -> Stored {
     let Some((block, checksum)) = inner.hierarchy.bytes_of(slot) else {
         lock::die("a valid slot has bytes");
     };

@@ -89,6 +89,7 @@ impl Engine {
             while !inner.hierarchy.start_write(page_of(object, index)) {
                 inner = self.wait_for_page(inner);
             }
+            inner.ahead.forget(object.id, index, index);
         }
     }
 

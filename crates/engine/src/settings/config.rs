@@ -31,6 +31,8 @@ pub struct EngineConfig {
     pub dirty: DirtySettings,
     /// Pages the write buffer holds at most.
     pub write_buffer_pages: u32,
+    /// Bytes of a sequential stream that are read ahead at once, at most; 0 reads nothing ahead.
+    pub read_ahead: u32,
     /// Background writers at most; how many work follows the measured write speed.
     pub writers_max: u32,
     /// Whether policies other than TAC may admit a page when it is written.
@@ -76,6 +78,7 @@ impl Default for EngineConfig {
             write_back: false,
             dirty: DirtySettings::default(),
             write_buffer_pages: 256,
+            read_ahead: 1 << 20,
             writers_max: 4,
             admit_on_write: true,
             seed: 1,

@@ -53,7 +53,7 @@ mod resize;
 mod superblock;
 
 use crate::clock::SharedClock;
-use crate::device::{Device, Transfer};
+use crate::device::{Device, DirectFile, Transfer};
 use crate::error::Error;
 use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, MutexGuard};
@@ -140,6 +140,12 @@ pub struct Store {
     planted: Mutant,
     /// Holds the lock on the file.
     _lock: Option<File>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("name", &self.name).finish()
+    }
 }
 
 /// See the invariants in the module text.
@@ -339,7 +345,13 @@ impl Store {
         self.recovered.take()
     }
 
-    fn offset(&self, block: BlockId) -> u64 {
+    /// The file for reads of a caller's own making, where the device lends it.
+    pub(crate) fn direct(&self) -> Option<DirectFile<'_>> {
+        self.device.direct()
+    }
+
+    /// Where `block` lies on the device.
+    pub(crate) fn offset(&self, block: BlockId) -> u64 {
         debug_assert!(block.0 < self.blocks());
         self.data_offset + u64::from(block.0) * u64::from(self.page_size)
     }
@@ -375,8 +387,7 @@ impl Store {
         self.device.transfer(&mut reads);
         let check = |(stored, read): (&Stored, &Transfer<'_>)| {
             fault_of(&read.result, size)?;
-            let same = checksum(stored.page, read.bytes()) == stored.checksum;
-            if same { Ok(()) } else { Err(Fault::Corrupt) }
+            stored.check(read.bytes())
         };
         run.iter().zip(&reads).map(check).collect()
     }
@@ -428,6 +439,16 @@ pub(crate) struct Stored {
     pub(crate) block: BlockId,
     pub(crate) page: PageId,
     pub(crate) checksum: u64,
+}
+
+impl Stored {
+    /// Whether `bytes` are those of the page.
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), Fault> {
+        match checksum(self.page, bytes) == self.checksum {
+            true => Ok(()),
+            false => Err(Fault::Corrupt),
+        }
+    }
 }
 
 /// What a read that should have filled `wanted` bytes came to.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use thermocline::Request;
+use thermocline::{Engine, ReadStarted, Request};
 
 use super::{Caller, Entry, Fs, Stat};
 use crate::control::Control;
@@ -196,6 +196,33 @@ impl Fs {
             }
             Handle::Dir(_) | Handle::ControlDir => Err(sys::errno(libc::EISDIR)),
         }
+    }
+
+    /// Begins a read as [`Engine::start_read`] does, of at most `most` bytes from flash.
+    pub(crate) fn start_read(
+        &self,
+        caller: Caller,
+        handle: u64,
+        offset: u64,
+        buf: &mut [u8],
+        most: usize,
+    ) -> ReadStarted {
+        let Ok(handle) = self.handle(handle) else {
+            return ReadStarted::Waits;
+        };
+        let Handle::File(FileHandle { object, .. }) = &*handle else {
+            return ReadStarted::Waits;
+        };
+        let len = buf.len() as u64;
+        let hints = || object.read_hints(self.roles.of(caller.tid), offset, len);
+        let at = (offset, caller.tid);
+        self.engine()
+            .start_read(&object.object, at, buf, most, hints)
+    }
+
+    /// The engine behind it.
+    pub(crate) fn engine(&self) -> &Engine {
+        self.objects.engine()
     }
 
     /// Writes all of `data` at `offset`.

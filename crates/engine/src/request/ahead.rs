@@ -1,0 +1,472 @@
+//! Reading ahead of sequential streams, from flash and from base.
+//!
+//! A mount serves its files past the kernel's page cache, so the kernel reads nothing ahead, and a
+//! scan page by page would wait for the device at each page. Here a thread of the engine reads the
+//! pages that come next, as an ordinary read does, with the hints of the stream: policies are told
+//! then, and a page read ahead counts as requested whether or not it is asked for later. What it
+//! brings waits in DRAM for the stream to come by, once.
+//!
+//! States of a *chunk*, pages in a row of one object: *queued* → *coming* (a thread reads it) →
+//! *here* → gone (served to its end, or the oldest when memory is short, or not asked for in a
+//! while). A chunk whose read failed is gone: the request that needs its pages meets the error.
+//!
+//! A *stream* is a place in an object up to which requests have come, and one up to which was read
+//! ahead. Two chunks are kept ahead of the requests; they start at four times a request's length
+//! and double, up to what the settings say.
+//!
+//! # Invariants
+//! 1. A chunk serves a page only as it is now: whoever starts a write or a trim of the page, or
+//!    doubts the object, makes the chunk forget it, under the engine's lock ([`Ahead::forget`]).
+//! 2. A chunk is read while its object is in use: the reader counts as a user.
+//! 3. Chunks together hold at most [`BYTES_MAX`].
+
+use super::read::Reading;
+use crate::device::AlignedBuf;
+use crate::engine::{Engine, Request};
+use crate::files::object::Object;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use thermocline_core::hint::RequestType;
+use thermocline_core::{HintSet, ObjectId, PageId, hint_type};
+use thermocline_trace::Served;
+
+/// Threads that read ahead.
+pub(crate) const READERS: usize = 2;
+/// Bytes of all chunks together.
+const BYTES_MAX: usize = 64 << 20;
+/// Streams remembered; the one longest quiet makes room.
+const STREAMS_MAX: usize = 64;
+/// Bytes of the shortest chunk.
+const CHUNK_MIN: usize = 128 << 10;
+/// Buffers kept for the next chunks.
+const SPARE_MAX: usize = 4;
+
+/// One chunk. See the module text.
+struct Chunk {
+    number: u64,
+    object: ObjectId,
+    pages: Range<u64>,
+    bytes: usize,
+    /// Pages that are served from it.
+    good: Vec<bool>,
+    state: State,
+    /// Somebody asked for a page of it since the last look.
+    asked: bool,
+}
+
+enum State {
+    Queued(Arc<Object>, HintSet),
+    Coming,
+    Here(Arc<AlignedBuf>, Served),
+}
+
+impl Chunk {
+    /// Whether `page` is served from it, now or later.
+    fn has(&self, page: PageId) -> bool {
+        self.object == page.object
+            && self.pages.contains(&page.index)
+            && self.good[(page.index - self.pages.start) as usize]
+    }
+}
+
+impl State {
+    /// Lower: served sooner.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Here(..) => 0,
+            Self::Coming => 1,
+            Self::Queued(..) => 2,
+        }
+    }
+}
+
+struct Stream {
+    object: ObjectId,
+    /// The page after the last one that was asked for.
+    next: u64,
+    /// The page after the last one that was read ahead.
+    until: u64,
+    /// Pages of the next chunk.
+    pages: u64,
+    /// When it was last seen, in requests.
+    seen: u64,
+}
+
+/// What is read ahead, under the engine's lock.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    chunks: Vec<Chunk>,
+    streams: Vec<Stream>,
+    spare: Vec<AlignedBuf>,
+    requests: u64,
+    numbers: u64,
+    bytes: usize,
+}
+
+/// What there is of a page.
+pub(crate) enum Found {
+    Nothing,
+    /// A thread is reading it.
+    Coming,
+    /// So many pages from it on, in this buffer from this page of the buffer on.
+    Here(Arc<AlignedBuf>, Range<usize>, Served),
+}
+
+impl Ahead {
+    /// What there is of `page` and of those after it up to `last`; they are served once.
+    /// `page` is not taken when `keep` says that more of it is going to be asked for.
+    pub(crate) fn take(&mut self, page: PageId, last: u64, keep: bool) -> Found {
+        let with_it = (0..self.chunks.len()).filter(|at| self.chunks[*at].has(page));
+        // Streams that overlap may have read it more than once: what is here comes first.
+        let Some(at) = with_it.min_by_key(|at| self.chunks[*at].state.rank()) else {
+            return Found::Nothing;
+        };
+        let chunk = &mut self.chunks[at];
+        chunk.asked = true;
+        let (buffer, served) = match &chunk.state {
+            State::Here(buffer, served) => (Arc::clone(buffer), *served),
+            State::Coming => return Found::Coming,
+            State::Queued(..) => {
+                // Whoever asks is faster.
+                self.forget(page.object, page.index, page.index);
+                return Found::Nothing;
+            }
+        };
+        let from = (page.index - chunk.pages.start) as usize;
+        let most = (last.min(chunk.pages.end - 1) - page.index) as usize + 1;
+        let count = chunk.good[from..][..most]
+            .iter()
+            .take_while(|good| **good)
+            .count();
+        assert!(count > 0, "the first is good");
+        if !keep {
+            chunk.good[from..from + count].fill(false);
+            self.drop_if_spent(at);
+        }
+        Found::Here(buffer, from..from + count, served)
+    }
+
+    /// Whether all of `pages` were read ahead and can be taken now.
+    pub(crate) fn is_here(&self, object: ObjectId, pages: &Range<u64>) -> bool {
+        let here = |index: u64| {
+            let page = PageId::new(object, index);
+            let mut chunks = self.chunks.iter();
+            chunks.any(|chunk| chunk.has(page) && matches!(chunk.state, State::Here(..)))
+        };
+        !self.chunks.is_empty() && pages.clone().all(here)
+    }
+
+    /// Whether any of `pages` was read ahead, or is about to be.
+    pub(crate) fn has(&self, object: ObjectId, pages: &Range<u64>) -> bool {
+        let overlaps = |chunk: &Chunk| {
+            chunk.object == object && chunk.pages.start < pages.end && pages.start < chunk.pages.end
+        };
+        self.chunks.iter().any(overlaps)
+    }
+
+    /// Pages `first..=last` of an object are about to change.
+    pub(crate) fn forget(&mut self, object: ObjectId, first: u64, last: u64) {
+        for at in (0..self.chunks.len()).rev() {
+            let chunk = &mut self.chunks[at];
+            if chunk.object != object || chunk.pages.start > last || chunk.pages.end <= first {
+                continue;
+            }
+            let from = first.max(chunk.pages.start) - chunk.pages.start;
+            let to = last.min(chunk.pages.end - 1) - chunk.pages.start;
+            chunk.good[from as usize..=to as usize].fill(false);
+            self.drop_if_spent(at);
+        }
+        let first = PageId::new(object, first);
+        assert!(
+            !self.chunks.iter().any(|chunk| chunk.has(first)),
+            "invariant 1: a page that changes is served from no chunk"
+        );
+    }
+
+    /// Everything of an object is forgotten: nobody uses it, or what it shows is in doubt.
+    pub(crate) fn forget_object(&mut self, object: ObjectId) {
+        self.forget(object, 0, u64::MAX);
+        self.streams.retain(|stream| stream.object != object);
+    }
+
+    /// Forgets chunks that nobody asked for since the last time.
+    pub(crate) fn forget_quiet(&mut self) {
+        for at in (0..self.chunks.len()).rev() {
+            let asked = std::mem::take(&mut self.chunks[at].asked);
+            if !asked && matches!(self.chunks[at].state, State::Here(..)) {
+                self.remove(at);
+            }
+        }
+        self.spare.clear();
+    }
+
+    fn drop_if_spent(&mut self, at: usize) {
+        let chunk = &self.chunks[at];
+        let spent = !chunk.good.contains(&true);
+        if spent && !matches!(chunk.state, State::Coming) {
+            self.remove(at);
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let chunk = self.chunks.swap_remove(at);
+        self.bytes -= chunk.bytes;
+        if let State::Here(buffer, _) = chunk.state
+            && let Ok(buffer) = Arc::try_unwrap(buffer)
+        {
+            self.recycle(buffer);
+        }
+    }
+
+    /// Keeps a buffer that nobody reads from any more for a chunk to come.
+    pub(crate) fn recycle(&mut self, buffer: AlignedBuf) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Notes a sequential request for `pages`; the pages to read ahead now, up to `end`.
+    fn note(
+        &mut self,
+        object: ObjectId,
+        pages: &Range<u64>,
+        end: u64,
+        (least, most): (u64, u64),
+    ) -> Option<Range<u64>> {
+        self.requests += 1;
+        let now = self.requests;
+        let len = pages.end - pages.start;
+        // As far out of order as the requests of one stream come (`classify::stream`).
+        let near = |stream: &&mut Stream| {
+            stream.object == object && stream.next.abs_diff(pages.start) <= 4 * len
+        };
+        let Some(stream) = self.streams.iter_mut().find(near) else {
+            if self.streams.len() == STREAMS_MAX {
+                self.streams.sort_unstable_by_key(|stream| stream.seen);
+                self.streams.remove(0);
+            }
+            self.streams.push(Stream {
+                object,
+                next: pages.end,
+                until: pages.end,
+                pages: (4 * len).clamp(least, most),
+                seen: now,
+            });
+            return self.next_chunk(self.streams.len() - 1, end, most);
+        };
+        stream.seen = now;
+        stream.next = stream.next.max(pages.end);
+        stream.until = stream.until.max(stream.next);
+        let at = self.streams.iter().position(|stream| stream.seen == now)?;
+        self.next_chunk(at, end, most)
+    }
+
+    /// The stream's next chunk, unless two are ahead already.
+    fn next_chunk(&mut self, at: usize, end: u64, most: u64) -> Option<Range<u64>> {
+        let stream = &mut self.streams[at];
+        let ahead = stream.until - stream.next;
+        if stream.until >= end || ahead > stream.pages {
+            return None;
+        }
+        let chunk = stream.until..end.min(stream.until + stream.pages);
+        stream.until = chunk.end;
+        stream.pages = (stream.pages * 2).min(most);
+        Some(chunk)
+    }
+
+    /// Puts a chunk into the queue; false when there is no memory for it.
+    fn queue(
+        &mut self,
+        object: &Arc<Object>,
+        pages: Range<u64>,
+        bytes: usize,
+        hints: HintSet,
+    ) -> bool {
+        while self.bytes + bytes > BYTES_MAX {
+            let here = |at: &usize| matches!(self.chunks[*at].state, State::Here(..));
+            let here = (0..self.chunks.len()).filter(here);
+            let Some(oldest) = here.min_by_key(|at| self.chunks[*at].number) else {
+                return false;
+            };
+            self.remove(oldest);
+        }
+        self.numbers += 1;
+        self.bytes += bytes;
+        assert!(self.bytes <= BYTES_MAX, "invariant 3");
+        self.chunks.push(Chunk {
+            number: self.numbers,
+            object: object.id,
+            good: vec![true; (pages.end - pages.start) as usize],
+            pages,
+            bytes,
+            state: State::Queued(Arc::clone(object), hints),
+            asked: true,
+        });
+        true
+    }
+
+    /// The chunk to read next, which is coming from now on.
+    fn next_job(&mut self) -> Option<Job> {
+        let queued = |chunk: &&mut Chunk| matches!(chunk.state, State::Queued(..));
+        let first = self
+            .chunks
+            .iter_mut()
+            .filter(queued)
+            .min_by_key(|chunk| chunk.number)?;
+        let State::Queued(object, hints) = std::mem::replace(&mut first.state, State::Coming)
+        else {
+            return None;
+        };
+        let fits = |buffer: &AlignedBuf| buffer.len() == first.bytes;
+        let spare = self
+            .spare
+            .iter()
+            .position(fits)
+            .map(|at| self.spare.swap_remove(at));
+        // The stream may have passed its first pages by now.
+        let passed = first.good.iter().take_while(|good| !**good).count();
+        Some(Job {
+            number: first.number,
+            object,
+            pages: first.pages.clone(),
+            passed: passed as u64,
+            hints,
+            buffer: spare.unwrap_or_else(|| AlignedBuf::new(first.bytes)),
+        })
+    }
+
+    fn has_job(&self) -> bool {
+        self.chunks
+            .iter()
+            .any(|chunk| matches!(chunk.state, State::Queued(..)))
+    }
+
+    /// A chunk was read, or could not be (`served` is `None`).
+    fn came(&mut self, number: u64, buffer: AlignedBuf, served: Option<Served>) {
+        let at = self.chunks.iter().position(|chunk| chunk.number == number);
+        let Some(at) = at else {
+            panic!("a chunk that is coming stays until it came");
+        };
+        assert_eq!(self.chunks[at].bytes, buffer.len());
+        match served {
+            Some(served) => {
+                self.chunks[at].state = State::Here(Arc::new(buffer), served);
+                self.drop_if_spent(at);
+            }
+            None => self.remove(at),
+        }
+    }
+}
+
+/// A chunk to read.
+struct Job {
+    number: u64,
+    object: Arc<Object>,
+    pages: Range<u64>,
+    /// Pages at its beginning that need not be read any more.
+    passed: u64,
+    hints: HintSet,
+    buffer: AlignedBuf,
+}
+
+impl Engine {
+    /// Notes a request that has just been served; has the pages after it read ahead when it is one
+    /// of a sequential stream.
+    pub(crate) fn look_ahead(&self, object: &Object, request: &Request<'_>, length: usize) {
+        let sequential = RequestType::SequentialRead.value();
+        let is_sequential = request.hints.get(hint_type::REQUEST) == sequential;
+        let most = u64::from(self.config.read_ahead / self.config.page_size);
+        if !is_sequential || most == 0 || length == 0 || self.config.inline {
+            return;
+        }
+        let size = self.page_size();
+        let page = |at: u64| at / size as u64;
+        let end = object.length().div_ceil(size as u64);
+        let pages = page(request.offset)..page(request.offset + length as u64 - 1) + 1;
+        let least = most.min((CHUNK_MIN / size).max(1) as u64);
+        let mut inner = self.inner();
+        let Some(chunk) = inner.ahead.note(object.id, &pages, end, (least, most)) else {
+            return;
+        };
+        let Ok(object) = self.object(object.id) else {
+            return;
+        };
+        let bytes = (chunk.end - chunk.start) as usize * size;
+        if inner.ahead.queue(&object, chunk, bytes, request.hints) {
+            self.signals.reader.notify_one();
+        }
+    }
+
+    /// Reads one chunk; false when there is none to read.
+    fn read_ahead(&self) -> bool {
+        let Some(mut job) = self.inner().ahead.next_job() else {
+            return false;
+        };
+        // Invariant 2: a user more, unless the last one has gone.
+        let opens = &job.object.opens;
+        let more = |opens: u32| (opens > 0).then_some(opens + 1);
+        let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Acquire);
+        let in_use = opens.fetch_update(acquire, relaxed, more).is_ok();
+        let served = in_use.then(|| self.read_chunk(&mut job)).flatten();
+        self.inner().ahead.came(job.number, job.buffer, served);
+        self.page_free.notify_all();
+        if in_use {
+            self.close_object(&job.object);
+        }
+        true
+    }
+
+    fn read_chunk(&self, job: &mut Job) -> Option<Served> {
+        let users = job.object.opens.load(Ordering::Acquire);
+        assert!(users > 0, "invariant 2: whoever reads ahead is a user");
+        let size = self.page_size() as u64;
+        let request = Request {
+            object: &job.object,
+            offset: job.pages.start * size,
+            hints: job.hints,
+            client: 0,
+        };
+        let left = job.object.length().saturating_sub(request.offset);
+        let length = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(job.buffer.len());
+        let mut reading = Reading {
+            engine: self,
+            object: &job.object,
+            request: &request,
+            length,
+            served: Served::Unknown,
+            ahead: true,
+        };
+        let mut index = job.pages.start + job.passed;
+        let end = (request.offset + length as u64).div_ceil(size).max(index);
+        while index < end {
+            index = reading
+                .step(index, end - 1, &mut job.buffer[..length])
+                .ok()?;
+        }
+        // The file has become shorter meanwhile.
+        if end < job.pages.end {
+            self.inner()
+                .ahead
+                .forget(job.object.id, end, job.pages.end - 1);
+        }
+        job.buffer[length..].fill(0);
+        Some(reading.served)
+    }
+}
+
+/// The life of a thread that reads ahead.
+pub(crate) fn run_reader(engine: &Weak<Engine>) {
+    while let Some(engine) = engine.upgrade() {
+        engine.until_stopping(Engine::read_ahead);
+        let inner = engine.inner();
+        if inner.stopping {
+            return;
+        }
+        if !inner.ahead.has_job() {
+            drop(engine.signals.reader.wait(inner));
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Reading ahead of sequential streams: fewer requests to the device, and never a byte older than
+//! what was acknowledged before the request began.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use thermocline::classify::Dialect;
+use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice};
+use thermocline::{
+    BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, ReadStarted, Request, Store,
+    StoreOptions,
+};
+use thermocline_core::hint::RequestType;
+use thermocline_core::{FileKind, HintSet, hint_type};
+
+const PAGE: usize = 4096;
+const PAGES: u64 = 256;
+
+/// A base that counts the reads it gets, and takes its time for each.
+#[derive(Default)]
+struct Counting {
+    device: MemoryDevice,
+    reads: AtomicU64,
+}
+
+impl Device for Counting {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        self.device.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.device.write_at(buf, offset)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.device.sync(data_only)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.device.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.device.set_len(len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.device.punch(offset, len)
+    }
+    fn label(&self) -> String {
+        "counting".into()
+    }
+}
+
+fn store(blocks: u32) -> Store {
+    let options = StoreOptions {
+        page_size: PAGE as u32,
+        size: Some(Store::length_for(blocks, PAGE as u32)),
+        base: BaseIdentity {
+            file_system: 1,
+            inode: 2,
+            path: "/base".into(),
+            ..BaseIdentity::default()
+        },
+        ..StoreOptions::default()
+    };
+    Store::with_device(Arc::new(MemoryDevice::new()), "cache", &options).expect("opens")
+}
+
+fn engine(back: bool, blocks: u32) -> Arc<Engine> {
+    let config = EngineConfig {
+        page_size: PAGE as u32,
+        policy: "lru".into(),
+        write_back: back,
+        ..EngineConfig::default()
+    };
+    Engine::start(config, Some(store(blocks))).expect("starts")
+}
+
+fn open(engine: &Engine, base: Arc<dyn Device>) -> Arc<Object> {
+    let spec = ObjectSpec {
+        name: "file".into(),
+        group: "file".into(),
+        identity: Identity {
+            device: 1,
+            inode: 7,
+            generation: 1,
+        },
+        base,
+        kind: FileKind::Unknown,
+        dialect: Dialect::None,
+        cached: true,
+        stamp: Arc::new(|| None),
+        touch: thermocline::untouched(),
+    };
+    engine.open_object(spec).expect("opens")
+}
+
+fn request(object: &Object, index: u64) -> Request<'_> {
+    let sequential = RequestType::SequentialRead.value();
+    Request {
+        object,
+        offset: index * PAGE as u64,
+        hints: HintSet::UNKNOWN.with(hint_type::REQUEST, sequential),
+        client: 0,
+    }
+}
+
+fn page(content: u64) -> Vec<u8> {
+    content.to_le_bytes().repeat(PAGE / 8)
+}
+
+/// The one number that a page is full of.
+fn content(bytes: &[u8]) -> u64 {
+    let first = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+    let same = bytes
+        .chunks_exact(8)
+        .all(|word| word == first.to_le_bytes());
+    assert!(same, "a page of one write");
+    first
+}
+
+#[test]
+fn a_scan_page_by_page_makes_few_requests() {
+    let base = Arc::new(Counting::default());
+    for index in 0..PAGES {
+        base.write_at(&page(index + 1), index * PAGE as u64)
+            .expect("writes");
+    }
+    for blocks in [64, 512] {
+        let engine = engine(false, blocks);
+        let object = open(&engine, base.clone());
+        let before = base.reads.load(Ordering::Relaxed);
+        let mut buf = vec![0; PAGE];
+        for index in 0..PAGES {
+            let read = engine
+                .read(&request(&object, index), &mut buf)
+                .expect("reads");
+            assert_eq!((read, content(&buf)), (PAGE, index + 1));
+        }
+        let reads = base.reads.load(Ordering::Relaxed) - before;
+        assert!(reads < PAGES / 4, "{reads} reads of base for {PAGES} pages");
+        let past = engine
+            .read(&request(&object, PAGES), &mut buf)
+            .expect("reads");
+        assert_eq!(past, 0, "nothing past the end");
+        engine.close_object(&object);
+        engine.stop().expect("stops");
+    }
+}
+
+#[test]
+fn a_failure_ahead_is_met_by_who_needs_the_page() {
+    let base = Arc::new(MemoryDevice::new());
+    base.write_at(&vec![3; PAGES as usize * PAGE], 0)
+        .expect("writes");
+    let script = FaultScript::new();
+    let faulty = Arc::new(Faulty::new(base, script.clone(), None));
+    let engine = engine(false, 64);
+    let object = open(&engine, faulty);
+    let mut buf = vec![0; PAGE];
+    engine.read(&request(&object, 0), &mut buf).expect("reads");
+    script.load("read fail EIO").expect("a script");
+    let mut index = 1;
+    while engine.read(&request(&object, index), &mut buf).is_ok() {
+        index += 1;
+        assert!(index < PAGES, "the error is told");
+    }
+    script.clear();
+    for index in 0..PAGES {
+        assert_eq!(
+            engine
+                .read(&request(&object, index), &mut buf)
+                .expect("reads"),
+            PAGE
+        );
+    }
+    engine.close_object(&object);
+    engine.stop().expect("stops");
+}
+
+/// Change `number` of a page writes its number, or makes it zeros when it is even.
+fn after(number: u64) -> u64 {
+    if number.is_multiple_of(2) { 0 } else { number }
+}
+
+/// Ends the writers, also when the scan fails.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A scan of all pages, and what their writers have begun and ended.
+struct Scan<'a> {
+    engine: &'a Engine,
+    object: &'a Arc<Object>,
+    begun: &'a [AtomicU64],
+    ended: &'a [AtomicU64],
+}
+
+impl Scan<'_> {
+    fn run(&self, rounds: u64, pages: u64) {
+        let mut buf = vec![0; 4 * PAGE];
+        for round in 0..rounds {
+            let step = 1 + (round + pages) % 4;
+            let mut index = 0;
+            while index + step <= PAGES {
+                self.check(index, step, &mut buf[..step as usize * PAGE]);
+                index += step;
+            }
+        }
+    }
+
+    fn check(&self, first: u64, pages: u64, buf: &mut [u8]) {
+        let all = first..first + pages;
+        let load = |counts: &[AtomicU64]| -> Vec<u64> {
+            let counts = all
+                .clone()
+                .map(|page| counts[page as usize].load(Ordering::Acquire));
+            counts.collect()
+        };
+        let least = load(self.ended);
+        let request = request(self.object, first);
+        let at = (request.offset, 0);
+        // As a frontend with a ring of its own; what is on flash is read the other way.
+        let started = self
+            .engine
+            .start_read(self.object, at, buf, 0, || request.hints);
+        let read = match started {
+            ReadStarted::Done(len) => Ok(len),
+            _ => self.engine.read(&request, buf),
+        };
+        assert_eq!(read.expect("reads"), buf.len());
+        let most = load(self.begun);
+        for (index, bytes) in buf.chunks_exact(PAGE).enumerate() {
+            let (least, most, seen) = (least[index], most[index], content(bytes));
+            let fits = (least..=most).any(|number| after(number) == seen);
+            let page = first + index as u64;
+            assert!(fits, "page {page}: {seen} is none of {least}..={most}");
+        }
+    }
+}
+
+/// One thread scans, the others change pages: what the scan sees is what the page was at some time
+/// during the request.
+fn scan_beside_changes(back: bool, blocks: u32) {
+    let engine = engine(back, blocks);
+    let base = Arc::new(MemoryDevice::new());
+    base.write_at(&vec![0; PAGES as usize * PAGE], 0)
+        .expect("writes");
+    let object = open(&engine, base);
+    let counts = || (0..PAGES).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+    let (begun, ended) = (counts(), counts());
+    let stop = AtomicBool::new(false);
+    let scan = Scan {
+        engine: &engine,
+        object: &object,
+        begun: &begun,
+        ended: &ended,
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let (engine, object, begun, ended, stop) = (&engine, &object, &begun, &ended, &stop);
+            scope.spawn(move || {
+                let mut state = 0x9e37_79b9_u64 + writer;
+                while !stop.load(Ordering::Relaxed) {
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    // Pages of its own.
+                    let index = (state >> 33) % (PAGES / 2) * 2 + writer;
+                    let number = begun[index as usize].fetch_add(1, Ordering::AcqRel) + 1;
+                    let at = request(object, index);
+                    match after(number) {
+                        0 => engine
+                            .punch(object, at.offset, PAGE as u64)
+                            .expect("punches"),
+                        content => engine.write(&at, &page(content)).expect("writes"),
+                    }
+                    ended[index as usize].store(number, Ordering::Release);
+                }
+            });
+        }
+        let _ending = Ending(&stop);
+        // Two scans that overtake each other: their chunks overlap.
+        scope.spawn(|| scan.run(40, 1));
+        scan.run(60, 3);
+    });
+    engine.close_object(&object);
+    engine.stop().expect("stops");
+}
+
+#[test]
+fn what_is_read_ahead_is_never_old() {
+    for (back, blocks) in [(false, 64), (false, 512), (true, 64), (true, 512)] {
+        scan_beside_changes(back, blocks);
+    }
+}

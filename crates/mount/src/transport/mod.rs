@@ -1,0 +1,92 @@
+//! Transports: how requests come from the kernel and answers go back.
+//!
+//! A transport brings requests to [`Frontend::dispatch`] and knows nothing of what they mean.
+//! [`device`] is the one that every kernel has; [`ring`] needs Linux 6.14 and `fuse.enable_uring`.
+
+mod device;
+mod ring;
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{Builder, scope};
+
+use crate::fuse::Frontend;
+use crate::sys;
+
+/// What serves a mount until it is unmounted.
+pub(crate) struct Server {
+    pub(crate) frontend: Arc<Frontend>,
+    /// `/dev/fuse` as it was opened for this mount.
+    pub(crate) device: Arc<File>,
+    /// How many threads serve requests of the device.
+    pub(crate) threads: usize,
+    /// Whether requests come over io_uring.
+    pub(crate) ring: bool,
+    /// Where it is mounted.
+    pub(crate) mountpoint: PathBuf,
+}
+
+/// Whether this system can serve a mount over io_uring.
+pub(crate) fn has_ring() -> bool {
+    ring::available()
+}
+
+impl Server {
+    /// Serves until the mount is no more; afterwards no thread does.
+    ///
+    /// # Errors
+    /// The first error of the transport that is no unmount. Threads that can still serve go on
+    /// until the unmount.
+    pub(crate) fn run(self) -> io::Result<()> {
+        assert!(self.threads > 0, "somebody must serve");
+        let servers = match self.ring {
+            true => ring::prepare(&self.frontend, &self.device),
+            false => Ok(Vec::new()),
+        };
+        // The kernel waits for the queues that were agreed on: without them there is no mount.
+        let servers = servers.inspect_err(|_| self.abort())?;
+        scope(|scope| {
+            let mut serving = Vec::with_capacity(self.threads + servers.len());
+            for server in servers {
+                let thread = Builder::new().name(server.name());
+                let serve = || server.run().inspect_err(|_| self.abort());
+                serving.push(
+                    thread
+                        .spawn_scoped(scope, serve)
+                        .inspect_err(|_| self.abort())?,
+                );
+            }
+            let rings = serving.len();
+            for number in 0..self.threads {
+                let thread = Builder::new().name(format!("fuse-{number}"));
+                let serve = || device::serve(&self.frontend, &self.device);
+                match thread.spawn_scoped(scope, serve) {
+                    Ok(thread) => serving.push(thread),
+                    Err(error) if serving.len() == rings => {
+                        self.abort();
+                        return Err(error);
+                    }
+                    Err(error) => {
+                        eprintln!("thermocline: only {number} threads serve: {error}");
+                        break;
+                    }
+                }
+            }
+            let ends = serving.into_iter().map(|thread| {
+                let end = thread.join();
+                end.unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")))
+            });
+            // All of them are waited for before the first error is picked.
+            let ends: Vec<_> = ends.collect();
+            ends.into_iter().collect()
+        })
+    }
+
+    /// Ends the connection: whoever waits for it gets an error.
+    fn abort(&self) {
+        // Somebody may have unmounted it by now.
+        let _ = sys::abort(&self.mountpoint);
+    }
+}
