@@ -39,8 +39,8 @@ impl Line {
 
     /// Places whose byte is `tag`, lowest first; some above one that is may be wrong.
     fn places(&self, tag: u8) -> impl Iterator<Item = usize> + use<> {
-        const ONES: u128 = u128::MAX / 255 >> (8 * (16 - IDS));
-        let differs = u128::from_le_bytes(self.head) ^ ONES * u128::from(tag);
+        const ONES: u128 = (u128::MAX / 255) >> (8 * (16 - IDS));
+        let differs = u128::from_le_bytes(self.head) ^ (ONES * u128::from(tag));
         // The highest bit of each byte that is zero (and, by the borrow, of some above it).
         let mut left = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
         std::iter::from_fn(move || {
@@ -88,7 +88,7 @@ impl Lines {
     /// The line that an id of `hash` is in if there is room. From the upper bits: `tag` takes the
     /// lowest, `class` the next.
     fn home(&self, hash: u64) -> usize {
-        ((hash >> 32) * self.lines.len() as u64 >> 32) as usize
+        (((hash >> 32) * self.lines.len() as u64) >> 32) as usize
     }
 
     fn after(&self, at: usize) -> usize {
@@ -177,12 +177,9 @@ impl Lines {
             }
         }
         for (line, passed) in self.lines.iter().zip(passed) {
-            for of in IDS..16 {
-                let count = line.head[of];
-                assert!(
-                    count == MANY || u32::from(count) == passed[of],
-                    "invariant 1"
-                );
+            for (count, passed) in line.head.iter().zip(passed).skip(IDS) {
+                let known = *count != MANY;
+                assert!(!known || u32::from(*count) == passed, "invariant 1");
             }
         }
         assert_eq!(held, self.len, "invariant 2");

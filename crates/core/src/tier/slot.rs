@@ -65,7 +65,7 @@ impl Slot {
     }
 
     pub(super) fn set_state(&mut self, state: SlotState) {
-        self.flags = self.flags & !STATE | state as u8;
+        self.flags = (self.flags & !STATE) | state as u8;
     }
 
     pub(super) const fn is_dirty(&self) -> bool {
@@ -73,7 +73,7 @@ impl Slot {
     }
 
     pub(super) fn set_dirty(&mut self, dirty: bool) {
-        self.flags = self.flags & !DIRTY | if dirty { DIRTY } else { 0 };
+        self.flags = (self.flags & !DIRTY) | if dirty { DIRTY } else { 0 };
     }
 
     /// Whether there is a [`Busy`] of it.
@@ -82,7 +82,7 @@ impl Slot {
     }
 
     pub(super) fn set_busy(&mut self, busy: bool) {
-        self.flags = self.flags & !BUSY | if busy { BUSY } else { 0 };
+        self.flags = (self.flags & !BUSY) | if busy { BUSY } else { 0 };
     }
 
     pub(super) const fn is_resident(&self) -> bool {

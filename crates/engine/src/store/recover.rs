@@ -645,7 +645,7 @@ fn drop_duplicates(out: &mut Reading) {
 /// Places of entries, each with 32 bits of its page's hash, in parts by other bits of it.
 fn by_hash(entries: &[(BlockId, MapEntry)]) -> Vec<Vec<(u32, u32)>> {
     let parts = entries.len().div_ceil(PART).max(1);
-    let part = |hash: u64| ((hash >> 32) * parts as u64 >> 32) as usize;
+    let part = |hash: u64| (((hash >> 32) * parts as u64) >> 32) as usize;
     let hashes = || entries.iter().map(|(_, entry)| hash::of_page(entry.page));
     let mut sizes = vec![0; parts];
     hashes().for_each(|hash| sizes[part(hash)] += 1);
@@ -655,4 +655,46 @@ fn by_hash(entries: &[(BlockId, MapEntry)]) -> Vec<Vec<(u32, u32)>> {
     }
     assert_eq!(out.iter().map(Vec::len).sum::<usize>(), entries.len());
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        /// Few pages with many versions, among so many others that there are several parts.
+        #[test]
+        fn of_several_entries_for_a_page_the_newest_stays(
+            versions in proptest::collection::vec((0u64..6, 0u64..4), 0..40),
+            others in prop::sample::select(vec![0u64, 3 * PART as u64]),
+        ) {
+            let entry = |index, version| MapEntry {
+                page: PageId::new(ObjectId(1), index),
+                version,
+                ..MapEntry::default()
+            };
+            let all = versions.iter().map(|&(page, version)| entry(page, version));
+            let all = all.chain((0..others).map(|other| entry(100 + other, 1)));
+            let entries: Vec<_> = (0..).map(BlockId).zip(all).collect();
+            let mut best: BTreeMap<PageId, (BlockId, MapEntry)> = BTreeMap::new();
+            for &(block, entry) in &entries {
+                let known = best.get(&entry.page).map(|(_, known)| known.version);
+                if known.is_none_or(|version| entry.version > version) {
+                    best.insert(entry.page, (block, entry));
+                }
+            }
+            let mut expected: Vec<_> = best.into_values().collect();
+            expected.sort_unstable_by_key(|(block, _)| *block);
+            let mut reading = Reading::default();
+            reading.recovered.entries.clone_from(&entries);
+            drop_duplicates(&mut reading);
+            prop_assert_eq!(reading.duplicates as usize, entries.len() - expected.len());
+            prop_assert_eq!(reading.pending.len(), entries.len() - expected.len());
+            prop_assert!(expected.iter().all(|(block, _)| !reading.pending.contains_key(&block.0)));
+            prop_assert!(reading.recovered.entries == expected);
+        }
+    }
 }

@@ -207,7 +207,7 @@ impl Regions {
 
     /// The part of the table that a region of `hash` is in: by bits that the part does not look at.
     fn part(&self, hash: u64) -> usize {
-        let bits = hash >> 20 & u64::from(u32::MAX);
+        let bits = (hash >> 20) & u64::from(u32::MAX);
         ((bits * self.parts.len() as u64) >> 32) as usize
     }
 
@@ -350,6 +350,55 @@ mod tests {
             assert!((f64::from(found[1]) - cool).abs() < 1e-3 * cool);
         }
         assert!(changes >= 3, "the unit changed {changes} times");
+        regions.assert_invariants();
+    }
+
+    /// Many parts, and objects of which a trim looks at every region, or at the whole table.
+    #[test]
+    fn a_trim_forgets_the_regions_of_its_object_alone() {
+        let capacity = 8 * PART_MAX as u32;
+        let mut regions = Regions::new(&TacConfig::default(), &Costs::default(), capacity);
+        assert!(regions.parts.len() > 1);
+        let page = |object, region: u64| PageId::new(ObjectId(object), 32 * region);
+        for region in 0..1000 {
+            for (object, region) in [(1, region), (2, region), (3, region << 40)] {
+                regions.add(page(object, region).region(32), 1.0);
+            }
+        }
+        regions.assert_invariants();
+        let known = |regions: &Regions, object, shift| {
+            (0..1000u64)
+                .filter(|r| regions.heat(page(object, r << shift)) > 0.0)
+                .count()
+        };
+        // 10 pages of region 600 stay, so it does.
+        regions.trim(ObjectId(1), 600 * 32 + 10);
+        assert_eq!(known(&regions, 1, 0), 601);
+        regions.trim(ObjectId(3), (1 << 40) * 32);
+        assert_eq!(known(&regions, 3, 40), 1);
+        regions.trim(ObjectId(1), 0);
+        regions.trim(ObjectId(9), 0);
+        assert_eq!((known(&regions, 1, 0), known(&regions, 2, 0)), (0, 1000));
+        assert_eq!(regions.len(), 1001);
+        regions.assert_invariants();
+    }
+
+    /// Ten times as many as there is room for: what is warmer than most stays.
+    #[test]
+    fn a_table_in_parts_keeps_the_warmer_regions() {
+        let capacity = 4 * PART_MAX as u32;
+        let mut regions = Regions::new(&TacConfig::default(), &Costs::default(), capacity);
+        let id = |index| RegionId {
+            object: ObjectId(1),
+            index,
+        };
+        for index in 0..20 * PART_MAX as u64 {
+            regions.add(id(index), if index < 1000 { 10.0 } else { 1.0 });
+        }
+        assert!(regions.forgot() && regions.len() <= 2 * PART_MAX);
+        let warm =
+            (0..1000).filter(|index| regions.heat(PageId::new(ObjectId(1), 32 * index)) > 0.0);
+        assert_eq!(warm.count(), 1000);
         regions.assert_invariants();
     }
 }
