@@ -1,10 +1,10 @@
-//! The smallest of many keys over dense ids, with removal and re-keying of any id: a tree of minima.
+//! The smallest of many keys over dense ids, with removal and re-keying of any: a tree of minima.
 //!
-//! The key of an id stands at its own place in the lowest level; each number of a level above is the
-//! smallest of [`FAN`] below it. So no id has to be stored, and no place: 8.5 bytes an id. Every
-//! operation is O(log n), with two cache lines a level (7 levels for 2^27 ids), and stops early
-//! where a minimum does not change.
-//! Ties are broken by the smaller id, so equal histories give equal victims.
+//! The key of an id stands at its own place in the lowest level; each number of a level above is
+//! the smallest of [`FAN`] below it. So no id has to be stored, and no place: 8.5 bytes an id.
+//! Every operation is O(log n), with two cache lines a level (7 levels for 2^27 ids), and stops
+//! early where a minimum does not change. Ties are broken by the smaller id, so equal histories
+//! give equal victims.
 //!
 //! # Invariants (checked by [`IndexedHeap::assert_invariants`])
 //! 1. A number of a level above the lowest is the smallest of its [`FAN`] below.

@@ -411,6 +411,8 @@ impl Ledger {
     /// Panics unless the numbered invariants hold. O(blocks).
     pub fn assert_invariants(&self) {
         self.blocks.assert_invariants();
+        let mut past = self.blocks.past(self.blocks.limit());
+        assert!(past.all(|used| used != Use::Free), "invariant 5");
         let limbo = self.count(Use::Limbo);
         let committing = self.committing.as_ref().map_or(0, |w| w.limbo.len());
         assert_eq!(limbo, self.pending.limbo.len() + committing, "invariant 1");

@@ -1,11 +1,12 @@
 //! How many pages of which parts of which objects are on flash, so that whoever means all pages of
 //! an object looks at no others.
 //!
-//! # Invariants (checked by [`Extents::assert_invariants`])
+//! # Invariants (checked by [`Extents::is_of`])
 //! 1. An extent is there when pages of it are, with their number.
 //!
-//! Memory: about 30 bytes an extent of [`EXTENT_PAGES`]: less than a byte a slot while an extent has 50 pages on flash, and at most about 80 MB for 20 TiB of 8-KiB pages,
-//! however few are on flash. A list of each object's slots would take 8 bytes a slot.
+//! Memory: about 30 bytes an extent of [`EXTENT_PAGES`]: less than a byte a slot while an extent
+//! has 50 pages on flash, and at most about 80 MB for 20 TiB of 8-KiB pages, however few are on
+//! flash. A list of each object's slots would take 8 bytes a slot.
 
 use crate::page::{ObjectId, PageId};
 use std::collections::BTreeMap;
@@ -67,11 +68,16 @@ impl Extents {
         self.extents.len() * 30
     }
 
-    /// Panics unless the numbered invariants hold when these are the pages on flash. O(pages).
-    pub(super) fn assert_invariants(&self, pages: impl Iterator<Item = PageId>) {
+    /// Whether these are the pages on flash: then there are no other extents, and their numbers
+    /// are right. O(pages).
+    pub(super) fn is_of(&self, pages: impl Iterator<Item = PageId>) -> bool {
         let mut anew = Self::default();
         pages.for_each(|page| anew.insert(page));
-        assert_eq!(anew.extents, self.extents, "invariant 1");
+        assert!(
+            !self.extents.values().any(|pages| *pages == 0),
+            "invariant 1"
+        );
+        anew.extents == self.extents
     }
 }
 

@@ -1,11 +1,11 @@
-//! Which slot holds which page: a hash table of slot numbers that never grows, in lines of 64 bytes.
+//! Which slot holds which page: a hash table of slot numbers in lines of 64 bytes. It never grows.
 //!
-//! A line has room for [`IDS`] numbers, and for each a byte of its page's hash. A number is in the
-//! line that its hash names, or in the first one after that which had room; every full line on its
-//! way counts it, in one of [`CLASSES`] counts, by its hash. So a search ends at the first line that
-//! nobody of that class passed, there are no marks of removed numbers, and nothing has ever to be
-//! moved or made anew. A page is looked up with one line of the table as a rule and, but once in
-//! some twenty times, no other slot than its own.
+//! A line has room for [`IDS`] numbers, and for each a byte of its page's hash. A number is in
+//! the line that its hash names, or in the first one after that which had room; every full line
+//! on its way counts it, in one of [`CLASSES`] counts, by its hash. So a search ends at the first
+//! line that nobody of that class passed, there are no marks of removed numbers, and nothing has
+//! ever to be moved or made anew. A page is looked up with one line of the table as a rule and,
+//! but once in some twenty times, no other slot than its own.
 //!
 //! # Invariants (checked by [`Lines::assert_invariants`])
 //! 1. A line's count of a class is the number of ids of that class that are further on than it and

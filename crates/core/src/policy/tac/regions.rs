@@ -6,10 +6,10 @@
 //! temperatures. Temperature = heat / weight now. When the weight grows out of bounds every heat
 //! is scaled down once ([`Regions::age`]).
 //!
-//! The table is in parts, by hash, so that no request waits while all of it is made larger, or while
-//! the colder half of all regions is looked for: each part grows and forgets by itself, and of what
-//! is spread by hash the colder halves of all parts are the colder half of all. With one part, up
-//! to some 26,000 slots, it is exactly that.
+//! The table is in parts, by hash, so that no request waits while all of it is made larger, or
+//! while the colder half of all regions is looked for: each part grows and forgets by itself, and
+//! of what is spread by hash the colder halves of all parts are the colder half of all. With one
+//! part, up to some 26,000 slots, it is exactly that.
 
 use super::{Labels, TacConfig};
 use crate::cost::Costs;
