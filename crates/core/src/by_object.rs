@@ -1,4 +1,4 @@
-//! Which ids (slots, frames) hold pages of which object: a list of ids for each object, so that
+//! Which ids (frames) hold pages of which object: a list of ids for each object, so that
 //! whoever means all pages of an object pays for those and for no others.
 //!
 //! # Invariants (checked by [`ByObject::assert_invariants`])

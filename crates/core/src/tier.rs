@@ -24,14 +24,21 @@
 //! 5. A valid slot has a block, a free or draining one has none; no two slots share a block.
 //! 6. `dirty_policy` and `dirty_reserve` hold exactly the pages of dirty slots, by kind.
 //! 7. Reserve slots that hold a page are dirty.
-//! 8. `objects` lists exactly the staged and valid slots, by the object of their page.
+//! 8. `extents` counts the pages of staged and valid slots.
+//! 9. `busy` has exactly the staged, draining and pinned slots.
 //!
-//! Memory: 40 bytes a slot, plus 5 to 10 for the map, plus about 40 a dirty page.
+//! Memory: 17 bytes a slot, 6 for the map, less than one for the extents as a rule, plus about 45 a
+//! dirty page.
 
-use crate::by_object::ByObject;
+mod extents;
+mod lines;
+mod slot;
+
 use crate::hash;
 use crate::page::{BlockId, ObjectId, PageId, SlotId};
-use hashbrown::HashTable;
+use extents::Extents;
+use lines::Lines;
+use slot::{Busy, BusySlots, NO_BLOCK, Slot};
 use std::collections::BTreeMap;
 
 /// State of one slot; see the module text.
@@ -56,53 +63,12 @@ pub struct Written {
     pub old: Option<BlockId>,
 }
 
-/// No device is that long: [`SlotTable::with_reserve`] sees to it.
-const NO_BLOCK: u32 = u32::MAX;
-
+/// A page that is newer on flash than on base.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
-    page: PageId,
-    /// Counts contents: a write that finishes for an older generation is stale.
+struct Dirty {
+    slot: SlotId,
+    /// Of its newest bytes.
     generation: u32,
-    /// Where its valid bytes are; staged: where the bytes before are. [`NO_BLOCK`] for none.
-    block: u32,
-    pins: u16,
-    state: SlotState,
-    writing: bool,
-    dirty: bool,
-}
-
-const _: () = assert!(
-    size_of::<Slot>() == 32,
-    "there is one for every page on flash"
-);
-
-impl Slot {
-    const FREE: Self = Self {
-        page: PageId::new(ObjectId(0), 0),
-        generation: 0,
-        block: NO_BLOCK,
-        pins: 0,
-        state: SlotState::Free,
-        writing: false,
-        dirty: false,
-    };
-
-    fn block(&self) -> Option<BlockId> {
-        (self.block != NO_BLOCK).then_some(BlockId(self.block))
-    }
-
-    /// The bytes of its page are in `block` now; says where they were.
-    fn set_valid(&mut self, block: BlockId) -> Option<BlockId> {
-        assert!(block.0 != NO_BLOCK, "invariant 5: no device is that long");
-        let old = self.block();
-        (self.state, self.block) = (SlotState::Valid, block.0);
-        old
-    }
-
-    fn is_resident(&self) -> bool {
-        matches!(self.state, SlotState::Staged | SlotState::Valid)
-    }
 }
 
 /// All slots of a tier and the map from page to slot.
@@ -110,16 +76,48 @@ impl Slot {
 pub struct SlotTable {
     slots: Vec<Slot>,
     capacity: u32,
-    map: HashTable<u32>,
-    objects: ByObject,
-    free: Vec<u32>,
-    free_reserve: Vec<u32>,
+    map: Lines,
+    extents: Extents,
+    busy: BusySlots,
+    /// Contents counted so far; 0 for none.
+    generation: u32,
+    free: Free,
+    free_reserve: Free,
     draining: u32,
     resident: u32,
     /// Readers of all slots.
     pinned: u32,
-    dirty_policy: BTreeMap<PageId, SlotId>,
-    dirty_reserve: BTreeMap<PageId, SlotId>,
+    dirty_policy: BTreeMap<PageId, Dirty>,
+    dirty_reserve: BTreeMap<PageId, Dirty>,
+}
+
+/// Free slots of one kind, chained one to the next.
+#[derive(Clone, Copy, Debug)]
+struct Free {
+    first: u32,
+    len: u32,
+}
+
+impl Free {
+    /// The slots `from..to`, all free.
+    fn all(from: u32, to: u32) -> Self {
+        let first = if from < to { from } else { NO_BLOCK };
+        let len = to - from;
+        Self { first, len }
+    }
+
+    fn pop(&mut self, slots: &[Slot]) -> Option<SlotId> {
+        let slot = (self.first != NO_BLOCK).then_some(SlotId(self.first))?;
+        self.first = slots[slot.at()].next_free();
+        self.len -= 1;
+        Some(slot)
+    }
+
+    fn push(&mut self, slots: &mut [Slot], slot: SlotId) {
+        slots[slot.at()] = Slot::free(self.first);
+        self.first = slot.0;
+        self.len += 1;
+    }
 }
 
 impl SlotTable {
@@ -134,13 +132,17 @@ impl SlotTable {
     pub fn with_reserve(capacity: u32, reserve: u32) -> Self {
         let all = capacity.saturating_add(reserve);
         assert!(all < NO_BLOCK, "slots have numbers");
+        let last = |slot: u32| slot + 1 == capacity || slot + 1 == all;
+        let next = |slot: u32| if last(slot) { NO_BLOCK } else { slot + 1 };
         Self {
-            slots: vec![Slot::FREE; all as usize],
+            slots: (0..all).map(|slot| Slot::free(next(slot))).collect(),
             capacity,
-            map: HashTable::new(),
-            objects: ByObject::new(all),
-            free: (0..capacity).rev().collect(),
-            free_reserve: (capacity..all).rev().collect(),
+            map: Lines::new(all),
+            extents: Extents::default(),
+            busy: BusySlots::default(),
+            generation: 0,
+            free: Free::all(0, capacity),
+            free_reserve: Free::all(capacity, all),
             draining: 0,
             resident: 0,
             pinned: 0,
@@ -194,7 +196,7 @@ impl SlotTable {
     /// Whether the page in `slot` is newer than base.
     #[must_use]
     pub fn is_dirty(&self, slot: SlotId) -> bool {
-        self.slots[slot.at()].dirty
+        self.slots[slot.at()].is_dirty()
     }
 
     /// The block that holds the valid bytes of `slot`; of a staged one, those before.
@@ -203,10 +205,11 @@ impl SlotTable {
         self.slots[slot.at()].block()
     }
 
-    /// Number of slots that hold a page of `object`, those of the reserve included.
+    /// Number of slots that hold a page of `object`, those of the reserve included. O(parts of it,
+    /// 1024 pages long, that have some).
     #[must_use]
     pub fn resident_of(&self, object: ObjectId) -> u32 {
-        self.objects.count(object)
+        self.extents.count(object)
     }
 
     /// Dirty pages from `from` on in base order, then those before it: of the reserve, or of
@@ -221,7 +224,7 @@ impl SlotTable {
             false => &self.dirty_policy,
         };
         let both = of.range(from..).chain(of.range(..from));
-        both.map(|(page, slot)| (*page, *slot))
+        both.map(|(page, dirty)| (*page, dirty.slot))
     }
 
     /// Dirty pages `first..=last` of `object`, in order.
@@ -229,29 +232,33 @@ impl SlotTable {
         let range = PageId::new(object, first)..=PageId::new(object, last);
         let both = [&self.dirty_policy, &self.dirty_reserve];
         let pages = both.into_iter().flat_map(|of| of.range(range.clone()));
-        let mut pages: Vec<_> = pages.map(|(page, slot)| (*page, *slot)).collect();
+        let mut pages: Vec<_> = pages.map(|(page, dirty)| (*page, dirty.slot)).collect();
         pages.sort_unstable();
         pages
     }
 
-    fn dirty_index(&mut self, slot: SlotId) -> &mut BTreeMap<PageId, SlotId> {
+    fn dirty_index(&mut self, slot: SlotId) -> &mut BTreeMap<PageId, Dirty> {
         match slot.0 < self.capacity {
             true => &mut self.dirty_policy,
             false => &mut self.dirty_reserve,
         }
     }
 
+    /// The newest bytes of the page in `slot` are dirty, or not.
     fn set_dirty(&mut self, slot: SlotId, dirty: bool) {
-        let s = &mut self.slots[slot.at()];
-        if s.dirty == dirty {
+        if self.is_dirty(slot) == dirty {
             return;
         }
-        s.dirty = dirty;
-        let page = s.page;
-        match dirty {
-            true => self.dirty_index(slot).insert(page, slot),
-            false => self.dirty_index(slot).remove(&page),
-        };
+        let staged = self.busy_of(slot).map(|busy| busy.generation);
+        self.slots[slot.at()].set_dirty(dirty);
+        let page = self.slots[slot.at()].page();
+        if dirty {
+            let generation = staged.unwrap_or_else(|| self.next_generation());
+            let entry = Dirty { slot, generation };
+            self.dirty_index(slot).insert(page, entry);
+        } else {
+            self.dirty_index(slot).remove(&page);
+        }
     }
 
     /// The page in the policy slot `slot` is now also on base.
@@ -263,47 +270,76 @@ impl SlotTable {
     /// Number of free policy slots.
     #[must_use]
     pub fn room(&self) -> u32 {
-        self.free.len() as u32
+        self.free.len
     }
 
     /// Whether a page can come in without another leaving.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        !self.free.is_empty()
+        self.free.len > 0
     }
 
     /// The slot of `page`.
     #[must_use]
     pub fn find(&self, page: PageId) -> Option<SlotId> {
-        let found = self.map.find(hash::of_page(page), |&s| {
-            self.slots[s as usize].page == page
-        });
-        found.map(|&s| SlotId(s))
+        let is = |id: u32| self.slots[id as usize].page() == page;
+        self.map.find(hash::of_page(page), is).map(SlotId)
     }
 
     /// The page in `slot`.
     #[must_use]
     pub fn page(&self, slot: SlotId) -> Option<PageId> {
         let s = &self.slots[slot.at()];
-        s.is_resident().then_some(s.page)
+        s.is_resident().then(|| s.page())
     }
 
     /// The state of `slot`.
     #[must_use]
     pub fn state(&self, slot: SlotId) -> SlotState {
-        self.slots[slot.at()].state
+        self.slots[slot.at()].state()
     }
 
-    /// The content count of `slot`.
+    /// Which of all contents those of the dirty or staged `slot` are; 0 for others, which nobody
+    /// writes.
     #[must_use]
     pub fn generation(&self, slot: SlotId) -> u32 {
-        self.slots[slot.at()].generation
+        let s = &self.slots[slot.at()];
+        if s.is_dirty() {
+            let dirty = match self.is_policy(slot) {
+                true => &self.dirty_policy,
+                false => &self.dirty_reserve,
+            };
+            return dirty.get(&s.page()).map_or(0, |dirty| dirty.generation);
+        }
+        self.busy_of(slot).map_or(0, |busy| busy.generation)
+    }
+
+    fn busy_of(&self, slot: SlotId) -> Option<&Busy> {
+        let busy = self.slots[slot.at()].is_busy();
+        busy.then(|| self.busy.get(slot))?
+    }
+
+    /// What is known of `slot`, which is busy from now on.
+    fn make_busy(&mut self, slot: SlotId) -> &mut Busy {
+        self.slots[slot.at()].set_busy(true);
+        self.busy.entry(slot)
+    }
+
+    fn end_busy(&mut self, slot: SlotId) {
+        self.slots[slot.at()].set_busy(false);
+        self.busy.remove(slot);
+    }
+
+    /// Another number than any before.
+    fn next_generation(&mut self) -> u32 {
+        self.generation = self.generation.wrapping_add(1).max(1);
+        self.generation
     }
 
     /// Whether a write to `slot` is under way.
     #[must_use]
     pub fn is_writing(&self, slot: SlotId) -> bool {
-        self.slots[slot.at()].writing
+        self.busy_of(slot).is_some_and(|busy| busy.writing)
     }
 
     /// Whether the page in `slot` may be replaced now: nobody reads it, no write to it is under
@@ -312,7 +348,9 @@ impl SlotTable {
     pub fn evictable(&self, slot: SlotId) -> bool {
         let s = &self.slots[slot.at()];
         assert!(s.is_resident());
-        s.pins == 0 && !s.writing && !(s.dirty && s.state == SlotState::Staged)
+        let (staged, used) = (s.state() == SlotState::Staged, s.is_busy());
+        // A busy slot that is neither being written nor staged is pinned.
+        !used || (staged && !s.is_dirty() && !self.is_writing(slot))
     }
 
     /// Policy slots that hold a page, with it, in slot order. O(capacity).
@@ -327,63 +365,59 @@ impl SlotTable {
         ids.filter_map(|slot| self.page(slot).map(|page| (slot, page)))
     }
 
-    /// Resident slots of pages `first..=last` of `object`, in page order. O(pages asked for) or
-    /// O(its resident pages), whichever is less.
+    /// Resident slots of pages `first..=last` of `object`, in page order. O(pages asked for), or
+    /// O(pages of the parts of it, 1024 long, that have some), whichever is less.
     #[must_use]
     pub fn in_range(&self, object: ObjectId, first: u64, last: u64) -> Vec<SlotId> {
         assert!(first <= last, "a range has a first page");
-        if last - first < u64::from(self.objects.count(object)) {
-            let pages = (first..=last).map(|index| PageId { object, index });
-            return pages.filter_map(|page| self.find(page)).collect();
+        let mut found = Vec::new();
+        for (pages, most) in self.extents.runs(object, first, last) {
+            let pages = pages.map(|index| PageId { object, index });
+            found.extend(pages.filter_map(|page| self.find(page)).take(most as usize));
         }
-        let index = |id: u32| self.slots[id as usize].page.index;
-        let inside = |id: &u32| (first..=last).contains(&index(*id));
-        let mut found: Vec<u32> = self.objects.of(object).filter(inside).collect();
-        found.sort_unstable_by_key(|id| index(*id));
-        found.into_iter().map(SlotId).collect()
+        found
     }
 
     /// Gives `page`, which has no slot, a free policy slot in state staged, clean. `None` when
     /// there is none.
     pub fn admit(&mut self, page: PageId) -> Option<SlotId> {
-        let slot = SlotId(self.free.pop()?);
+        let slot = self.free.pop(&self.slots)?;
         self.occupy(slot, page);
+        self.stage(slot);
         Some(slot)
     }
 
     /// Gives `page`, which has no slot, a free reserve slot in state staged, dirty.
     pub fn admit_reserve(&mut self, page: PageId) -> Option<SlotId> {
-        let slot = SlotId(self.free_reserve.pop()?);
+        let slot = self.free_reserve.pop(&self.slots)?;
         self.occupy(slot, page);
+        self.stage(slot);
         self.set_dirty(slot, true);
         Some(slot)
     }
 
+    /// `page` is in the free `slot`, which is in no chain any more.
     fn occupy(&mut self, slot: SlotId, page: PageId) {
+        let hash = hash::of_page(page);
         assert!(self.find(page).is_none(), "a page has at most one slot");
         let s = &mut self.slots[slot.at()];
-        assert!(s.state == SlotState::Free && s.pins == 0, "invariant 4");
-        assert!(!s.writing, "invariant 3: a draining slot is not given out");
-        assert!(s.block == NO_BLOCK && !s.dirty, "invariant 5");
-        s.page = page;
-        s.state = SlotState::Staged;
-        s.generation = s.generation.wrapping_add(1);
+        assert_eq!(s.state(), SlotState::Free, "invariants 3 and 4");
+        assert!(!s.is_busy() && !s.is_dirty(), "invariants 6 and 9");
+        *s = Slot::holding(page, SlotState::Staged);
         self.resident += u32::from(slot.0 < self.capacity);
-        self.objects.insert(page.object, slot.0);
-        self.enter_map(slot, page);
+        self.extents.insert(page);
+        self.map.insert(hash, slot.0);
     }
 
-    fn enter_map(&mut self, slot: SlotId, page: PageId) {
-        let slots = &self.slots;
-        let rehash = |&i: &u32| hash::of_page(slots[i as usize].page);
-        self.map.insert_unique(hash::of_page(page), slot.0, rehash);
-    }
-
-    fn leave_map(&mut self, slot: SlotId, page: PageId) {
-        let entry = self.map.find_entry(hash::of_page(page), |&i| i == slot.0);
-        assert!(entry.is_ok(), "a resident page is in the map");
-        if let Ok(entry) = entry {
-            entry.remove();
+    /// New bytes of the page in `slot` are in the write buffer.
+    fn stage(&mut self, slot: SlotId) {
+        self.slots[slot.at()].set_state(SlotState::Staged);
+        let generation = self.next_generation();
+        self.make_busy(slot).generation = generation;
+        if self.is_dirty(slot) {
+            let page = self.slots[slot.at()].page();
+            let entry = Dirty { slot, generation };
+            self.dirty_index(slot).insert(page, entry);
         }
     }
 
@@ -392,16 +426,14 @@ impl SlotTable {
     pub fn transfer(&mut self, from: SlotId) -> Option<SlotId> {
         assert!(self.evictable(from) && self.state(from) == SlotState::Valid);
         assert!(self.is_dirty(from), "invariant 7");
+        let block = self.block(from)?;
         let free = match self.is_policy(from) {
             true => &mut self.free_reserve,
             false => &mut self.free,
         };
-        let to = SlotId(free.pop()?);
-        let block = self.slots[from.at()].block;
+        let to = free.pop(&self.slots)?;
         let page = self.remove(from);
-        self.occupy(to, page);
-        self.slots[to.at()].set_valid(BlockId(block));
-        self.set_dirty(to, true);
+        self.settle(to, page, block, true);
         Some(to)
     }
 
@@ -411,101 +443,119 @@ impl SlotTable {
         if self.find(page).is_some() {
             return None;
         }
-        let slot = match self.admit(page) {
-            None if dirty => self.admit_reserve(page)?,
+        let slot = match self.free.pop(&self.slots) {
+            None if dirty => self.free_reserve.pop(&self.slots)?,
             slot => slot?,
         };
+        self.settle(slot, page, block, dirty);
+        Some(slot)
+    }
+
+    /// `page`, whose valid bytes are in `block`, is in the free `slot`.
+    fn settle(&mut self, slot: SlotId, page: PageId, block: BlockId, dirty: bool) {
+        self.occupy(slot, page);
         self.slots[slot.at()].set_valid(block);
         self.set_dirty(slot, dirty);
-        Some(slot)
     }
 
     /// New bytes for the page in `slot` are in the write buffer; `dirty`: base has them not.
     pub fn restage(&mut self, slot: SlotId, dirty: bool) {
-        let s = &mut self.slots[slot.at()];
-        assert!(s.is_resident());
-        assert_eq!(s.pins, 0, "a page is not rewritten under its readers");
-        s.state = SlotState::Staged;
-        s.generation = s.generation.wrapping_add(1);
+        assert!(self.slots[slot.at()].is_resident());
+        assert_eq!(
+            self.pins(slot),
+            0,
+            "a page is not rewritten under its readers"
+        );
         self.set_dirty(slot, dirty);
+        self.stage(slot);
     }
 
     /// A write of the staged bytes starts.
     pub fn start_write(&mut self, slot: SlotId) {
-        let s = &mut self.slots[slot.at()];
-        assert!(s.state == SlotState::Staged && !s.writing);
-        s.writing = true;
+        assert!(self.state(slot) == SlotState::Staged && !self.is_writing(slot));
+        self.make_busy(slot).writing = true;
     }
 
     /// The write of `generation` ended, well when there is a `block` that now holds its bytes.
     /// Says what became of the slot: valid when those were the newest bytes, still staged when
     /// they were not, free when the page had left. [`Written::old`] is the block it had before.
     pub fn end_write(&mut self, slot: SlotId, generation: u32, block: Option<BlockId>) -> Written {
-        let s = &mut self.slots[slot.at()];
-        assert!(s.writing, "a write ends once");
-        s.writing = false;
+        assert!(self.is_writing(slot), "a write ends once");
+        let newest = self.generation(slot) == generation;
+        self.make_busy(slot).writing = false;
         let mut old = None;
-        match s.state {
+        match self.state(slot) {
             SlotState::Draining => {
-                s.state = SlotState::Free;
                 self.draining -= 1;
+                self.end_busy(slot);
                 self.put_free(slot);
             }
             // Bytes that are no longer the newest are not worth a block.
             SlotState::Staged => {
-                if let Some(block) = block.filter(|_| s.generation == generation) {
-                    old = s.set_valid(block);
+                if let Some(block) = block.filter(|_| newest) {
+                    old = self.slots[slot.at()].set_valid(block);
+                    self.end_busy(slot);
                 }
             }
             SlotState::Free | SlotState::Valid => {
                 panic!("invariant 3: only staged and draining slots are written")
             }
         }
-        let state = self.slots[slot.at()].state;
+        let state = self.state(slot);
         Written { state, old }
     }
 
     fn put_free(&mut self, slot: SlotId) {
         match slot.0 < self.capacity {
-            true => self.free.push(slot.0),
-            false => self.free_reserve.push(slot.0),
+            true => self.free.push(&mut self.slots, slot),
+            false => self.free_reserve.push(&mut self.slots, slot),
         }
     }
 
     /// Takes the page out of `slot`; the caller has taken note of its block.
     pub fn remove(&mut self, slot: SlotId) -> PageId {
         let s = self.slots[slot.at()];
+        let page = s.page();
         assert!(s.is_resident());
-        assert_eq!(s.pins, 0, "a page does not leave under its readers");
+        assert_eq!(
+            self.pins(slot),
+            0,
+            "a page does not leave under its readers"
+        );
         self.set_dirty(slot, false);
-        self.leave_map(slot, s.page);
-        self.objects.remove(s.page.object, slot.0);
+        self.map.remove(hash::of_page(page), slot.0);
+        self.extents.remove(page);
         self.resident -= u32::from(slot.0 < self.capacity);
-        self.slots[slot.at()].block = NO_BLOCK;
-        if s.writing {
-            self.slots[slot.at()].state = SlotState::Draining;
+        if self.is_writing(slot) {
+            self.slots[slot.at()].forget_block();
+            self.slots[slot.at()].set_state(SlotState::Draining);
             self.draining += 1;
-        } else {
-            self.slots[slot.at()].state = SlotState::Free;
-            self.put_free(slot);
+            return page;
         }
-        s.page
+        if s.is_busy() {
+            self.end_busy(slot);
+        }
+        self.put_free(slot);
+        page
     }
 
     /// A reader of the valid `slot` starts.
     pub fn pin(&mut self, slot: SlotId) {
-        let s = &mut self.slots[slot.at()];
-        assert_eq!(s.state, SlotState::Valid, "invariant 2");
-        assert!(s.pins < u16::MAX, "readers are counted");
-        s.pins += 1;
+        assert_eq!(self.state(slot), SlotState::Valid, "invariant 2");
+        let busy = self.make_busy(slot);
+        assert!(busy.pins < u16::MAX, "readers are counted");
+        busy.pins += 1;
         self.pinned += 1;
     }
 
     /// A reader of `slot` ends.
     pub fn unpin(&mut self, slot: SlotId) {
-        let s = &mut self.slots[slot.at()];
-        assert!(s.pins > 0, "an unpin follows a pin");
-        s.pins -= 1;
+        assert!(self.pins(slot) > 0, "an unpin follows a pin");
+        let busy = self.make_busy(slot);
+        busy.pins -= 1;
+        if busy.pins == 0 {
+            self.end_busy(slot);
+        }
         self.pinned -= 1;
     }
 
@@ -525,20 +575,16 @@ impl SlotTable {
             "slots have no users"
         );
         let mut new = Self::with_reserve(capacity, reserve);
-        let newest = self.slots.iter().map(|s| s.generation).max();
-        for slot in &mut new.slots {
-            slot.generation = newest.unwrap_or(0);
-        }
+        new.generation = self.generation;
         for (slot, page) in self.occupied() {
             let to = match self.is_policy(slot) {
-                true => new.admit(page),
-                false => new.admit_reserve(page),
+                true => new.free.pop(&new.slots),
+                false => new.free_reserve.pop(&new.slots),
             };
             assert!(to.is_some(), "there is room for every page");
             assert_eq!(self.state(slot), SlotState::Valid);
-            if let Some(to) = to {
-                new.slots[to.at()].set_valid(BlockId(self.slots[slot.at()].block));
-                new.set_dirty(to, self.is_dirty(slot));
+            if let (Some(to), Some(block)) = (to, self.block(slot)) {
+                new.settle(to, page, block, self.is_dirty(slot));
             }
         }
         new
@@ -547,82 +593,96 @@ impl SlotTable {
     /// Readers of `slot`.
     #[must_use]
     pub fn pins(&self, slot: SlotId) -> u16 {
-        self.slots[slot.at()].pins
+        self.busy_of(slot).map_or(0, |busy| busy.pins)
     }
 
     /// Bytes of memory held.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
-            + self.map.allocation_size()
-            + self.objects.bytes()
-            + (self.free.capacity() + self.free_reserve.capacity()) * 4
-            + self.dirty() as usize * 40
+            + self.map.bytes()
+            + self.extents.bytes()
+            + self.busy.bytes()
+            + self.dirty() as usize * 45
     }
 
     /// Panics unless the numbered invariants of the module text hold. O(slots), with one bit a
     /// block for memory.
     pub fn assert_invariants(&self) {
         let mut counts = [0u32; 4];
-        let mut pins = 0u32;
         for (id, s) in self.slots.iter().enumerate() {
             let id = SlotId(id as u32);
-            counts[s.state as usize] += 1;
-            pins += u32::from(s.pins);
+            let (state, has_block) = (s.state(), s.block().is_some());
+            counts[state as usize] += 1;
             if s.is_resident() {
-                assert_eq!(self.find(s.page), Some(id), "invariant 1");
-                assert!(s.dirty || self.is_policy(id), "invariant 7");
+                assert_eq!(self.find(s.page()), Some(id), "invariant 1");
+                assert!(s.is_dirty() || self.is_policy(id), "invariant 7");
             }
-            assert!(s.pins == 0 || s.state == SlotState::Valid, "invariant 2");
-            let may_be_written = matches!(s.state, SlotState::Staged | SlotState::Draining);
-            assert!(!s.writing || may_be_written, "invariant 3");
-            assert!(s.writing || s.state != SlotState::Draining, "invariant 3");
-            let has_block = s.block != NO_BLOCK;
-            assert!(has_block || s.state != SlotState::Valid, "invariant 5");
+            let moving = matches!(state, SlotState::Staged | SlotState::Draining);
+            let writing = self.is_writing(id);
+            assert!(!writing || moving, "invariant 3");
+            assert!(writing || state != SlotState::Draining, "invariant 3");
+            assert!(has_block || state != SlotState::Valid, "invariant 5");
             assert!(!has_block || s.is_resident(), "invariant 5");
+            assert!(s.is_busy() || !moving, "invariant 9");
         }
-        assert_eq!(pins, self.pinned, "readers are counted");
         let [free, staged, valid, draining] = counts;
         let held = staged + valid;
-        assert_eq!(held as usize, self.map.len(), "invariant 1");
+        assert_eq!(held, self.map.len(), "invariant 1");
+        self.map
+            .assert_invariants(|id| hash::of_page(self.slots[id as usize].page()));
         assert_eq!(self.resident + self.reserved(), held, "invariant 1");
-        assert_eq!(free as usize, self.listed_free(), "invariant 4");
+        assert_eq!(free, self.listed_free(), "invariant 4");
         assert_eq!(draining, self.draining, "invariant 4");
-        assert_eq!(self.objects.len(), held, "invariant 8");
-        self.objects
-            .assert_invariants(|object, id| self.page_object(id) == Some(object));
+        let counted = self.extents.is_of(self.occupied().map(|(_, page)| page));
+        assert!(counted, "invariant 8");
+        self.assert_busy();
         self.assert_dirty();
         self.assert_blocks_differ();
     }
 
-    /// The free slots that are listed; each is in the list of its kind.
-    fn listed_free(&self) -> usize {
-        let free = |id: &u32| self.slots[*id as usize].state == SlotState::Free;
-        let policy = |id: &&u32| **id < self.capacity && free(id);
-        let reserve = |id: &&u32| **id >= self.capacity && free(id);
-        let (of_policy, of_reserve) = (
-            self.free.iter().filter(policy).count(),
-            self.free_reserve.iter().filter(reserve).count(),
-        );
-        assert_eq!(of_policy, self.free.len(), "invariant 4");
-        assert_eq!(of_reserve, self.free_reserve.len(), "invariant 4");
-        of_policy + of_reserve
+    /// The free slots that are chained; each is in the chain of its kind.
+    fn listed_free(&self) -> u32 {
+        for (free, policy) in [(&self.free, true), (&self.free_reserve, false)] {
+            let (mut at, mut len) = (free.first, 0);
+            while at != NO_BLOCK {
+                assert_eq!(self.is_policy(SlotId(at)), policy, "invariant 4");
+                len += 1;
+                assert!(len <= free.len, "invariant 4: a chain has no end");
+                at = self.slots[at as usize].next_free();
+            }
+            assert_eq!(len, free.len, "invariant 4");
+        }
+        self.free.len + self.free_reserve.len
     }
 
-    fn page_object(&self, id: u32) -> Option<ObjectId> {
-        self.page(SlotId(id)).map(|page| page.object)
+    fn assert_busy(&self) {
+        let mut pins = 0;
+        for (slot, busy) in self.busy.iter() {
+            let s = &self.slots[slot.at()];
+            assert!(s.is_busy(), "invariant 9");
+            pins += u32::from(busy.pins);
+            let pinned = busy.pins > 0;
+            assert_eq!(pinned, s.state() == SlotState::Valid, "invariants 2 and 9");
+            let dirty = s.is_dirty() && s.state() == SlotState::Staged;
+            let same = busy.generation == self.generation(slot);
+            assert!(!dirty || same, "a staged slot has one generation");
+        }
+        let busy = self.slots.iter().filter(|s| s.is_busy()).count();
+        assert_eq!(busy, self.busy.iter().count(), "invariant 9");
+        assert_eq!(pins, self.pinned, "readers are counted");
     }
 
     fn assert_dirty(&self) {
         let kinds = [(&self.dirty_policy, true), (&self.dirty_reserve, false)];
         for (pages, policy) in kinds {
-            for (page, slot) in pages {
+            for (page, Dirty { slot, .. }) in pages {
                 let s = &self.slots[slot.at()];
-                assert!(s.dirty && s.page == *page, "invariant 6: {page:?}");
+                assert!(s.is_dirty() && s.page() == *page, "invariant 6: {page:?}");
                 assert_eq!(self.is_policy(*slot), policy, "invariant 6: {page:?}");
             }
         }
-        let dirty = self.slots.iter().filter(|s| s.dirty).count();
+        let dirty = self.slots.iter().filter(|s| s.is_dirty()).count();
         assert_eq!(dirty, self.dirty() as usize, "invariant 6");
     }
 

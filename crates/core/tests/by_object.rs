@@ -15,7 +15,12 @@ use thermocline_core::{
 
 /// Pages that are near, far apart, and at the end.
 fn index() -> impl Strategy<Value = u64> {
-    prop_oneof![0..20u64, (0..5u64).prop_map(|n| n << 50), Just(u64::MAX)]
+    prop_oneof![
+        0..20u64,
+        1020..1030u64,
+        (0..5u64).prop_map(|n| n << 50),
+        Just(u64::MAX)
+    ]
 }
 
 fn page() -> impl Strategy<Value = PageId> {

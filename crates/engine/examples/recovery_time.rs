@@ -1,5 +1,6 @@
 //! How long a start takes after a crash: reads a cache whose every block holds a page and whose
-//! journal is as full as it gets.
+//! journal is as full as it gets, then builds the tables of an engine from it. The pages are those
+//! of up to 100,000 files, in no order.
 //!
 //! `cargo run --release -p thermocline --example recovery_time -- --size 10G [--dir DIR]`
 //!
@@ -13,9 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thermocline::device::{Device, FileDevice, FileOptions, Metered};
 use thermocline::store::{
-    BaseIdentity, Batch, Fate, ObjectChange, Recovered, SavedObject, Store, StoreOptions, checksum,
+    BaseIdentity, Batch, Fate, ObjectChange, SavedObject, Store, StoreOptions, checksum,
 };
-use thermocline::{Identity, Stamp};
+use thermocline::{Engine, EngineConfig, Identity, Stamp};
 use thermocline_core::ledger::{MapChange, MapEntry};
 use thermocline_core::{BlockId, ObjectId, PageId};
 
@@ -77,9 +78,38 @@ fn device(path: &Path) -> std::io::Result<FileDevice> {
     )
 }
 
+/// Files that a cache of `size` bytes has pages of: as many as its object table takes.
+fn files(size: u64) -> u32 {
+    (size >> 18).clamp(1, 100_000) as u32
+}
+
+/// What the cache holds: pages of a base some 20 to 40 times as large, scattered.
+#[derive(Clone, Copy)]
+struct Base {
+    files: u64,
+    pages: u64,
+}
+
+impl Base {
+    fn of(size: u64, blocks: u32) -> Self {
+        Self {
+            files: u64::from(files(size)),
+            pages: (20 * u64::from(blocks)).next_power_of_two(),
+        }
+    }
+
+    /// Another page for each block.
+    fn page(self, block: u32) -> PageId {
+        // An odd factor maps the numbers of pages one to one.
+        let number = u64::from(block).wrapping_mul(0x9E37_79B9_7F4A_7C15) & (self.pages - 1);
+        let length = self.pages.div_ceil(self.files);
+        PageId::new(ObjectId(1 + (number / length) as u32), number % length)
+    }
+}
+
 /// The entry of a block that reads zeros; its checksum only where it will be looked at.
-fn entry(block: u32, version: u64, verified: bool) -> MapEntry {
-    let page = PageId::new(ObjectId(1), u64::from(block));
+fn entry(block: u32, base: Base, version: u64, verified: bool) -> MapEntry {
+    let page = base.page(block);
     let zeros = [0; PAGE as usize];
     MapEntry {
         page,
@@ -89,10 +119,10 @@ fn entry(block: u32, version: u64, verified: bool) -> MapEntry {
     }
 }
 
-fn batch(from: u32, to: u32, version: u64, verified: bool) -> Batch {
+fn batch(from: u32, to: u32, base: Base, version: u64, verified: bool) -> Batch {
     let change = |block| MapChange::Set {
         block: BlockId(block),
-        entry: Some(entry(block, version, verified)),
+        entry: Some(entry(block, base, version, verified)),
     };
     Batch {
         changes: (from..to).map(change).collect(),
@@ -100,49 +130,104 @@ fn batch(from: u32, to: u32, version: u64, verified: bool) -> Batch {
     }
 }
 
-/// Fills the map, then the journal up to half, then appends what is not synced.
-fn fill(path: &Path, size: u64) -> Result<(), Box<dyn Error>> {
-    let store = Store::with_device(Arc::new(device(path)?), "cache", &options(Some(size)))?;
-    store.mark_open()?;
-    let object = SavedObject {
-        id: ObjectId(1),
-        identity: Identity::default(),
+fn object(id: u32) -> SavedObject {
+    let identity = Identity {
+        inode: u64::from(id),
+        ..Identity::default()
+    };
+    SavedObject {
+        id: ObjectId(id),
+        identity,
         stamp: Stamp::default(),
         name: "table".into(),
         fate: Fate::Stays,
         promised: true,
-    };
-    store.commit(&Batch {
-        objects: vec![ObjectChange::Put(object)],
-        ..Batch::default()
-    })?;
+    }
+}
+
+/// Fills the map, then the journal up to half, then appends what is not synced.
+fn fill(path: &Path, size: u64) -> Result<(), Box<dyn Error>> {
+    let store = Store::with_device(Arc::new(device(path)?), "cache", &options(Some(size)))?;
+    store.mark_open()?;
+    let files = files(size);
+    for first in (1..=files).step_by(1000) {
+        let some = first..=(first + 999).min(files);
+        store.commit(&Batch {
+            objects: some.map(|id| ObjectChange::Put(object(id))).collect(),
+            ..Batch::default()
+        })?;
+        if store.wants_checkpoint() {
+            store.checkpoint()?;
+        }
+    }
     let blocks = store.blocks();
+    let base = Base::of(size, blocks);
     for from in (0..blocks).step_by(CHANGES as usize) {
-        store.append(&batch(from, (from + CHANGES).min(blocks), 1, false))?;
+        store.append(&batch(from, (from + CHANGES).min(blocks), base, 1, false))?;
+        if store.wants_checkpoint() {
+            store.checkpoint()?;
+        }
     }
     store.checkpoint()?;
     let mut at = 0;
     while !store.wants_checkpoint() {
         let to = (at + 1000).min(blocks);
-        store.append(&batch(at, to, 2, true))?;
+        store.append(&batch(at, to, base, 2, true))?;
         at = if to == blocks { 0 } else { to };
     }
     store.commit(&Batch::default())?;
     let unsynced = UNSYNCED.min(blocks / 8);
     for from in (0..unsynced).step_by(1000) {
-        store.append(&batch(from, (from + 1000).min(unsynced), 3, true))?;
+        store.append(&batch(from, (from + 1000).min(unsynced), base, 3, true))?;
     }
     Ok(())
 }
 
-fn measure(path: &Path) -> Result<(Recovered, Duration, u64), Box<dyn Error>> {
+/// What a start found, with the seconds that reading and building took.
+struct Start {
+    entries: usize,
+    batches: u64,
+    lost: usize,
+    read: u64,
+    reading: Duration,
+    building: Duration,
+}
+
+fn measure(path: &Path) -> Result<Start, Box<dyn Error>> {
     let device = Arc::new(Metered::new(device(path)?));
     let metered: Arc<dyn Device> = device.clone();
     let started = Instant::now();
-    let mut store = Store::with_device(metered, "cache", &options(None))?;
-    let recovered = store.take_recovered().ok_or("a cache was there")?;
-    let took = started.elapsed();
-    Ok((recovered, took, device.meter().read.bytes))
+    let store = Store::with_device(metered, "cache", &options(None))?;
+    let reading = started.elapsed();
+    let read = device.meter().read.bytes;
+    let found = store.recovered().ok_or("a cache was there")?;
+    let (entries, batches, lost) = (found.entries.len(), found.journal_batches, found.lost.len());
+    let config = EngineConfig {
+        page_size: PAGE,
+        inline: true,
+        ..EngineConfig::default()
+    };
+    let started = Instant::now();
+    let engine = Engine::start(config, Some(store))?;
+    let building = started.elapsed();
+    let held = engine.stats().tier.map_or(0, |tier| tier.restored) as usize;
+    assert!(held > entries / 2, "{held} of {entries} pages came back");
+    Ok(Start {
+        entries,
+        batches,
+        lost,
+        read,
+        reading,
+        building,
+    })
+}
+
+/// The largest resident set so far, in bytes; 0 where the system does not tell.
+fn peak() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    number.unwrap_or(0) * 1024
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -155,19 +240,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         "cache of {size} bytes on a sparse file, made in {:.1?}",
         started.elapsed()
     );
-    let (recovered, took, read) = measure(&path)?;
-    let entries = recovered.entries.len();
-    let map = (entries as u64).div_ceil(15) * 512;
-    println!("entries           {entries}");
+    let filling = peak();
+    let start = measure(&path)?;
+    let entries = start.entries as f64;
+    let map = (start.entries as u64).div_ceil(15) * 512;
+    println!("entries           {}", start.entries);
     println!("map               {map} bytes");
-    println!("journal batches   {}", recovered.journal_batches);
-    println!("bytes read        {read}");
-    println!("seconds           {:.3}", took.as_secs_f64());
+    println!("journal batches   {}", start.batches);
+    println!("bytes read        {}", start.read);
+    for (what, took) in [("reading", start.reading), ("building", start.building)] {
+        let seconds = took.as_secs_f64();
+        let of_many = seconds * 1e8 / entries;
+        println!("{what:<17} {seconds:.3} s, {of_many:.1} s per 100 M entries");
+    }
+    println!("lost              {}", start.lost);
     println!(
-        "entries/second    {:.0}",
-        entries as f64 / took.as_secs_f64()
+        "resident set      {:.1} bytes an entry at most ({:.1} while the cache was made)",
+        peak() as f64 / entries,
+        filling as f64 / entries,
     );
-    println!("lost              {}", recovered.lost.len());
-    assert!(recovered.lost.is_empty(), "all of it was readable");
+    assert_eq!(start.lost, 0, "all of it was readable");
     Ok(())
 }

@@ -5,7 +5,7 @@
 //! and the region stays on, so a crash brings the same doubt back.
 
 use super::intents::{Intent, Step};
-use super::{Durable, Ledger, MapEntry, Stamp, Use};
+use super::{Durable, Ledger, MapEntry, Use};
 use crate::page::{BlockId, ObjectId, PageId};
 
 impl Ledger {
@@ -20,7 +20,7 @@ impl Ledger {
         if self.doubts.contains_key(&entry.page) || !self.restore(block, entry) {
             return false;
         }
-        self.uses[block.at()] = Use::Doubted;
+        self.blocks.set_used(block, Use::Doubted);
         self.doubts.insert(entry.page, block);
         true
     }
@@ -35,7 +35,7 @@ impl Ledger {
     #[must_use]
     pub fn doubt(&self, page: PageId) -> Option<(BlockId, u64)> {
         let block = *self.doubts.get(&page)?;
-        Some((block, self.stamps[block.at()].checksum))
+        Some((block, self.blocks.checksum(block)))
     }
 
     /// Pages with copies in doubt from `from` on, in base order.
@@ -59,8 +59,8 @@ impl Ledger {
     /// The copy of `page` that was in doubt is what base holds; says where it is.
     pub fn believe(&mut self, page: PageId) -> Option<BlockId> {
         let block = self.doubts.remove(&page)?;
-        assert_eq!(self.uses[block.at()], Use::Doubted, "invariant 6");
-        self.uses[block.at()] = Use::Named;
+        assert_eq!(self.blocks.used(block), Use::Doubted, "invariant 6");
+        self.blocks.set_used(block, Use::Named);
         Some(block)
     }
 
@@ -78,15 +78,15 @@ impl Ledger {
     }
 
     pub(super) fn assert_doubts(&self) {
-        let doubted = self.uses.iter().filter(|u| **u == Use::Doubted).count();
+        let doubted = self.count(Use::Doubted);
         assert_eq!(doubted, self.doubts.len(), "invariant 6");
         let durable = |intent: Intent| {
             let on = self.intents.get(&intent);
             on.is_some_and(|on| on.step == Step::Durable)
         };
         for (page, block) in &self.doubts {
-            assert_eq!(self.uses[block.at()], Use::Doubted, "invariant 6");
-            assert_eq!(self.durable[block.at()], Durable::Clean, "invariant 6");
+            assert_eq!(self.blocks.used(*block), Use::Doubted, "invariant 6");
+            assert_eq!(self.blocks.durable(*block), Durable::Clean, "invariant 6");
             assert!(!self.changes.contains_key(block), "invariant 6: {page:?}");
             let on = durable(Intent::of(*page)) || durable(Intent::all_of(page.object));
             assert!(on, "invariant 6: the region of {page:?} is on");
@@ -99,15 +99,6 @@ impl Ledger {
         let past: Vec<PageId> = past.map(|(page, _)| *page).collect();
         for page in past {
             self.give_up_doubt(page);
-        }
-    }
-}
-
-impl Stamp {
-    pub(super) const fn of(entry: &MapEntry) -> Self {
-        Self {
-            checksum: entry.checksum,
-            version: entry.version,
         }
     }
 }

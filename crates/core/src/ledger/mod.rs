@@ -25,18 +25,23 @@
 //!    page's old block is given up in the batch that names its new one.
 //! 3. `owed` holds every page that the durable map may call dirty although it is not.
 //! 4. While a base write of a region is allowed, its intent is durable.
-//! 5. Free blocks lie below `limit`, retired ones do not.
+//! 5. Free blocks lie below the limit, retired ones do not.
 //! 6. `doubts` has every doubted block, by its page; the durable map calls it clean, and a durable
 //!    intent covers the page for as long as it is in doubt.
+//! 7. `versions` has every named block whose page is dirty: what the map is to say of it when it
+//!    becomes clean must have the same version. Those of clean pages nobody asks for.
 //!
-//! Memory: 18 bytes a block, what changed since the last batch, and about 30 bytes a doubt.
+//! Memory: 9 bytes a block, about 25 for each that is dirty, what changed since the last batch, and
+//! about 30 a doubt.
 
+mod blocks;
 mod doubts;
 mod intents;
 
 pub use intents::{Doubtful, INTENT_PAGES, Intent};
 
 use crate::page::{BlockId, PageId};
+use blocks::{Blocks, Durable, Use};
 use intents::{Intended, Step};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,41 +77,6 @@ pub enum MapChange {
     },
 }
 
-/// Checksum and version of a block's bytes; its page is known by whoever has the block.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stamp {
-    checksum: u64,
-    version: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    Free,
-    Taken,
-    Named,
-    Doubted,
-    Limbo,
-    Retired,
-}
-
-/// What the durable map says of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Durable {
-    Empty,
-    Clean,
-    Dirty,
-}
-
-impl Durable {
-    fn of(entry: Option<&MapEntry>) -> Self {
-        match entry {
-            None => Self::Empty,
-            Some(entry) if entry.dirty => Self::Dirty,
-            Some(_) => Self::Clean,
-        }
-    }
-}
-
 /// What waits for a batch to become durable.
 #[derive(Debug, Default)]
 struct Waiting {
@@ -119,13 +89,9 @@ struct Waiting {
 /// See the module text.
 #[derive(Debug)]
 pub struct Ledger {
-    stamps: Vec<Stamp>,
-    uses: Vec<Use>,
-    durable: Vec<Durable>,
-    free: Vec<BlockId>,
+    blocks: Blocks,
+    versions: BTreeMap<BlockId, u64>,
     given_up: u32,
-    /// Blocks from here on are given out no more.
-    limit: u32,
     next_version: u64,
     changes: BTreeMap<BlockId, Option<MapEntry>>,
     intent_changes: BTreeMap<Intent, bool>,
@@ -141,12 +107,9 @@ impl Ledger {
     #[must_use]
     pub fn new(blocks: u32) -> Self {
         Self {
-            stamps: vec![Stamp::default(); blocks as usize],
-            uses: vec![Use::Free; blocks as usize],
-            durable: vec![Durable::Empty; blocks as usize],
-            free: (0..blocks).rev().map(BlockId).collect(),
+            blocks: Blocks::new(blocks),
+            versions: BTreeMap::new(),
             given_up: 0,
-            limit: blocks,
             next_version: 1,
             changes: BTreeMap::new(),
             intent_changes: BTreeMap::new(),
@@ -161,13 +124,13 @@ impl Ledger {
     /// Number of blocks.
     #[must_use]
     pub fn blocks(&self) -> u32 {
-        self.uses.len() as u32
+        self.blocks.len()
     }
 
     /// Blocks that can be taken now.
     #[must_use]
     pub fn free(&self) -> u32 {
-        self.free.len() as u32
+        self.blocks.free()
     }
 
     /// Whether a commit would free blocks.
@@ -185,27 +148,26 @@ impl Ledger {
     /// Checksum of the bytes in `block`.
     #[must_use]
     pub fn checksum(&self, block: BlockId) -> u64 {
-        self.stamps[block.at()].checksum
+        self.blocks.checksum(block)
     }
 
     /// As after a restart: `block` holds the page of `entry`, and the map says so. False when the
     /// block is no free block of this ledger.
     pub fn restore(&mut self, block: BlockId, entry: &MapEntry) -> bool {
-        if self.uses.get(block.at()) != Some(&Use::Free) {
+        let durable = Durable::of(Some(entry));
+        if !self.blocks.restore(block, durable, entry.checksum) {
             return false;
         }
-        self.uses[block.at()] = Use::Named;
-        self.durable[block.at()] = Durable::of(Some(entry));
-        self.stamps[block.at()] = Stamp::of(entry);
+        if entry.dirty {
+            self.versions.insert(block, entry.version);
+        }
         self.next_version = self.next_version.max(entry.version.saturating_add(1));
         true
     }
 
-    /// Ends a series of [`Ledger::restore`]: what is not named is free; versions go on from
-    /// `next_version` at least; `intents` are still on, and cover every doubt.
+    /// Ends a series of [`Ledger::restore`]: versions go on from `next_version` at least; `intents`
+    /// are still on, and cover every doubt.
     pub fn restored(&mut self, next_version: u64, intents: impl IntoIterator<Item = Intent>) {
-        let uses = &self.uses;
-        self.free.retain(|block| uses[block.at()] == Use::Free);
         self.next_version = self.next_version.max(next_version);
         for intent in intents {
             self.intents.insert(intent, Intended::RESTORED);
@@ -215,80 +177,45 @@ impl Ledger {
 
     /// A block to write new bytes to.
     pub fn take(&mut self) -> Option<BlockId> {
-        let block = self.free.pop()?;
-        assert_eq!(self.uses[block.at()], Use::Free, "invariant 1: {block:?}");
+        let block = self.blocks.take()?;
         // The bytes that a durable entry names are never written over.
-        assert_eq!(self.durable[block.at()], Durable::Empty, "invariant 2");
-        self.uses[block.at()] = Use::Taken;
+        assert_eq!(self.blocks.durable(block), Durable::Empty, "invariant 2");
         Some(block)
     }
 
     /// The taken `block` was not written, or not for anyone.
     pub fn give_back(&mut self, block: BlockId) {
-        assert_eq!(self.uses[block.at()], Use::Taken);
-        self.release(block);
-    }
-
-    /// Nothing needs `block` any more.
-    fn release(&mut self, block: BlockId) {
-        assert_eq!(self.durable[block.at()], Durable::Empty, "invariant 2");
-        if block.0 < self.limit {
-            self.uses[block.at()] = Use::Free;
-            self.free.push(block);
-        } else {
-            self.uses[block.at()] = Use::Retired;
-        }
+        assert_eq!(self.blocks.used(block), Use::Taken);
+        self.blocks.release(block);
     }
 
     /// Blocks from `limit` on are given out no more: the device will be shorter. What they hold
     /// stays until it leaves.
     pub fn retire(&mut self, limit: u32) {
         assert!(limit <= self.blocks(), "a shorter device has fewer blocks");
-        self.limit = limit;
         self.give_up_doubts_past(limit);
-        self.free.retain(|block| block.0 < limit);
-        for used in &mut self.uses[limit as usize..] {
-            if *used == Use::Free {
-                *used = Use::Retired;
-            }
-        }
+        self.blocks.retire(limit);
     }
 
     /// Whether a write to a block from `limit` on has not ended well: it may still be to come.
     #[must_use]
     pub fn has_taken(&self, limit: u32) -> bool {
-        self.past(limit).contains(&Use::Taken)
+        self.blocks.past(limit).any(|used| used == Use::Taken)
     }
 
     /// Whether the durable map names nothing in the blocks that are given out no more.
     #[must_use]
     pub fn is_retired(&self) -> bool {
-        self.past(self.limit).iter().all(|u| *u == Use::Retired)
-    }
-
-    fn past(&self, limit: u32) -> &[Use] {
-        self.uses.get(limit as usize..).unwrap_or_default()
+        let mut past = self.blocks.past(self.blocks.limit());
+        past.all(|used| used == Use::Retired)
     }
 
     /// The device has `blocks` blocks now, and all of them may be given out. For fewer than before,
     /// [`Ledger::is_retired`] must hold for those that go.
     pub fn resize(&mut self, blocks: u32) {
-        assert!(self.past(blocks).iter().all(|u| *u == Use::Retired));
+        assert!(self.blocks.past(blocks).all(|used| used == Use::Retired));
         assert!(self.changes.range(BlockId(blocks)..).next().is_none());
-        self.stamps.resize(blocks as usize, Stamp::default());
-        self.uses.resize(blocks as usize, Use::Retired);
-        self.durable.resize(blocks as usize, Durable::Empty);
-        self.limit = blocks;
-        let back = (0..blocks).rev().map(BlockId);
-        let mut free: Vec<BlockId> = back
-            .filter(|block| self.uses[block.at()] == Use::Retired)
-            .collect();
-        for block in &free {
-            self.uses[block.at()] = Use::Free;
-        }
-        // Those that were free before come first.
-        free.append(&mut self.free);
-        self.free = free;
+        self.blocks.resize(blocks);
     }
 
     /// As [`Ledger::new`], for another device that holds nothing, under base writes that go on:
@@ -308,17 +235,14 @@ impl Ledger {
 
     /// The write of the taken `block` failed: it is tried again when all others were.
     pub fn give_back_last(&mut self, block: BlockId) {
-        self.give_back(block);
-        // It is not among the free ones when it is retired.
-        if let Some(last) = self.free.iter().rposition(|free| *free == block) {
-            self.free.swap(0, last);
-        }
+        assert_eq!(self.blocks.used(block), Use::Taken);
+        self.blocks.release_last(block);
     }
 
     /// The write of the taken `block` is late and may still arrive: it is not written before the
     /// next start.
     pub fn give_up(&mut self, block: BlockId) {
-        assert_eq!(self.uses[block.at()], Use::Taken);
+        assert_eq!(self.blocks.used(block), Use::Taken);
         self.given_up += 1;
     }
 
@@ -338,7 +262,7 @@ impl Ledger {
         dirty: bool,
         old: Option<BlockId>,
     ) {
-        assert_eq!(self.uses[block.at()], Use::Taken);
+        assert_eq!(self.blocks.used(block), Use::Taken);
         let version = self.next_version;
         // A lower version would lose against what it is to replace.
         assert!(
@@ -346,8 +270,10 @@ impl Ledger {
             "versions count up: the map names the last one there is"
         );
         self.next_version += 1;
-        self.uses[block.at()] = Use::Named;
-        self.stamps[block.at()] = Stamp { checksum, version };
+        self.blocks.name(block, checksum);
+        if dirty {
+            self.versions.insert(block, version);
+        }
         self.set(
             block,
             Some(MapEntry {
@@ -365,13 +291,16 @@ impl Ledger {
 
     /// Whether the durable map does not call `page` in `block` dirty, or that is noted.
     fn is_settled(&self, block: BlockId, page: PageId) -> bool {
-        self.durable[block.at()] != Durable::Dirty || self.is_owed(page)
+        self.blocks.durable(block) != Durable::Dirty || self.is_owed(page)
     }
 
     /// Base durably holds what `block` holds of `page`.
     pub fn cleaned(&mut self, block: BlockId, page: PageId) {
-        assert_eq!(self.uses[block.at()], Use::Named);
-        let Stamp { checksum, version } = self.stamps[block.at()];
+        assert_eq!(self.blocks.used(block), Use::Named);
+        let version = self.versions.remove(&block);
+        assert!(version.is_some(), "invariant 7: {page:?} was dirty");
+        let Some(version) = version else { return };
+        let checksum = self.blocks.checksum(block);
         self.set(
             block,
             Some(MapEntry {
@@ -386,7 +315,7 @@ impl Ledger {
 
     /// `page` will leave `block` when its readers are done; the map says so at once.
     pub fn leaving(&mut self, block: BlockId, page: PageId, was_dirty: bool) {
-        assert_eq!(self.uses[block.at()], Use::Named);
+        assert_eq!(self.blocks.used(block), Use::Named);
         self.set(block, None);
         if was_dirty {
             self.pending.owed.insert(page);
@@ -404,8 +333,9 @@ impl Ledger {
     }
 
     fn vacate(&mut self, block: BlockId) {
-        assert_eq!(self.uses[block.at()], Use::Named);
-        self.uses[block.at()] = Use::Limbo;
+        assert_eq!(self.blocks.used(block), Use::Named);
+        self.blocks.set_used(block, Use::Limbo);
+        self.versions.remove(&block);
         self.set(block, None);
         self.pending.limbo.push(block);
     }
@@ -459,11 +389,11 @@ impl Ledger {
         assert!(done.is_some(), "the end of a batch follows its start");
         let done = done.unwrap_or_default();
         for (block, says) in done.says {
-            self.durable[block.at()] = says;
+            self.blocks.set_durable(block, says);
         }
         for block in done.limbo {
-            assert_eq!(self.uses[block.at()], Use::Limbo, "invariant 1");
-            self.release(block);
+            assert_eq!(self.blocks.used(block), Use::Limbo, "invariant 1");
+            self.blocks.release(block);
         }
         for intended in self.intents.values_mut() {
             if intended.step == Step::Begun {
@@ -475,34 +405,23 @@ impl Ledger {
     /// Bytes of memory held, but for the changes of one batch.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.stamps.capacity() * size_of::<Stamp>()
-            + self.uses.capacity()
-            + self.durable.capacity()
-            + self.doubts.len() * 30
-            + self.free.capacity() * 4
+        self.blocks.bytes() + self.versions.len() * 25 + self.doubts.len() * 30
     }
 
     /// Panics unless the numbered invariants hold. O(blocks).
     pub fn assert_invariants(&self) {
-        let free = self.uses.iter().filter(|u| **u == Use::Free).count();
-        assert_eq!(free, self.free.len(), "invariant 1");
-        let low = self.free.iter().all(|block| block.0 < self.limit);
-        assert!(low && self.limit <= self.blocks(), "invariant 5");
-        let retired = self.uses.iter().position(|u| *u == Use::Retired);
-        assert!(
-            retired.is_none_or(|first| first >= self.limit as usize),
-            "invariant 5"
-        );
-        let limbo = self.uses.iter().filter(|u| **u == Use::Limbo).count();
+        self.blocks.assert_invariants();
+        let mut past = self.blocks.past(self.blocks.limit());
+        assert!(past.all(|used| used != Use::Free), "invariant 5");
+        let limbo = self.count(Use::Limbo);
         let committing = self.committing.as_ref().map_or(0, |w| w.limbo.len());
         assert_eq!(limbo, self.pending.limbo.len() + committing, "invariant 1");
-        for (block, entry) in &self.changes {
-            let named = self.uses[block.at()] == Use::Named;
-            assert!(named || entry.is_none(), "only named blocks have an entry");
+        for block in self.versions.keys() {
+            assert_eq!(self.blocks.used(*block), Use::Named, "invariant 7");
         }
-        for (used, durable) in self.uses.iter().zip(&self.durable) {
-            let unused = matches!(used, Use::Free | Use::Taken | Use::Retired);
-            assert!(!unused || *durable == Durable::Empty, "invariant 2");
+        for (block, entry) in &self.changes {
+            let named = self.blocks.used(*block) == Use::Named;
+            assert!(named || entry.is_none(), "only named blocks have an entry");
         }
         self.assert_intents();
         self.assert_doubts();
@@ -511,12 +430,16 @@ impl Ledger {
     /// Number of blocks that hold a page as far as anybody is told.
     #[must_use]
     pub fn named(&self) -> u32 {
-        self.uses.iter().filter(|u| **u == Use::Named).count() as u32
+        self.count(Use::Named) as u32
     }
 
     /// Whether `block` holds a page as far as anybody is told.
     #[must_use]
     pub fn is_named(&self, block: BlockId) -> bool {
-        self.uses.get(block.at()) == Some(&Use::Named)
+        block.0 < self.blocks() && self.blocks.used(block) == Use::Named
+    }
+
+    fn count(&self, what: Use) -> usize {
+        self.blocks.past(0).filter(|used| *used == what).count()
     }
 }

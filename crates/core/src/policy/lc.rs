@@ -10,7 +10,7 @@
 //! | `dual-write` | yes | at once |
 //! | `clean-write` | never: only clean pages come in | at once |
 //!
-//! *Cost* and *memory*: those of [`Lru2`]: 44 bytes a slot and four remembered pages.
+//! *Cost* and *memory*: those of [`Lru2`]: 33 bytes a slot and four remembered pages.
 //!
 //! # Where the thesis leaves a choice
 //! - *Cleaning*: its LRU2 cleans a page of flash only when it is evicted, the least aggressive

@@ -4,7 +4,7 @@
 //! known request come first, the least recently requested of them. The time of the last request
 //! of an evicted page is remembered, so that a page that comes back has two.
 //! *Cost*: O(1) for a request that finds its page, O(log slots) for one that does not (each hit is
-//! paid for once more when the heap is put in order). *Memory*: 44 bytes a slot, and an entry of a
+//! paid for once more when the heap is put in order). *Memory*: 33 bytes a slot, and an entry of a
 //! [`Ghost`] for each of at most four times as many remembered pages.
 //!
 //! # Where the paper leaves a choice

@@ -60,13 +60,18 @@ impl Engine {
         let until = (!found.clean_stop).then_some(found.last_commit_ns.saturating_add(tolerance));
         self.registry().restore(&found.objects, until);
         let doubtful: Doubtful = found.intents.iter().copied().collect();
+        // Asked for every page: ids are small and dense.
+        let last = known.last().map_or(0, |id| id.0 as usize + 1);
+        let mut is_known = vec![false; last];
+        known.iter().for_each(|id| is_known[id.0 as usize] = true);
+        let is_known = |id: ObjectId| is_known.get(id.0 as usize) == Some(&true);
         let mut inner = self.inner();
         let hierarchy = &mut inner.hierarchy;
         let mut doubts = Vec::new();
         // Dirty pages later: they may take the reserve when the policy has no slot left.
         for dirty in [false, true] {
             for (block, entry) in found.entries.iter().filter(|(_, e)| e.dirty == dirty) {
-                if !known.contains(&entry.page.object) {
+                if !is_known(entry.page.object) {
                     hierarchy.discard(*block, entry);
                 } else if !dirty && doubtful.covers(entry.page) {
                     doubts.push((block, entry));

@@ -32,8 +32,6 @@ use super::objects::{Objects, SavedObject};
 use super::superblock::Superblock;
 use crate::device::{AlignedBuf, Device};
 use crate::mutant::Mutant;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -43,6 +41,8 @@ use twox_hash::XxHash3_64;
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
+/// Entries among which duplicates are looked for at once.
+const PART: usize = 1 << 15;
 /// Marks an entry that lost against another, while duplicates are being looked for.
 const LOSER: u64 = u64::MAX;
 
@@ -591,8 +591,12 @@ fn drop_impossible(page_size: u32, out: &mut Reading) {
 fn drop_orphans(out: &mut Reading) {
     let mut dirty: BTreeMap<ObjectId, u64> = BTreeMap::new();
     let (table, pending) = (&out.objects.table, &mut out.pending);
+    // Asked for every page: ids are small and dense.
+    let last = table.keys().max().map_or(0, |id| id.0 as usize + 1);
+    let mut known = vec![false; last];
+    table.keys().for_each(|id| known[id.0 as usize] = true);
     out.recovered.entries.retain(|(block, entry)| {
-        let known = table.contains_key(&entry.page.object);
+        let known = known.get(entry.page.object.0 as usize) == Some(&true);
         if !known {
             pending.insert(block.0, None);
             if entry.dirty {
@@ -606,34 +610,91 @@ fn drop_orphans(out: &mut Reading) {
     out.recovered.lost.extend(lost);
 }
 
-/// Leaves one entry per page, that with the highest version.
+/// Leaves one entry per page, that with the highest version; of equal ones the first. In parts by
+/// hash, each of which fits into a processor's cache.
 fn drop_duplicates(out: &mut Reading) {
+    let mut losers = 0;
     let entries = &mut out.recovered.entries;
-    let mut table: HashTable<u32> = HashTable::with_capacity(entries.len());
-    for at in 0..entries.len() {
-        let (_, entry) = entries[at];
-        let found = table.entry(
-            hash::of_page(entry.page),
-            |&i| entries[i as usize].1.page == entry.page,
-            |&i| hash::of_page(entries[i as usize].1.page),
-        );
-        match found {
-            Entry::Vacant(place) => {
-                place.insert(at as u32);
-            }
-            Entry::Occupied(mut place) => {
-                let other = *place.get() as usize;
-                let newer = entry.version > entries[other].1.version;
-                let loser = if newer { other } else { at };
-                *place.get_mut() = if newer { at } else { other } as u32;
+    let mut parts = by_hash(entries);
+    for part in &mut parts {
+        part.sort_unstable();
+        for run in part.chunk_by(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
+            for (later, &(_, at)) in run.iter().enumerate().skip(1) {
+                let at = at as usize;
+                let same = |&&(_, other): &&(u32, u32)| {
+                    let other = &entries[other as usize].1;
+                    other.version != LOSER && other.page == entries[at].1.page
+                };
+                let Some(&(_, other)) = run[..later].iter().find(same) else {
+                    continue;
+                };
+                let newer = entries[at].1.version > entries[other as usize].1.version;
+                let loser = if newer { other as usize } else { at };
                 out.pending.insert(entries[loser].0.0, None);
                 entries[loser].1.version = LOSER;
-                out.duplicates += 1;
+                losers += 1;
             }
         }
     }
-    debug_assert_eq!(table.len() as u64 + out.duplicates, entries.len() as u64);
-    if out.duplicates > 0 {
+    out.duplicates += losers;
+    if losers > 0 {
         entries.retain(|(_, entry)| entry.version != LOSER);
+    }
+}
+
+/// Places of entries, each with 32 bits of its page's hash, in parts by other bits of it.
+fn by_hash(entries: &[(BlockId, MapEntry)]) -> Vec<Vec<(u32, u32)>> {
+    let parts = entries.len().div_ceil(PART).max(1);
+    let part = |hash: u64| (((hash >> 32) * parts as u64) >> 32) as usize;
+    let hashes = || entries.iter().map(|(_, entry)| hash::of_page(entry.page));
+    let mut sizes = vec![0; parts];
+    hashes().for_each(|hash| sizes[part(hash)] += 1);
+    let mut out: Vec<Vec<(u32, u32)>> = sizes.into_iter().map(Vec::with_capacity).collect();
+    for (at, hash) in hashes().enumerate() {
+        out[part(hash)].push((hash as u32, at as u32));
+    }
+    assert_eq!(out.iter().map(Vec::len).sum::<usize>(), entries.len());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        /// Few pages with many versions, among so many others that there are several parts.
+        #[test]
+        fn of_several_entries_for_a_page_the_newest_stays(
+            versions in proptest::collection::vec((0u64..6, 0u64..4), 0..40),
+            others in prop::sample::select(vec![0u64, 3 * PART as u64]),
+        ) {
+            let entry = |index, version| MapEntry {
+                page: PageId::new(ObjectId(1), index),
+                version,
+                ..MapEntry::default()
+            };
+            let all = versions.iter().map(|&(page, version)| entry(page, version));
+            let all = all.chain((0..others).map(|other| entry(100 + other, 1)));
+            let entries: Vec<_> = (0..).map(BlockId).zip(all).collect();
+            let mut best: BTreeMap<PageId, (BlockId, MapEntry)> = BTreeMap::new();
+            for &(block, entry) in &entries {
+                let known = best.get(&entry.page).map(|(_, known)| known.version);
+                if known.is_none_or(|version| entry.version > version) {
+                    best.insert(entry.page, (block, entry));
+                }
+            }
+            let mut expected: Vec<_> = best.into_values().collect();
+            expected.sort_unstable_by_key(|(block, _)| *block);
+            let mut reading = Reading::default();
+            reading.recovered.entries.clone_from(&entries);
+            drop_duplicates(&mut reading);
+            prop_assert_eq!(reading.duplicates as usize, entries.len() - expected.len());
+            prop_assert_eq!(reading.pending.len(), entries.len() - expected.len());
+            prop_assert!(expected.iter().all(|(block, _)| !reading.pending.contains_key(&block.0)));
+            prop_assert!(reading.recovered.entries == expected);
+        }
     }
 }

@@ -11,7 +11,7 @@
 //! end. `cc` does not anticipate: α is 1, which makes 6.2 the plain equation 6.1.
 //!
 //! *Cost*: O(1) expected and O(log slots) for the heap; O(1) for a hit in the pool; O(pages) once
-//! in seven fadings. *Memory*: 20 bytes a slot, and for every page that is on flash, in the pool
+//! in seven fadings. *Memory*: 9 bytes a slot, and for every page that is on flash, in the pool
 //! or in the outqueue 77 to 82 bytes, up to twice that while arrays double: with the outqueue of
 //! 1 entry a slot 177 to 235 bytes a slot, measured. A group has 66.
 //!

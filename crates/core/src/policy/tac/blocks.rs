@@ -31,7 +31,7 @@
 //! 1. The heap holds every block but the open one.
 //! 2. The open block has a slot left to replace.
 //!
-//! 20 bytes a block; O(B) for each block looked at: O(refreshes + log blocks) an admission.
+//! 9 bytes a block; O(B) for each block looked at: O(refreshes + log blocks) an admission.
 
 use super::regions::Regions;
 use crate::heap::IndexedHeap;

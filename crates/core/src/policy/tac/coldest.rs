@@ -9,7 +9,7 @@
 //! 2. If the last look found the key current, the victim is the coldest page there is. Otherwise
 //!    it is the one that seemed coldest, and may be warmer than some that were not looked at.
 //!
-//! 20 bytes a slot; O(refreshes × log slots).
+//! 8.5 bytes a slot; O(refreshes × log slots).
 
 use super::regions::Regions;
 use crate::heap::IndexedHeap;

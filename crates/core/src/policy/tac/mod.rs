@@ -15,8 +15,8 @@
 //! new version there (§3.2). Flushing past a threshold, in the order of base, is the tier's work.
 //!
 //! *Cost*: O(1) to learn; to decide, O(log slots) with the heap, O(1) with bands, O(log blocks)
-//! with blocks. *Memory*: 20 bytes a slot for the heap, 9 for bands, 20 a block for blocks, and 25
-//! to 50 bytes a region, at most max(4096, slots / 2) regions.
+//! with blocks. *Memory*: 8.5 bytes a slot for the heap, 9 for bands, 9 a block for blocks, and 24
+//! to 48 bytes a region, at most max(4096, slots / 2) regions or a few more.
 //!
 //! # Where the paper leaves a choice
 //! - *Which requests warm a region* (§3.1 says every request, §1.3 every read): reads only, from

@@ -5,6 +5,11 @@
 //! what has been, so it touches no region and never changes an order: comparing heats compares
 //! temperatures. Temperature = heat / weight now. When the weight grows out of bounds every heat
 //! is scaled down once ([`Regions::age`]).
+//!
+//! The table is in parts, by hash, so that no request waits while all of it is made larger, or
+//! while the colder half of all regions is looked for: each part grows and forgets by itself, and
+//! of what is spread by hash the colder halves of all parts are the colder half of all. With one
+//! part, up to some 26,000 slots, it is exactly that.
 
 use super::{Labels, TacConfig};
 use crate::cost::Costs;
@@ -13,15 +18,40 @@ use crate::hint::RequestType;
 use crate::page::{ObjectId, PageId, RegionId};
 use crate::policy::Access;
 use hashbrown::HashTable;
+use std::collections::BTreeMap;
 
 /// Weight at which heats are scaled down: far from the largest number, and far enough from 1 that
 /// what is lost at the other end was nothing.
 const WEIGHT_MAX: f64 = 1e200;
 
+/// Regions that one part of the table holds at most: as many as 2^14 places take, less a little.
+const PART_MAX: usize = 13_600;
+
+/// A region with its heat. Packed: there is one for every two pages on flash at most.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, packed)]
 struct Region {
-    id: RegionId,
+    index: u64,
     heat: f64,
+    object: u32,
+}
+
+impl Region {
+    fn new(id: RegionId, heat: f64) -> Self {
+        let (object, index) = (id.object.0, id.index);
+        Self {
+            index,
+            heat,
+            object,
+        }
+    }
+
+    fn id(&self) -> RegionId {
+        RegionId {
+            object: ObjectId(self.object),
+            index: self.index,
+        }
+    }
 }
 
 /// See the module text.
@@ -40,8 +70,12 @@ pub(super) struct Regions {
     requests_in_epoch: u64,
     /// Of a saving made now.
     weight: f64,
-    table: HashTable<Region>,
-    max: usize,
+    /// See the module text.
+    parts: Vec<HashTable<Region>>,
+    /// Regions that a part holds at most.
+    part_max: usize,
+    /// Regions of each object lie below this.
+    ends: BTreeMap<ObjectId, u64>,
     /// Regions of the requests that wait for their label, with how many there are of each.
     window: Vec<(RegionId, u32)>,
     in_window: u32,
@@ -60,6 +94,8 @@ impl Regions {
             config.ageing_factor > 0.0 && config.ageing_factor <= 1.0,
             "ageing cools"
         );
+        let max = (capacity as usize / 2).max(4096);
+        let parts = max.div_ceil(PART_MAX);
         Self {
             region_pages: u64::from(config.region_pages),
             labels: config.labels,
@@ -75,8 +111,9 @@ impl Regions {
             },
             requests_in_epoch: 0,
             weight: 1.0,
-            table: HashTable::new(),
-            max: (capacity as usize / 2).max(4096),
+            parts: vec![HashTable::new(); parts],
+            part_max: max.div_ceil(parts),
+            ends: BTreeMap::new(),
             window: Vec::with_capacity(config.window as usize),
             in_window: 0,
             forgot: false,
@@ -97,7 +134,7 @@ impl Regions {
 
     fn scale_down(&mut self) -> f64 {
         let factor = 1.0 / self.weight;
-        for region in &mut self.table {
+        for region in self.parts.iter_mut().flatten() {
             region.heat *= factor;
         }
         self.weight = 1.0;
@@ -154,49 +191,80 @@ impl Regions {
     fn add(&mut self, id: RegionId, saving: f64) {
         let hash = hash::of_region(id);
         let heat = saving * self.weight;
-        if let Some(region) = self.table.find_mut(hash, |r| r.id == id) {
+        let part = self.part(hash);
+        if let Some(region) = self.parts[part].find_mut(hash, |r| r.id() == id) {
             region.heat += heat;
             return;
         }
-        if self.table.len() >= self.max {
-            self.forget_cold();
+        if self.parts[part].len() >= self.part_max {
+            self.forget_cold(part);
         }
-        let region = Region { id, heat };
-        self.table
-            .insert_unique(hash, region, |r| hash::of_region(r.id));
-        debug_assert!(self.table.len() <= self.max, "the region table is bounded");
+        let region = Region::new(id, heat);
+        self.parts[part].insert_unique(hash, region, |r| hash::of_region(r.id()));
+        let end = self.ends.entry(id.object).or_default();
+        *end = (*end).max(id.index.saturating_add(1));
     }
 
-    /// Makes room in the region table: drops the colder half. O(regions), once per half table of
-    /// new regions.
-    fn forget_cold(&mut self) {
-        let mut heats: Vec<f64> = self.table.iter().map(|r| r.heat).collect();
+    /// The part of the table that a region of `hash` is in: by bits that the part does not look at.
+    fn part(&self, hash: u64) -> usize {
+        let bits = (hash >> 20) & u64::from(u32::MAX);
+        ((bits * self.parts.len() as u64) >> 32) as usize
+    }
+
+    /// Makes room in a part of the region table: drops its colder half. O(its regions), once per
+    /// half of its regions that come.
+    fn forget_cold(&mut self, part: usize) {
+        let table = &mut self.parts[part];
+        let mut heats: Vec<f64> = table.iter().map(|r| r.heat).collect();
         let middle = heats.len() / 2;
         let (_, median, _) = heats.select_nth_unstable_by(middle, f64::total_cmp);
         let median = *median;
-        let mut excess = self.table.len() - middle;
-        self.table.retain(|r| {
+        let mut excess = table.len() - middle;
+        table.retain(|r| {
             let drop = excess > 0 && r.heat <= median;
             excess -= usize::from(drop);
             !drop
         });
+        assert!(table.len() < self.part_max, "room was made");
         self.forgot = true;
-        debug_assert!(self.table.len() < self.max, "room was made");
     }
 
     /// Forgets the regions of `object` from page `first` on. A region that is only partly cut
-    /// keeps its temperature. O(regions).
+    /// keeps its temperature. O(its regions from there on), or O(regions) if that is less.
     pub(super) fn trim(&mut self, object: ObjectId, first: u64) {
         let first = first.div_ceil(self.region_pages);
-        self.table
-            .retain(|r| r.id.object != object || r.id.index < first);
+        let Some(end) = self.ends.get(&object).copied().filter(|end| first < *end) else {
+            return;
+        };
+        if end - first < self.len() as u64 {
+            for index in first..end {
+                self.forget(RegionId { object, index });
+            }
+        } else {
+            let goes = |r: &Region| r.object == object.0 && r.index >= first;
+            let parts = self.parts.iter_mut();
+            parts.for_each(|part| part.retain(|r| !goes(r)));
+        }
+        match first {
+            0 => self.ends.remove(&object),
+            _ => self.ends.insert(object, first),
+        };
         self.forgot = true;
+    }
+
+    fn forget(&mut self, id: RegionId) {
+        let hash = hash::of_region(id);
+        let part = self.part(hash);
+        if let Ok(found) = self.parts[part].find_entry(hash, |r| r.id() == id) {
+            found.remove();
+        }
     }
 
     /// Heat of the region of `page`; 0 when nothing is known of it.
     pub(super) fn heat(&self, page: PageId) -> f64 {
         let id = self.region_of(page);
-        let found = self.table.find(hash::of_region(id), |r| r.id == id);
+        let hash = hash::of_region(id);
+        let found = self.parts[self.part(hash)].find(hash, |r| r.id() == id);
         found.map_or(0.0, |r| r.heat)
     }
 
@@ -211,15 +279,24 @@ impl Regions {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.table.len()
+        self.parts.iter().map(HashTable::len).sum()
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.table.allocation_size()
+        let parts = self.parts.iter();
+        parts.map(HashTable::allocation_size).sum::<usize>()
+            + self.parts.capacity() * size_of::<HashTable<Region>>()
+            + self.ends.len() * 20
     }
 
     pub(super) fn assert_invariants(&self) {
-        assert!(self.table.len() <= self.max, "the region table is bounded");
+        for part in &self.parts {
+            assert!(part.len() <= self.part_max, "the region table is bounded");
+        }
+        for region in self.parts.iter().flatten() {
+            let end = self.ends.get(&region.id().object);
+            assert!(end.is_some_and(|end| region.index < *end), "an end is one");
+        }
         assert!(self.in_window < self.window_requests, "full windows close");
         let waiting: u32 = self.window.iter().map(|(_, requests)| requests).sum();
         assert_eq!(waiting, self.in_window);
@@ -273,6 +350,55 @@ mod tests {
             assert!((f64::from(found[1]) - cool).abs() < 1e-3 * cool);
         }
         assert!(changes >= 3, "the unit changed {changes} times");
+        regions.assert_invariants();
+    }
+
+    /// Many parts, and objects of which a trim looks at every region, or at the whole table.
+    #[test]
+    fn a_trim_forgets_the_regions_of_its_object_alone() {
+        let capacity = 8 * PART_MAX as u32;
+        let mut regions = Regions::new(&TacConfig::default(), &Costs::default(), capacity);
+        assert!(regions.parts.len() > 1);
+        let page = |object, region: u64| PageId::new(ObjectId(object), 32 * region);
+        for region in 0..1000 {
+            for (object, region) in [(1, region), (2, region), (3, region << 40)] {
+                regions.add(page(object, region).region(32), 1.0);
+            }
+        }
+        regions.assert_invariants();
+        let known = |regions: &Regions, object, shift| {
+            (0..1000u64)
+                .filter(|r| regions.heat(page(object, r << shift)) > 0.0)
+                .count()
+        };
+        // 10 pages of region 600 stay, so it does.
+        regions.trim(ObjectId(1), 600 * 32 + 10);
+        assert_eq!(known(&regions, 1, 0), 601);
+        regions.trim(ObjectId(3), (1 << 40) * 32);
+        assert_eq!(known(&regions, 3, 40), 1);
+        regions.trim(ObjectId(1), 0);
+        regions.trim(ObjectId(9), 0);
+        assert_eq!((known(&regions, 1, 0), known(&regions, 2, 0)), (0, 1000));
+        assert_eq!(regions.len(), 1001);
+        regions.assert_invariants();
+    }
+
+    /// Ten times as many as there is room for: what is warmer than most stays.
+    #[test]
+    fn a_table_in_parts_keeps_the_warmer_regions() {
+        let capacity = 4 * PART_MAX as u32;
+        let mut regions = Regions::new(&TacConfig::default(), &Costs::default(), capacity);
+        let id = |index| RegionId {
+            object: ObjectId(1),
+            index,
+        };
+        for index in 0..20 * PART_MAX as u64 {
+            regions.add(id(index), if index < 1000 { 10.0 } else { 1.0 });
+        }
+        assert!(regions.forgot() && regions.len() <= 2 * PART_MAX);
+        let warm =
+            (0..1000).filter(|index| regions.heat(PageId::new(ObjectId(1), 32 * index)) > 0.0);
+        assert_eq!(warm.count(), 1000);
         regions.assert_invariants();
     }
 }
