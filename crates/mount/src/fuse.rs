@@ -36,6 +36,8 @@ pub(crate) struct Frontend {
     passthrough: Passthrough,
     /// Whether files opened for direct I/O can be mapped shared.
     direct_mmap: bool,
+    /// Whether privileges of changed files are the mount's to take away.
+    killpriv: bool,
     /// `/dev/fuse`, where the kernel is told of files that it serves itself.
     device: Arc<File>,
     /// The only user who may use the mount; `None`: everybody.
@@ -57,6 +59,7 @@ impl Frontend {
             served: Served::new(fs),
             passthrough,
             direct_mmap: agreed.direct_mmap,
+            killpriv: agreed.killpriv,
             device,
             owner,
         }

@@ -147,7 +147,7 @@ impl Mount {
         let passthrough = Passthrough::new(config.passthrough, directory.as_raw_fd());
         let mount_error = |error| Error::Mount(mountpoint.clone(), error);
         let ring = config.transport != Transport::Device && transport::has_ring();
-        let handshake = Handshake::new(ring);
+        let handshake = Handshake::new(ring, passthrough.is_wanted());
         let options = options(&base, config.allow_other);
         let session =
             Session::new(handshake.clone(), &mountpoint, &options).map_err(mount_error)?;

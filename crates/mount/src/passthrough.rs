@@ -91,6 +91,11 @@ impl Passthrough {
         }
     }
 
+    /// Whether the kernel is to be asked for it at all.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
     /// The kernel, or our rights, do not allow it.
     pub(crate) fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);

@@ -17,7 +17,12 @@ const OTHER: u32 = 2000;
 
 /// The mount and a plain directory beside it, open to everybody.
 fn start() -> Option<TestMount> {
-    let mount = TestMount::all_cached()?;
+    start_with(true)
+}
+
+/// The same; without `cached` the kernel serves the files itself, where it can.
+fn start_with(cached: bool) -> Option<TestMount> {
+    let mount = TestMount::start(|config| config.rules = common::cache_all(cached))?;
     let plain = mount.dir.path().join("plain");
     fs::create_dir(&plain).expect("plain directory");
     for path in [mount.dir.path(), &mount.base(), &plain] {
@@ -47,6 +52,9 @@ fn modes_after_writes(dir: &Path, base: &Path) -> Vec<(String, u32)> {
             let path = dir.join(&name);
             fs::write(&path, [1; 100]).expect("write");
             std::os::unix::fs::chown(&path, Some(OWNER), Some(OWNER)).expect("chown");
+            // The mount hears of the last close a moment later, and a file that is open stays the
+            // kernel's.
+            std::thread::sleep(std::time::Duration::from_millis(20));
             fs::set_permissions(&path, fs::Permissions::from_mode(bits)).expect("chmod");
             match way {
                 "root" => change("write", &path),
@@ -54,6 +62,7 @@ fn modes_after_writes(dir: &Path, base: &Path) -> Vec<(String, u32)> {
             }
             found.push((name.clone(), mode(&base.join(&name)) & 0o7777));
             // Set again, they go again: nothing of the first time is remembered.
+            std::thread::sleep(std::time::Duration::from_millis(20));
             fs::set_permissions(&path, fs::Permissions::from_mode(bits)).expect("chmod");
             common::as_user(OTHER, || change("write", &path));
             found.push((name.clone(), mode(&base.join(&name)) & 0o7777));
@@ -86,12 +95,64 @@ fn set_id_bits_go_when_somebody_else_changes_the_file() {
     if !common::is_root() {
         return;
     }
-    let Some(mount) = start() else { return };
-    let plain = mount.dir.path().join("plain");
-    let expected = modes_after_writes(&plain, &plain);
-    let found = modes_after_writes(&mount.mnt(), &mount.base());
-    assert_eq!(found, expected);
-    mount.end();
+    for cached in [true, false] {
+        let Some(mount) = start_with(cached) else {
+            return;
+        };
+        let plain = mount.dir.path().join("plain");
+        let expected = modes_after_writes(&plain, &plain);
+        let found = modes_after_writes(&mount.mnt(), &mount.base());
+        assert_eq!(found, expected, "cached: {cached}");
+        mount.end();
+    }
+}
+
+/// File capabilities go with any write, whoever writes.
+#[test]
+fn file_capabilities_go_when_the_file_is_changed() {
+    if !common::is_root() {
+        return;
+    }
+    for cached in [true, false] {
+        let Some(mount) = start_with(cached) else {
+            return;
+        };
+        for way in ["write", "append", "truncate", "O_TRUNC", "fallocate"] {
+            let path = mount.mnt().join(way);
+            fs::write(&path, [1; 100]).expect("write");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            // `cap_net_raw` permitted and effective: `struct vfs_cap_data` of revision 2.
+            let value: Vec<u8> = [0x0200_0001_u32, 1 << 13, 0, 0, 0]
+                .iter()
+                .flat_map(|word| word.to_le_bytes())
+                .collect();
+            set_capability(&path, &value);
+            assert!(has_capability(&mount.base().join(way)), "{way}: set");
+            change(way, &path);
+            let gone = !has_capability(&mount.base().join(way));
+            assert!(gone, "{way}, cached: {cached}");
+        }
+        mount.end();
+    }
+}
+
+const CAPABILITY: &std::ffi::CStr = c"security.capability";
+
+fn set_capability(path: &Path, value: &[u8]) {
+    let path = std::ffi::CString::new(path.to_str().expect("path")).expect("path");
+    // SAFETY: strings are NUL-terminated, and the value is as long as it says.
+    let set = unsafe {
+        let value = (value.as_ptr().cast(), value.len());
+        libc::setxattr(path.as_ptr(), CAPABILITY.as_ptr(), value.0, value.1, 0)
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn has_capability(path: &Path) -> bool {
+    let path = std::ffi::CString::new(path.to_str().expect("path")).expect("path");
+    let none = std::ptr::null_mut();
+    // SAFETY: strings are NUL-terminated, and nothing is written.
+    unsafe { libc::getxattr(path.as_ptr(), CAPABILITY.as_ptr(), none, 0) >= 0 }
 }
 
 fn makes(dir: &Path) -> Vec<(&'static str, u32, u32, u32)> {

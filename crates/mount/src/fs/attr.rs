@@ -39,6 +39,8 @@ pub struct SetAttr {
     pub atime: Option<Time>,
     /// Modification time.
     pub mtime: Option<Time>,
+    /// With a length: set-id bits go.
+    pub strip: bool,
 }
 
 impl Fs {
@@ -89,8 +91,10 @@ impl Fs {
             let object = self.objects.acquire(&node)?;
             let result = match object.write_error {
                 Some(code) => Err(sys::errno(code)),
-                None => self.objects.engine().truncate(&object.object, size),
+                None if set.strip => self.strip_privileges(&node, true),
+                None => Ok(()),
             };
+            let result = result.and_then(|()| self.objects.engine().truncate(&object.object, size));
             self.objects.release(&node);
             result?;
         }
@@ -203,14 +207,14 @@ impl Fs {
         }
     }
 
-    /// Takes set-id bits and file capabilities from a file that somebody without the right to keep
-    /// them is about to change, as file systems of the kernel do. That a file has none is
+    /// Takes file capabilities from a file that is about to be changed, and set-id bits when
+    /// `set_id`: by somebody without the right to keep them. As file systems of the kernel do. That a file has none is
     /// remembered while it is known to the kernel: bits that are set on base meanwhile, behind
     /// the mount's back, stay.
     ///
     /// # Errors
     /// Whatever the base reports.
-    pub(super) fn strip_privileges(&self, node: &Node) -> io::Result<()> {
+    pub(super) fn strip_privileges(&self, node: &Node, set_id: bool) -> io::Result<()> {
         if node.harmless.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -222,7 +226,7 @@ impl Fs {
             stripped,
             "nothing is left to strip"
         );
-        if stripped != mode {
+        if stripped != mode && set_id {
             sys::chmod(node.fd(), stripped)?;
         }
         match sys::removexattr(node.fd(), OsStr::new("security.capability")) {
@@ -235,7 +239,8 @@ impl Fs {
             }
             _ => {}
         }
-        node.harmless.store(true, Ordering::Release);
+        node.harmless
+            .store(set_id || stripped == mode, Ordering::Release);
         Ok(())
     }
 
@@ -246,6 +251,12 @@ impl Fs {
             self.node(id)
         }
     }
+}
+
+/// Whether a file has set-id bits or capabilities, or may have: its attributes cannot be read.
+pub(super) fn has_privileges(node: &Node) -> bool {
+    let plain = |stat: Stat| without_set_id(stat.st_mode & 0o7777) == stat.st_mode & 0o7777;
+    !node.stat().is_ok_and(plain) || sys::has_xattr(node.fd(), OsStr::new("security.capability"))
 }
 
 /// Whether that is the mark of the base: not the database's to see or change.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use thermocline::{Engine, ReadStarted, Request};
 
+use super::attr::has_privileges;
 use super::{Caller, Entry, Fs, Stat};
 use crate::control::Control;
 use crate::handle::{ControlHandle, Durable, FileHandle, Handle};
@@ -34,6 +35,8 @@ pub struct WriteOptions {
     pub flags: i32,
     /// The writer may not keep set-id bits and file capabilities of the file.
     pub strip: bool,
+    /// File capabilities go, whoever writes.
+    pub capability: bool,
 }
 
 impl Fs {
@@ -145,9 +148,29 @@ impl Fs {
         }
     }
 
-    /// Whether the kernel may serve a file from base: one that the rules keep out of the tier.
-    pub(crate) fn allow_passthrough(&self, object: &OpenObject) -> bool {
-        !object.class.cached && self.objects.engine().allow_passthrough(&object.object)
+    /// Whether the kernel may serve an open file from base: one that the rules keep out of the
+    /// tier, and that has no privileges, which the kernel would not take away.
+    pub(crate) fn allow_passthrough(&self, handle: u64) -> bool {
+        let Ok(handle) = self.handles.get(handle) else {
+            return false;
+        };
+        let Handle::File(FileHandle { node, object, .. }) = &*handle else {
+            return false;
+        };
+        !object.class.cached
+            && !has_privileges(node)
+            && self.objects.engine().allow_passthrough(&object.object)
+    }
+
+    /// Takes set-id bits and file capabilities from an open file.
+    ///
+    /// # Errors
+    /// Whatever the base reports.
+    pub(crate) fn strip(&self, handle: u64) -> io::Result<()> {
+        match &*self.handle(handle)? {
+            Handle::File(file) => self.strip_privileges(&file.node, true),
+            _ => Ok(()),
+        }
     }
 
     /// Closes a handle, of a file or a directory.
@@ -239,8 +262,8 @@ impl Fs {
     ) -> io::Result<()> {
         match &*self.handle(handle)? {
             Handle::File(file) => {
-                if options.strip {
-                    self.strip_privileges(&file.node)?;
+                if options.strip || options.capability {
+                    self.strip_privileges(&file.node, options.strip)?;
                 }
                 let object = &file.object;
                 let hints = object.write_hints(self.roles.of(caller.tid));

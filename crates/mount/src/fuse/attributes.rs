@@ -171,6 +171,7 @@ fn changes(args: &SetattrIn) -> io::Result<SetAttr> {
         uid: given(fattr::UID).then_some(args.uid),
         gid: given(fattr::GID).then_some(args.gid),
         size,
+        strip: given(fattr::SIZE) && given(fattr::KILL_SUIDGID),
         atime: time(fattr::ATIME, fattr::ATIME_NOW, args.atime, args.atimensec)?,
         mtime: time(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtimensec)?,
     })

@@ -52,7 +52,7 @@ impl Call<'_> {
     /// the object is open, which the handle sees to.
     fn backing(&self, opened: Opened) -> Option<u32> {
         let object = self.fs.object(opened.handle)?;
-        let allowed = || self.fs.allow_passthrough(&object);
+        let allowed = || self.fs.allow_passthrough(opened.handle);
         let register = |file: &_| BackingId::open(&self.frontend.device, file);
         let passthrough = &self.frontend.passthrough;
         let backing = passthrough.of(&object.backing, &object.file, allowed, register);
@@ -82,6 +82,7 @@ impl Call<'_> {
         let options = WriteOptions {
             flags: args.flags,
             strip: args.write_flags & WRITE_KILL_SUIDGID != 0,
+            capability: self.frontend.killpriv,
         };
         let offset = off_t(args.offset)?;
         self.fs.write(caller, args.fh, offset, data, options)?;
@@ -101,6 +102,10 @@ impl Call<'_> {
     pub(super) fn fallocate(&self) -> io::Result<usize> {
         let args: FallocateIn = self.args()?;
         let (offset, len) = (off_t(args.offset)?, off_t(args.length)?);
+        // The kernel does not say who may keep set-id bits here: root may.
+        if self.frontend.killpriv && self.request.header.uid != 0 {
+            self.fs.strip(args.fh)?;
+        }
         let done = self.fs.fallocate(args.fh, offset, len, args.mode);
         done.map(|()| 0)
     }

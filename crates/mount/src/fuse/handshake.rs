@@ -17,6 +17,8 @@ pub(crate) struct Agreed {
     pub(crate) direct_mmap: bool,
     /// Files can be read and written by the kernel itself.
     pub(crate) passthrough: bool,
+    /// The mount takes set-id bits and capabilities away when a file is changed, not the kernel.
+    pub(crate) killpriv: bool,
     /// Requests come over io_uring once all its queues are there, and not before.
     pub(crate) ring: bool,
 }
@@ -26,13 +28,18 @@ pub(crate) struct Agreed {
 pub(crate) struct Handshake {
     agreed: Arc<OnceLock<Agreed>>,
     ring: bool,
+    passthrough: bool,
 }
 
 impl Handshake {
-    /// Asks for io_uring, too, when `ring`.
-    pub(crate) fn new(ring: bool) -> Self {
+    /// Asks for io_uring when `ring`, and for files that the kernel serves when `passthrough`.
+    pub(crate) fn new(ring: bool, passthrough: bool) -> Self {
         let agreed = Arc::default();
-        Self { agreed, ring }
+        Self {
+            agreed,
+            ring,
+            passthrough,
+        }
     }
 
     /// What was agreed. To be asked after the mount.
@@ -45,9 +52,8 @@ impl Handshake {
 
 impl fuser::Filesystem for Handshake {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Not `FUSE_ATOMIC_O_TRUNC`: the kernel then truncates as `truncate` does, and takes set-id
-        // bits away with it; an open that truncates would not say whether to. Nor
-        // `FUSE_HANDLE_KILLPRIV_V2`, with which nothing says so for `fallocate`.
+        // Not `FUSE_ATOMIC_O_TRUNC`: the kernel then truncates as `truncate` does, and says whether
+        // to take set-id bits away.
         // A kernel without one of them is served all the same.
         let mut ask = |flag| config.add_capabilities(flag).is_ok();
         ask(InitFlags::FUSE_ASYNC_DIO);
@@ -55,13 +61,22 @@ impl fuser::Filesystem for Handshake {
         let direct_mmap = ask(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
         let ring = self.ring && ask(InitFlags::FUSE_OVER_IO_URING);
         // Depth 1: base is no stacked file system, and this one can be below one.
-        let passthrough = ask(InitFlags::FUSE_PASSTHROUGH) && config.set_max_stack_depth(1).is_ok();
+        let passthrough = self.passthrough
+            && ask(InitFlags::FUSE_PASSTHROUGH)
+            && config.set_max_stack_depth(1).is_ok();
+        // Without it the kernel asks for file capabilities before each write of such a file, and
+        // keeps no note of the answer. With it the mount takes privileges away itself.
+        let killpriv = passthrough
+            && config
+                .add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
+                .is_ok();
         let limits = config.set_max_write(REQUEST_MAX as u32).is_ok()
             && config.set_max_background(BACKGROUND_MAX).is_ok();
         assert!(limits, "limits that every kernel takes");
         let agreed = Agreed {
             direct_mmap,
             passthrough,
+            killpriv,
             ring,
         };
         let first = self.agreed.set(agreed).is_ok();

@@ -39,6 +39,7 @@ fn bench(owner: Option<u32>) -> Bench {
     let agreed = Agreed {
         direct_mmap: true,
         ring: false,
+        killpriv: false,
         passthrough: false,
     };
     let device = Arc::new(File::open("/dev/null").unwrap());

@@ -172,6 +172,8 @@ pub(crate) mod fattr {
     pub(crate) const MTIME: u32 = 1 << 5;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    /// With `SIZE`: set-id bits are to go.
+    pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// `OpenOut::open_flags`.
