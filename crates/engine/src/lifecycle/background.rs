@@ -27,13 +27,29 @@ pub(crate) struct Signals {
     pub(crate) destager: Condvar,
     /// The engine stops.
     pub(crate) committer: Condvar,
-    /// A commit ended.
-    pub(crate) committed: Condvar,
+    /// Commits with an even and with an odd number: one of them ended, or the next is to be made.
+    commits: [Condvar; 2],
     /// The engine stops.
     pub(crate) verifier: Condvar,
 }
 
 impl Signals {
+    /// What those wait for whose commit has this number.
+    pub(crate) fn of_commit(&self, number: u64) -> &Condvar {
+        &self.commits[(number % 2) as usize]
+    }
+
+    /// Commit `number` ended: whoever waited for it is woken, and one to make the next.
+    pub(crate) fn committed(&self, number: u64) {
+        self.of_commit(number + 1).notify_one();
+        self.of_commit(number).notify_all();
+    }
+
+    /// Wakes everybody who waits for a commit.
+    pub(crate) fn wake_committed(&self) {
+        self.commits.iter().for_each(Condvar::notify_all);
+    }
+
     /// Wakes every thread of the engine.
     pub(crate) fn wake_all(&self) {
         for signal in [
@@ -93,7 +109,7 @@ impl Engine {
         let Some(flash) = self.store() else {
             return Err(inner);
         };
-        let Some(jobs) = take_jobs(&mut inner) else {
+        let Some(jobs) = start_batch(&mut inner) else {
             return Err(inner);
         };
         drop(inner);
@@ -183,14 +199,14 @@ pub(crate) fn run_writer(engine: &Weak<Engine>, number: u32) {
 const BATCH: usize = 32;
 
 /// A page to write, and its bytes.
-type Job = (WriteJob, Arc<crate::device::AlignedBuf>);
+pub(crate) type Job = (WriteJob, Arc<crate::device::AlignedBuf>);
 
 /// Waits for something to write; `None` when the engine stops and the buffer is empty.
 fn next_jobs(engine: &Engine, number: u32) -> Option<Vec<Job>> {
     let mut inner = engine.inner();
     loop {
         if may_start(engine, &mut inner)
-            && let Some(jobs) = take_jobs(&mut inner)
+            && let Some(jobs) = start_batch(&mut inner)
         {
             return Some(jobs);
         }
@@ -219,9 +235,20 @@ fn may_start(engine: &Engine, inner: &mut Inner) -> bool {
     inner.writers_at_work < wanted
 }
 
-fn take_jobs(inner: &mut Inner) -> Option<Vec<Job>> {
+/// A batch to be written apart from commits; none while those take the pages themselves.
+fn start_batch(inner: &mut Inner) -> Option<Vec<Job>> {
+    if inner.commits.takes_pages() {
+        return None;
+    }
+    let jobs = take_jobs(inner, BATCH);
+    inner.writers_at_work += u32::from(!jobs.is_empty());
+    (!jobs.is_empty()).then_some(jobs)
+}
+
+/// At most `most` staged pages, those that wait longest first.
+pub(crate) fn take_jobs(inner: &mut Inner, most: usize) -> Vec<Job> {
     let mut jobs = Vec::new();
-    while jobs.len() < BATCH
+    while jobs.len() < most
         && let Some(job) = inner.hierarchy.next_write()
     {
         let Some(bytes) = inner.staged.get(&job.slot.0) else {
@@ -229,8 +256,7 @@ fn take_jobs(inner: &mut Inner) -> Option<Vec<Job>> {
         };
         jobs.push((job, Arc::clone(bytes)));
     }
-    inner.writers_at_work += u32::from(!jobs.is_empty());
-    (!jobs.is_empty()).then_some(jobs)
+    jobs
 }
 
 fn write(engine: &Engine, flash: &Store, jobs: &[Job]) {
