@@ -80,7 +80,10 @@ impl Ledger {
     /// The bytes of `block` are there; `old`, which its slot had before, is given up with the batch.
     pub fn arrived(&mut self, block: BlockId, old: Option<BlockId>) {
         let announced = self.announced(block);
-        assert_eq!(announced.old, old, "a slot keeps its block until it has another");
+        assert_eq!(
+            announced.old, old,
+            "a slot keeps its block until it has another"
+        );
         self.uses[block.at()] = Use::Named;
         self.stamps[block.at()] = announced.stamp;
         if let (Some(old), Some(waiting)) = (old, &mut self.committing) {

@@ -469,7 +469,10 @@ impl Ledger {
         let done = self.committing.take();
         assert!(done.is_some(), "the end of a batch follows its start");
         let done = done.unwrap_or_default();
-        assert!(done.ahead.is_empty(), "whatever was announced has arrived or not");
+        assert!(
+            done.ahead.is_empty(),
+            "whatever was announced has arrived or not"
+        );
         for (block, says) in done.says {
             self.durable[block.at()] = says;
         }

@@ -100,6 +100,14 @@ impl Engine {
         self.inner().hierarchy.ledger_mut().expire_intents();
     }
 
+    /// Whether staged pages are worth waking a writer. In write-back a sync takes them all, so only
+    /// many of them are, and those that the committer finds at a tick: one by one they would be
+    /// on their way just when the sync comes, and it would have to wait for them.
+    pub(crate) fn writers_due(&self, inner: &Inner) -> bool {
+        let staged = inner.hierarchy.staged();
+        !inner.hierarchy.absorbs() || inner.stopping || staged > self.config.write_buffer_pages / 2
+    }
+
     /// Writes a batch of staged pages to flash on the caller's thread, if there is something that
     /// can be written: whoever waits for the buffer need not wake anybody.
     pub(crate) fn write_some<'a>(
@@ -152,6 +160,9 @@ pub(crate) fn run_committer(engine: &Weak<Engine>) {
             last = engine.age();
             ticks += 1;
             engine.spare_a_checkpoint();
+            if engine.inner().hierarchy.staged() > 0 {
+                engine.signals.writers.notify_one();
+            }
             if ticks.is_multiple_of(EXPIRE_TICKS) {
                 engine.tidy_up();
             }
@@ -294,7 +305,7 @@ fn write(engine: &Engine, flash: &Store, jobs: &[Job]) {
     engine.page_free.notify_all();
     match (inner.stopping, inner.hierarchy.staged()) {
         (true, _) => engine.signals.wake_all(),
-        (false, 0) => {}
-        (false, _) => engine.signals.writers.notify_one(),
+        (false, 1..) if engine.writers_due(&inner) => engine.signals.writers.notify_one(),
+        (false, _) => {}
     }
 }

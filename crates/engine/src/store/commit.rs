@@ -112,11 +112,7 @@ pub(crate) struct NewPage<'a> {
 }
 
 /// What `batch` says but for the pages that were not written.
-fn without_failed(
-    batch: &Batch,
-    pages: &[NewPage<'_>],
-    written: &[Result<(), Fault>],
-) -> Batch {
+fn without_failed(batch: &Batch, pages: &[NewPage<'_>], written: &[Result<(), Fault>]) -> Batch {
     assert_eq!(pages.len(), written.len(), "an answer for each page");
     let mut batch = batch.clone();
     for (page, _) in (pages.iter().zip(written)).filter(|(p, result)| p.named && result.is_err()) {
