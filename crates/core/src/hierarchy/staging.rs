@@ -155,8 +155,8 @@ impl Hierarchy {
         self.count_write(result, out);
     }
 
-    /// The batch under way failed, and with it the write of `job`, which it names: to be followed by
-    /// [`Hierarchy::fail`]. The page stays staged.
+    /// The batch under way failed, and with it the write of `job`, which it names: to be followed
+    /// by [`Hierarchy::fail`]. The page stays staged.
     pub fn lose_ahead(&mut self, job: WriteJob, out: &mut Vec<Action>) {
         self.stop_writing(job.slot);
         self.ledger.lost_ahead(job.block);

@@ -77,7 +77,8 @@ impl Ledger {
         found
     }
 
-    /// The bytes of `block` are there; `old`, which its slot had before, is given up with the batch.
+    /// The bytes of `block` are there; `old`, which its slot had before, is given up with the
+    /// batch.
     pub fn arrived(&mut self, block: BlockId, old: Option<BlockId>) {
         let announced = self.announced(block);
         assert_eq!(

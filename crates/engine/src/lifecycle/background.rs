@@ -2,9 +2,9 @@
 //! base, commits. Each kind is a method that does one unit of it; threads call them in turn, and
 //! without threads [`Engine::step`] does.
 //!
-//! A writer sleeps while there is nothing to write or while fewer writers are wanted than are at
-//! work. The other threads look when they are woken, and once in a while for what becomes due by
-//! age alone.
+//! A writer sleeps while there is little to write (`writers_due`), while fewer writers are wanted
+//! than are at work, and while a sync waits: its commit takes the pages. The other threads look
+//! when they are woken, and once in a while for what becomes due by age alone.
 
 use crate::engine::Engine;
 use crate::lock::{self, Condvar, MutexGuard};
@@ -19,7 +19,7 @@ use thermocline_core::WriteJob;
 /// nothing to do with it costs more than the work.
 #[derive(Default)]
 pub(crate) struct Signals {
-    /// A page is staged.
+    /// Many pages are staged, or some for a while.
     pub(crate) writers: Condvar,
     /// A frame became dirty.
     pub(crate) cleaner: Condvar,

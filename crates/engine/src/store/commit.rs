@@ -279,9 +279,8 @@ impl Store {
             }
             state.past(3)
         };
-        match full {
-            true => self.checkpoint_if_full()?,
-            false => {}
+        if full {
+            self.checkpoint_if_full()?;
         }
         Ok(written)
     }
