@@ -505,6 +505,18 @@ impl SlotTable {
         Written { state, old }
     }
 
+    /// As [`SlotTable::end_write`], of a write that went well and whose block the map names
+    /// already: a slot that is still staged keeps it, with an older version of its page.
+    pub fn end_named_write(&mut self, slot: SlotId, generation: u32, block: BlockId) -> Written {
+        let mut written = self.end_write(slot, generation, Some(block));
+        if written.state == SlotState::Staged {
+            let s = &mut self.slots[slot.at()];
+            written.old = s.set_valid(block);
+            s.set_state(SlotState::Staged);
+        }
+        written
+    }
+
     fn put_free(&mut self, slot: SlotId) {
         match slot.0 < self.capacity {
             true => self.free.push(&mut self.slots, slot),

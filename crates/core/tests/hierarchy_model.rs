@@ -38,6 +38,8 @@ enum Step {
     Destage,
     EndDestage(bool),
     StartCommit,
+    /// A batch that names the pages being written; those whose bit is set fail.
+    StartCommitAhead(u8),
     EndCommit,
     Sync(u32),
     Trim(u64),
@@ -74,6 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Destage),
         3 => flag(0.9).prop_map(Step::EndDestage),
         2 => Just(Step::StartCommit),
+        4 => fails().prop_map(Step::StartCommitAhead),
         2 => Just(Step::EndCommit),
         2 => (0..2u32).prop_map(Step::Sync),
         1 => (0..PAGES).prop_map(Step::Trim),
@@ -90,6 +93,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// None of the writes as a rule.
+fn fails() -> impl Strategy<Value = u8> {
+    prop_oneof![3 => Just(0u8), 1 => any::<u8>()]
+}
+
 /// What makes copies and crashes, so that many are held in doubt.
 fn step_of_doubt() -> impl Strategy<Value = Step> {
     let flag = prop::bool::weighted;
@@ -102,7 +110,8 @@ fn step_of_doubt() -> impl Strategy<Value = Step> {
         8 => any::<usize>().prop_map(|i| Step::EndFlush(i, false)),
         1 => Just(Step::Destage),
         1 => flag(0.9).prop_map(Step::EndDestage),
-        6 => Just(Step::StartCommit),
+        3 => Just(Step::StartCommit),
+        6 => fails().prop_map(Step::StartCommitAhead),
         6 => Just(Step::EndCommit),
         4 => (0..2u32).prop_map(Step::Sync),
         1 => (0..PAGES).prop_map(Step::Trim),
@@ -201,6 +210,8 @@ struct World {
     reads: Vec<(PageId, ReadStart, Option<u64>)>,
     writes: Vec<PageId>,
     flushes: Vec<(WriteJob, u64)>,
+    /// Those that the batch names: where the older version is, and whether it will fail.
+    ahead: Vec<(WriteJob, u64, Option<BlockId>, bool)>,
     cleaning: Option<(CleanJob, u64)>,
     destaging: Vec<(DestageJob, u64)>,
     /// Written to base and synced; the hierarchy is told later.
@@ -252,6 +263,7 @@ impl World {
             reads: Vec::new(),
             writes: Vec::new(),
             flushes: Vec::new(),
+            ahead: Vec::new(),
             cleaning: None,
             destaging: Vec::new(),
             destaged: Vec::new(),
@@ -638,10 +650,46 @@ impl World {
         }
     }
 
+    fn start_commit_ahead(&mut self, fails: u8) {
+        if self.batch.is_some() {
+            return;
+        }
+        let (ahead, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.flushes)
+            .into_iter()
+            .partition(|(job, _)| self.hierarchy.is_current(job));
+        self.flushes = others;
+        let old = |job: &WriteJob| self.hierarchy.slots().block(job.slot);
+        let of = |(at, (job, version)): (usize, &(WriteJob, u64))| {
+            (*job, *version, old(job), fails >> (at % 8) & 1 == 1)
+        };
+        let known = ahead.iter().enumerate().map(of).collect();
+        self.batch = self.hierarchy.begin_commit_ahead(&ahead);
+        assert!(self.batch.is_some(), "one batch at a time");
+        self.ahead = known;
+        for (job, ..) in &self.ahead {
+            let owed = !self.hierarchy.ledger().may_write_base(job.page);
+            assert!(owed, "the map may say that {:?} is dirty", job.page);
+        }
+    }
+
     fn end_commit(&mut self) {
-        let Some(batch) = self.batch.take() else {
+        let Some(mut batch) = self.batch.take() else {
             return;
         };
+        for (job, version, old, fail) in std::mem::take(&mut self.ahead) {
+            // A failed write may have reached the block all the same.
+            self.flash.write(job.block, (job.page, version));
+            if fail {
+                let named = |of: &BlockId| *of == job.block || Some(*of) == old;
+                batch.retain(
+                    |change| !matches!(change, MapChange::Set { block, .. } if named(block)),
+                );
+            }
+            let result = if fail { Err(Fault::WriteError) } else { Ok(()) };
+            let mut out = Vec::new();
+            self.hierarchy.end_ahead(job, result, &mut out);
+            self.carry_out(out, None);
+        }
         let mut out = Vec::new();
         self.flash.sync(|_| true);
         self.map.apply(&batch);
@@ -654,6 +702,7 @@ impl World {
     /// be, and the map committed. Gives up where others are in the way.
     fn sync(&mut self, object: ObjectId) {
         self.end_verify(true);
+        self.end_commit();
         let idle = self.reads.is_empty() && self.writes.is_empty() && self.flushes.is_empty();
         let busy = self.cleaning.is_some() || !self.destaging.is_empty();
         if !idle || busy || self.hierarchy.is_off() || !self.hierarchy.lost().is_empty() {
@@ -753,6 +802,7 @@ impl World {
     /// Brings the tier to rest as the engine does, while writes that have begun go on; with
     /// `empty`, until nothing on flash is dirty.
     fn settle(&mut self, empty: bool) {
+        self.end_commit();
         for calm in [Calm::Through, Calm::Closed] {
             self.calm(calm);
             for _ in 0..20 {
@@ -855,6 +905,11 @@ impl World {
     fn crash(&mut self, mut seed: u64) {
         if self.broken {
             return;
+        }
+        for (job, version, ..) in std::mem::take(&mut self.ahead) {
+            if draw(&mut seed).is_multiple_of(2) {
+                self.flash.write(job.block, (job.page, version));
+            }
         }
         self.base.lose_power(&mut seed);
         self.flash.lose_power(&mut seed);
@@ -974,6 +1029,7 @@ impl World {
             Step::Destage => self.destage(false),
             Step::EndDestage(ok) => self.end_destage(ok),
             Step::StartCommit => self.start_commit(),
+            Step::StartCommitAhead(fails) => self.start_commit_ahead(fails),
             Step::EndCommit => self.end_commit(),
             Step::Sync(object) => self.sync(ObjectId(object)),
             Step::Trim(i) => self.trim(i),
@@ -997,7 +1053,7 @@ impl World {
         }
         self.hierarchy.assert_invariants();
         assert!(
-            self.staged.len() as u32 <= 4 + self.flushes.len() as u32,
+            self.staged.len() as u32 <= 4 + (self.flushes.len() + self.ahead.len()) as u32,
             "the buffer is bounded"
         );
     }

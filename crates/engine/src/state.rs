@@ -134,10 +134,12 @@ impl Engine {
                 Action::FillFrame { frame, page } => self.frames.fill(frame, page, bytes),
                 Action::EvictFrame { frame, page } => self.frames.evict(frame, page),
                 Action::Wake { .. } | Action::Room => self.page_free.notify_all(),
-                Action::WakeWriter => self.signals.writers.notify_one(),
+                Action::WakeWriter if self.writers_due(inner) => self.signals.writers.notify_one(),
+                Action::WakeWriter => {}
                 Action::WakeCleaner => {
-                    inner.clean_asked = true;
-                    self.signals.cleaner.notify_one();
+                    if !std::mem::replace(&mut inner.clean_asked, true) {
+                        self.signals.cleaner.notify_one();
+                    }
                 }
                 Action::WakeDestager => {
                     inner.destage_asked = true;

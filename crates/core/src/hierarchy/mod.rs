@@ -16,7 +16,9 @@
 //!   next_write  -- a staged page for a background writer, then end_write  (`staging.rs`)
 //!   next_clean  -- a dirty frame to write out                             (`clean.rs`)
 //!   next_destage - dirty pages on flash to write to base                  (`destage.rs`)
-//!   begin_commit - changes to the durable map, then end_commit            (`ledger.rs`)
+//!   begin_commit - changes to the durable map, then end_commit            (`ledger/`)
+//!   begin_commit_ahead - the same, and pages of next_write that are being written: then
+//!                  end_ahead of each before end_commit                    (`staging.rs`)
 //!   set_calm    -- the tier is about to change its size or its device     (`reshape.rs`)
 //!   start_verify - a copy in doubt to compare with base, then end_verify  (`doubt.rs`)
 //! ```
@@ -212,7 +214,10 @@ pub struct Hierarchy {
     pool: Pool,
     inflight: InFlight,
     ledger: Ledger,
-    queue: VecDeque<SlotId>,
+    /// Staged slots, each with the number of its staging.
+    queue: VecDeque<(SlotId, u64)>,
+    /// Stagings so far.
+    stagings: u64,
     /// Slots whose staged bytes are being written.
     writing: Vec<SlotId>,
     buffer_pages: u32,
@@ -313,6 +318,7 @@ impl Hierarchy {
             lost: BTreeSet::new(),
             doubted: BTreeSet::new(),
             queue: VecDeque::new(),
+            stagings: 0,
             writing: Vec::new(),
             buffer_pages: options.buffer_pages.max(1),
             shape: 0,
@@ -706,7 +712,7 @@ impl Hierarchy {
     }
 
     fn assert_queue(&self) {
-        let mut queued: Vec<u32> = self.queue.iter().map(|s| s.0).collect();
+        let mut queued: Vec<u32> = self.queue.iter().map(|(s, _)| s.0).collect();
         queued.sort_unstable();
         let staged = self.slots.occupied().filter(|(slot, _)| {
             self.slots.state(*slot) == SlotState::Staged && !self.slots.is_writing(*slot)

@@ -2,6 +2,7 @@
 
 use super::{Action, Hierarchy, WriteJob};
 use crate::health::{Fault, Way};
+use crate::ledger::{Ahead, MapChange};
 use crate::page::{ObjectId, PageId, SlotId};
 use crate::policy::Removal;
 use crate::tier::{SlotState, Written};
@@ -13,11 +14,25 @@ impl Hierarchy {
         (self.queue.len() + self.writing.len()) as u32
     }
 
+    /// Stagings so far: whatever was staged before now has a lower number.
+    #[must_use]
+    pub fn stagings(&self) -> u64 {
+        self.stagings
+    }
+
+    /// No page waits that was staged before this many stagings.
+    #[must_use]
+    pub fn staged_from(&self) -> u64 {
+        let oldest = self.queue.iter().map(|(_, number)| *number).min();
+        oldest.unwrap_or(self.stagings)
+    }
+
     /// Whether dirty pages `first..=last` of `object` are waiting for or under way to flash.
     /// O(staged pages).
     #[must_use]
     pub fn is_staging(&self, object: ObjectId, first: u64, last: u64) -> bool {
-        let mut staged = self.queue.iter().chain(&self.writing);
+        let queued = self.queue.iter().map(|(slot, _)| slot);
+        let mut staged = queued.chain(&self.writing);
         staged.any(|slot| {
             let page = self
                 .slots
@@ -33,6 +48,13 @@ impl Hierarchy {
         self.ledger.free() == 0 && !self.queue.is_empty() && self.ledger.has_limbo()
     }
 
+    /// Whether pages wait for a block, and no commit would free one.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        let waits = self.ledger.free() == 0 && !self.queue.is_empty();
+        waits && !self.ledger.has_limbo()
+    }
+
     /// Staged pages whose write is under way.
     #[must_use]
     pub fn being_written(&self) -> usize {
@@ -46,7 +68,7 @@ impl Hierarchy {
         }
         let block = self.ledger.take()?;
         // A page restaged while its slot is being written waits for that write to end.
-        let slot = self.queue.pop_front()?;
+        let (slot, _) = self.queue.pop_front()?;
         let page = self.slots.page(slot);
         assert!(page.is_some(), "invariant 2");
         self.slots.start_write(slot);
@@ -61,9 +83,7 @@ impl Hierarchy {
 
     /// The write of `job` ended, well with the checksum of the bytes it carried.
     pub fn end_write(&mut self, job: WriteJob, result: Result<u64, Fault>, out: &mut Vec<Action>) {
-        let before = self.writing.len();
-        self.writing.retain(|slot| *slot != job.slot);
-        assert_eq!(self.writing.len() + 1, before, "an end follows a start");
+        self.stop_writing(job.slot);
         let block = result.is_ok().then_some(job.block);
         let Written { state, old } = self.slots.end_write(job.slot, job.generation, block);
         match (state, result) {
@@ -79,11 +99,92 @@ impl Hierarchy {
             (SlotState::Staged, Err(_)) if !self.slots.is_dirty(job.slot) => {
                 self.remove_staged(job.slot, out);
             }
-            (SlotState::Staged, _) => self.queue_write(job.slot, out),
-            _ => out.push(Action::Unstage { slot: job.slot }),
+            _ => self.stage_on(job.slot, state, out),
         }
+        self.count_write(result.map(drop), out);
+    }
+
+    /// The changes to write as one batch that names `jobs` too, each with the checksum of its
+    /// bytes, while those are being written; `None` while a batch is under way. Each job must be
+    /// [`Hierarchy::is_current`], and is ended by [`Hierarchy::end_ahead`].
+    pub fn begin_commit_ahead(&mut self, jobs: &[(WriteJob, u64)]) -> Option<Vec<MapChange>> {
+        let ahead = |(job, checksum): &(WriteJob, u64)| {
+            assert!(self.is_current(job), "the newest bytes of a dirty page");
+            Ahead {
+                block: job.block,
+                page: job.page,
+                checksum: *checksum,
+                old: self.slots.block(job.slot),
+            }
+        };
+        let pages: Vec<Ahead> = jobs.iter().map(ahead).collect();
+        self.ledger.begin_commit_ahead(&pages)
+    }
+
+    /// Whether `job` still writes the newest bytes of a dirty page.
+    #[must_use]
+    pub fn is_current(&self, job: &WriteJob) -> bool {
+        self.slots.page(job.slot) == Some(job.page)
+            && self.slots.generation(job.slot) == job.generation
+            && self.slots.is_dirty(job.slot)
+    }
+
+    /// The write of `job`, which the batch under way names, ended; when it did not go well, the
+    /// batch was put right and does not name it. To be followed by [`Hierarchy::end_commit`].
+    pub fn end_ahead(&mut self, job: WriteJob, result: Result<(), Fault>, out: &mut Vec<Action>) {
+        self.stop_writing(job.slot);
+        let state = match result {
+            Ok(()) => {
+                let written = (self.slots).end_named_write(job.slot, job.generation, job.block);
+                match written.state {
+                    SlotState::Free => self.ledger.arrived_for_nobody(job.block, job.page),
+                    _ => self.ledger.arrived(job.block, written.old),
+                }
+                written.state
+            }
+            Err(fault) => {
+                self.ledger.not_arrived(job.block);
+                match fault {
+                    Fault::TimedOut => self.ledger.give_up(job.block),
+                    _ => self.ledger.give_back_last(job.block),
+                }
+                self.slots.end_write(job.slot, job.generation, None).state
+            }
+        };
+        self.stage_on(job.slot, state, out);
+        self.count_write(result, out);
+    }
+
+    /// The batch under way failed, and with it the write of `job`, which it names: to be followed
+    /// by [`Hierarchy::fail`]. The page stays staged.
+    pub fn lose_ahead(&mut self, job: WriteJob, out: &mut Vec<Action>) {
+        self.stop_writing(job.slot);
+        self.ledger.lost_ahead(job.block);
+        let state = self.slots.end_write(job.slot, job.generation, None).state;
+        self.stage_on(job.slot, state, out);
+    }
+
+    fn stop_writing(&mut self, slot: SlotId) {
+        let before = self.writing.len();
+        self.writing.retain(|writing| *writing != slot);
+        assert_eq!(self.writing.len() + 1, before, "an end follows a start");
+    }
+
+    /// A write of `slot` ended and left it in `state`: bytes that are still staged are next.
+    fn stage_on(&mut self, slot: SlotId, state: SlotState, out: &mut Vec<Action>) {
+        match state {
+            SlotState::Staged => {
+                // Before all others: whoever waits for them waits since before now.
+                self.queue.push_front((slot, 0));
+                out.push(Action::WakeWriter);
+            }
+            _ => out.push(Action::Unstage { slot }),
+        }
+    }
+
+    fn count_write(&mut self, result: Result<(), Fault>, out: &mut Vec<Action>) {
         match result {
-            Ok(_) => {
+            Ok(()) => {
                 self.counters.flash_writes += 1;
                 self.health.success(Way::Write);
             }
@@ -132,23 +233,23 @@ impl Hierarchy {
             let page = self.slots.page(slot);
             page.map_or(f64::NEG_INFINITY, |page| self.policy.worth(page))
         };
-        let clean = self
-            .queue
-            .iter()
-            .filter(|slot| !self.slots.is_dirty(**slot));
-        let coldest = clean.map(|&slot| (worth(slot), slot));
+        let queued = self.queue.iter().map(|(slot, _)| *slot);
+        let clean = queued.filter(|slot| !self.slots.is_dirty(*slot));
+        let coldest = clean.map(|slot| (worth(slot), slot));
         coldest.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     pub(super) fn queue_write(&mut self, slot: SlotId, out: &mut Vec<Action>) {
-        assert!(!self.queue.contains(&slot), "invariant 2");
-        self.queue.push_back(slot);
+        let queued = self.queue.iter().any(|(queued, _)| *queued == slot);
+        assert!(!queued, "invariant 2");
+        self.queue.push_back((slot, self.stagings));
+        self.stagings += 1;
         out.push(Action::WakeWriter);
     }
 
     fn remove_staged(&mut self, slot: SlotId, out: &mut Vec<Action>) {
         // It is staged but not queued: the failed write was its turn.
-        self.queue.push_back(slot);
+        self.queue.push_back((slot, self.stagings));
         self.remove(slot, Removal::Failed, out);
     }
 
@@ -157,7 +258,7 @@ impl Hierarchy {
         let staged = self.slots.state(slot) == SlotState::Staged;
         let writing = self.slots.is_writing(slot);
         if staged && !writing {
-            self.queue.retain(|queued| *queued != slot);
+            self.queue.retain(|(queued, _)| *queued != slot);
         }
         let (block, dirty) = (self.slots.block(slot), self.slots.is_dirty(slot));
         let page = self.slots.remove(slot);

@@ -15,6 +15,7 @@
 //!                 +------ give_back (it was not written, or for nobody) ---------+
 //! ```
 //! A restart finds blocks *named*, or *doubted* where base was being written (`doubts.rs`).
+//! A batch may name a block while its bytes are still on their way (`ahead.rs`).
 //! While the device is made shorter, blocks past its new end become *retired* where they would
 //! become free ([`Ledger::retire`]), and are cut off when all of them are ([`Ledger::resize`]).
 //!
@@ -34,13 +35,16 @@
 //! Memory: 9 bytes a block, about 25 for each that is dirty, what changed since the last batch, and
 //! about 30 a doubt.
 
+mod ahead;
 mod blocks;
 mod doubts;
 mod intents;
 
+pub use ahead::Ahead;
 pub use intents::{Doubtful, INTENT_PAGES, Intent};
 
 use crate::page::{BlockId, PageId};
+use ahead::Announced;
 use blocks::{Blocks, Durable, Use};
 use intents::{Intended, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,6 +88,8 @@ struct Waiting {
     owed: BTreeSet<PageId>,
     /// What the batch makes of the durable map.
     says: Vec<(BlockId, Durable)>,
+    /// Blocks that the batch names though their bytes are still on their way.
+    ahead: BTreeMap<BlockId, Announced>,
 }
 
 /// See the module text.
@@ -263,13 +269,7 @@ impl Ledger {
         old: Option<BlockId>,
     ) {
         assert_eq!(self.blocks.used(block), Use::Taken);
-        let version = self.next_version;
-        // A lower version would lose against what it is to replace.
-        assert!(
-            version < u64::MAX,
-            "versions count up: the map names the last one there is"
-        );
-        self.next_version += 1;
+        let version = self.new_version();
         self.blocks.name(block, checksum);
         if dirty {
             self.versions.insert(block, version);
@@ -287,6 +287,17 @@ impl Ledger {
             assert!(dirty || self.is_settled(old, page), "invariant 3: {page:?}");
             self.vacate(old);
         }
+    }
+
+    fn new_version(&mut self) -> u64 {
+        let version = self.next_version;
+        // A lower version would lose against what it is to replace.
+        assert!(
+            version < u64::MAX,
+            "versions count up: the map names the last one there is"
+        );
+        self.next_version += 1;
+        version
     }
 
     /// Whether the durable map does not call `page` in `block` dirty, or that is noted.
@@ -388,6 +399,10 @@ impl Ledger {
         let done = self.committing.take();
         assert!(done.is_some(), "the end of a batch follows its start");
         let done = done.unwrap_or_default();
+        assert!(
+            done.ahead.is_empty(),
+            "whatever was announced has arrived or not"
+        );
         for (block, says) in done.says {
             self.blocks.set_durable(block, says);
         }

@@ -2,19 +2,28 @@
 //!
 //! A commit makes durable what the map says now and the bytes it names. Whoever finds no commit
 //! under way makes one; whoever comes meanwhile waits for the next, which carries their changes.
+//! When it ends, those whose commit it was are woken, and one of the others to make the next.
+//!
+//! While somebody waits for a sync, whoever makes the commit also writes all staged pages: together
+//! with the batch that names them, so that nobody waits for a page, then for the journal, then for
+//! the device. Other writers take none meanwhile. The batch *settles* what was staged before it:
+//! pages that it could not take, or that could not be written, wait for another.
 
+use crate::device::AlignedBuf;
 use crate::durable::lease::{LEASE, MARGIN};
 use crate::engine::Engine;
 use crate::files::object::Object;
-use crate::lock::MutexGuard;
+use crate::lifecycle::background::take_jobs;
+use crate::lock::{self, MutexGuard};
 use crate::mutant::Mutant;
 use crate::state::Inner;
-use crate::store::{Batch, Fate, ObjectChange, SavedObject};
+use crate::store::{Batch, Fate, NewPage, ObjectChange, SavedObject, checksum};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use thermocline_core::{Fault, MapChange, ObjectId};
+use thermocline_core::{BlockId, Fault, MapChange, ObjectId, WriteJob};
 
 /// State of commits, under the engine's lock.
 #[derive(Debug, Default)]
@@ -41,6 +50,10 @@ pub(crate) struct Commits {
     pub(crate) objects: BTreeMap<ObjectId, ObjectChange>,
     /// Commits and syncs of the device so far.
     pub(crate) count: u64,
+    /// Those who wait for staged pages to be durable.
+    syncs: u32,
+    /// Pages staged before so many stagings are durable, or newer bytes of them.
+    settled: u64,
 }
 
 impl Commits {
@@ -55,6 +68,11 @@ impl Commits {
         if self.named.remove(&id) {
             self.objects.insert(id, ObjectChange::Gone(id));
         }
+    }
+
+    /// Whether staged pages are left to whoever makes the next commit.
+    pub(crate) fn takes_pages(&self) -> bool {
+        self.syncs > 0
     }
 
     /// Whether a batch is being written.
@@ -96,6 +114,39 @@ impl Commits {
     }
 }
 
+/// Pages that are written together with a batch.
+#[derive(Default)]
+struct Pages {
+    all: Vec<Page>,
+    /// What the batch settles if all of them are written.
+    settles: u64,
+}
+
+struct Page {
+    job: WriteJob,
+    bytes: Arc<AlignedBuf>,
+    sum: u64,
+    named: bool,
+    old: Option<BlockId>,
+}
+
+impl Page {
+    fn news(&self) -> NewPage<'_> {
+        NewPage {
+            block: self.job.block,
+            bytes: &self.bytes,
+            named: self.named,
+            old: self.old,
+        }
+    }
+}
+
+impl Pages {
+    fn news(&self) -> Vec<NewPage<'_>> {
+        self.all.iter().map(Page::news).collect()
+    }
+}
+
 impl Engine {
     /// Makes durable whatever changed before the call.
     ///
@@ -105,67 +156,176 @@ impl Engine {
         let mut inner = self.inner();
         inner.commits.held = false;
         let target = inner.commits.begun + 1;
-        while inner.commits.ended < target {
+        self.commit_to(inner, target, 0).map(drop)
+    }
+
+    /// As [`Engine::commit`], and all pages that are staged now, or newer bytes of them.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`].
+    pub(crate) fn commit_staged(&self) -> io::Result<()> {
+        let mut inner = self.inner();
+        inner.commits.held = false;
+        inner.commits.syncs += 1;
+        let (target, staged) = (inner.commits.begun + 1, inner.hierarchy.stagings());
+        let (mut inner, done) = match self.commit_to(inner, target, staged) {
+            Ok(inner) => (inner, Ok(())),
+            Err(error) => (self.inner(), Err(error)),
+        };
+        assert!(inner.commits.syncs > 0, "an end follows a start");
+        inner.commits.syncs -= 1;
+        done
+    }
+
+    /// Makes commits, or waits for those of others, until that of number `target` has ended and
+    /// what was staged before so many stagings is settled.
+    fn commit_to<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        target: u64,
+        staged: u64,
+    ) -> io::Result<MutexGuard<'a, Inner>> {
+        while inner.commits.ended < target || inner.commits.settled < staged {
             if inner.hierarchy.is_off() {
                 return Err(io::Error::other("the flash device has failed"));
             }
+            let stuck = inner.hierarchy.is_starved();
             inner = match inner.commits.under_way {
-                true => self.wait_for_commit(inner),
+                true => self.wait_for_commit(inner, target),
+                // What they write is named by the next batch; they take nothing else.
+                false if staged > 0 && inner.writers_at_work > 0 => self.wait_for_page(inner),
+                // A commit would make no room for what is staged; writing back does.
+                false if stuck && inner.commits.ended >= target => self.wait_for_room(inner),
                 false => self.commit_once(inner)?,
             };
         }
-        Ok(())
+        Ok(inner)
     }
 
     pub(crate) fn commit_once<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
     ) -> io::Result<MutexGuard<'a, Inner>> {
+        assert!(!inner.commits.under_way, "one batch at a time");
         let Some(store) = self.store() else {
             return Err(io::Error::other("there is no flash device"));
         };
-        let Some(batch) = self.next_batch(&mut inner) else {
+        if inner.hierarchy.ledger().is_committing() {
             // What a batch that failed was about to say is not known to the device.
             return Err(io::Error::other("a batch has failed"));
-        };
+        }
         inner.commits.under_way = true;
         inner.commits.begun += 1;
+        let (mut inner, mut pages) = self.take_pages(inner);
+        let batch = self.next_batch(&mut inner, &mut pages);
         let made = self.config.clock.now();
         inner.commits.making = Some(made);
         drop(inner);
-        let done = self.fence_holds().and_then(|()| store.commit(&batch));
+        let news = pages.news();
+        let done = (self.fence_holds()).and_then(|()| store.commit_pages(&batch, &news));
         let mut inner = self.inner();
         inner.commits.under_way = false;
         inner.commits.making = None;
         inner.commits.count += 1;
         // A batch that failed may have reached the device: its lease is to be outlasted too.
         inner.commits.newest = Some(made);
-        if done.is_ok() {
+        self.end_pages(&mut inner, &pages, done.as_deref().ok());
+        if let Ok(written) = &done {
             inner.commits.ended = inner.commits.begun;
             inner.commits.base_written = false;
+            if written.iter().all(Result::is_ok) {
+                inner.commits.settled = inner.commits.settled.max(pages.settles);
+            }
         }
         self.decide(&mut inner, &[], |hierarchy, out| match &done {
-            Ok(()) => hierarchy.end_commit(out),
+            Ok(_) => hierarchy.end_commit(out),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 hierarchy.fail(Fault::TimedOut, out);
             }
             Err(_) => hierarchy.fail(Fault::WriteError, out),
         });
-        self.signals.committed.notify_all();
-        done.map(|()| inner)
+        match done.is_ok() {
+            true => self.signals.committed(inner.commits.ended),
+            false => self.signals.wake_committed(),
+        }
+        done.map(|_| inner)
     }
 
-    pub(crate) fn wait_for_commit<'a>(
+    /// Takes all staged pages, if a sync waits for them, for the batch that is about to be made.
+    fn take_pages<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> (MutexGuard<'a, Inner>, Pages) {
+        let mut pages = Pages::default();
+        if inner.commits.syncs == 0 {
+            return (inner, pages);
+        }
+        let jobs = take_jobs(&mut inner, usize::MAX);
+        if inner.writers_at_work == 0 {
+            pages.settles = inner.hierarchy.staged_from();
+        }
+        if jobs.is_empty() {
+            return (inner, pages);
+        }
+        drop(inner);
+        for (job, bytes) in jobs {
+            let sum = checksum(job.page, &bytes);
+            pages.all.push(Page {
+                job,
+                bytes,
+                sum,
+                named: false,
+                old: None,
+            });
+        }
+        (self.inner(), pages)
+    }
+
+    /// The pages were written with a batch, and how: `None`, the batch failed.
+    fn end_pages(&self, inner: &mut Inner, pages: &Pages, written: Option<&[Result<(), Fault>]>) {
+        for (at, page) in pages.all.iter().enumerate() {
+            let result = written.map(|written| written[at]);
+            self.decide(inner, &[], |hierarchy, out| match (result, page.named) {
+                (Some(result), true) => hierarchy.end_ahead(page.job, result, out),
+                (None, true) => hierarchy.lose_ahead(page.job, out),
+                (result, false) => {
+                    let result = result.unwrap_or(Err(Fault::WriteError));
+                    hierarchy.end_write(page.job, result.map(|()| page.sum), out);
+                }
+            });
+        }
+        if !pages.all.is_empty() {
+            self.page_free.notify_all();
+        }
+    }
+
+    /// Waits for the end of a commit: of that with number `target`, unless it has ended already.
+    fn wait_for_commit<'a>(
         &self,
         inner: MutexGuard<'a, Inner>,
+        target: u64,
     ) -> MutexGuard<'a, Inner> {
         debug_assert!(!self.config.inline, "one thread waits for nobody");
-
-        self.signals.committed.wait(inner)
+        let number = target.max(inner.commits.ended + 1);
+        self.signals.of_commit(number).wait(inner)
     }
 
-    pub(crate) fn next_batch(&self, inner: &mut Inner) -> Option<Batch> {
-        let mut changes = inner.hierarchy.begin_commit()?;
+    /// The next batch, with those of `pages` that are still the newest of theirs.
+    fn next_batch(&self, inner: &mut Inner, pages: &mut Pages) -> Batch {
+        for page in &mut pages.all {
+            page.named = inner.hierarchy.is_current(&page.job);
+            page.old = inner.hierarchy.slots().block(page.job.slot);
+            let dirty = inner.hierarchy.is_dirty(page.job.page);
+            // Its newest bytes are staged, and who waits for these waits for those.
+            if dirty && !page.named {
+                pages.settles = 0;
+            }
+        }
+        let named = pages.all.iter().filter(|page| page.named);
+        let named: Vec<_> = named.map(|page| (page.job, page.sum)).collect();
+        let Some(mut changes) = inner.hierarchy.begin_commit_ahead(&named) else {
+            lock::die("one batch is under way at a time");
+        };
         if self.config.planted == Mutant::SilentTrim {
             changes.retain(|change| !matches!(change, MapChange::Set { entry: None, .. }));
         }
@@ -184,12 +344,12 @@ impl Engine {
             }
         }
         let objects = std::mem::take(&mut inner.commits.objects);
-        Some(Batch {
+        Batch {
             changes,
             objects: objects.into_values().collect(),
             // Stamps of files are compared with it.
             time_ns: self.base_wall_ns(),
-        })
+        }
     }
 
     /// What the table on flash is to say of an object.
@@ -212,7 +372,8 @@ impl Engine {
         let mut inner = self.inner();
         // What is under way does not know of it yet.
         while inner.commits.under_way {
-            inner = self.wait_for_commit(inner);
+            let next = inner.commits.begun;
+            inner = self.wait_for_commit(inner, next);
         }
         if self.has_flash && self.commit_once(inner).is_ok() {
             self.inner().commits.let_go();

@@ -89,12 +89,11 @@ impl Engine {
     /// Frames to flash or base, staged pages to flash, and a commit.
     pub(crate) fn sync_flash(&self, id: ObjectId) -> io::Result<()> {
         self.clean_pages(id, 0, u64::MAX)?;
-        self.drain(id, 0, u64::MAX);
         if self.is_off() {
             // What was on flash goes to base, or is lost and said so.
             return self.settle(id, 0, u64::MAX);
         }
-        match self.commit() {
+        match self.commit_staged() {
             // It went off meanwhile.
             Err(_) if self.is_off() => self.settle(id, 0, u64::MAX),
             done => done,

@@ -2,9 +2,9 @@
 //! base, commits. Each kind is a method that does one unit of it; threads call them in turn, and
 //! without threads [`Engine::step`] does.
 //!
-//! A writer sleeps while there is nothing to write or while fewer writers are wanted than are at
-//! work. The other threads look when they are woken, and once in a while for what becomes due by
-//! age alone.
+//! A writer sleeps while there is little to write (`writers_due`), while fewer writers are wanted
+//! than are at work, and while a sync waits: its commit takes the pages. The other threads look
+//! when they are woken, and once in a while for what becomes due by age alone.
 
 use crate::engine::Engine;
 use crate::lock::{self, Condvar, MutexGuard};
@@ -19,7 +19,7 @@ use thermocline_core::WriteJob;
 /// nothing to do with it costs more than the work.
 #[derive(Default)]
 pub(crate) struct Signals {
-    /// A page is staged.
+    /// Many pages are staged, or some for a while.
     pub(crate) writers: Condvar,
     /// A frame became dirty.
     pub(crate) cleaner: Condvar,
@@ -27,15 +27,31 @@ pub(crate) struct Signals {
     pub(crate) destager: Condvar,
     /// The engine stops.
     pub(crate) committer: Condvar,
-    /// A commit ended.
-    pub(crate) committed: Condvar,
     /// A chunk is to be read ahead.
     pub(crate) reader: Condvar,
+    /// Commits with an even and with an odd number: one of them ended, or the next is to be made.
+    commits: [Condvar; 2],
     /// The engine stops.
     pub(crate) verifier: Condvar,
 }
 
 impl Signals {
+    /// What those wait for whose commit has this number.
+    pub(crate) fn of_commit(&self, number: u64) -> &Condvar {
+        &self.commits[(number % 2) as usize]
+    }
+
+    /// Commit `number` ended: whoever waited for it is woken, and one to make the next.
+    pub(crate) fn committed(&self, number: u64) {
+        self.of_commit(number + 1).notify_one();
+        self.of_commit(number).notify_all();
+    }
+
+    /// Wakes everybody who waits for a commit.
+    pub(crate) fn wake_committed(&self) {
+        self.commits.iter().for_each(Condvar::notify_all);
+    }
+
     /// Wakes every thread of the engine.
     pub(crate) fn wake_all(&self) {
         for signal in [
@@ -89,6 +105,14 @@ impl Engine {
         inner.ahead.forget_quiet();
     }
 
+    /// Whether staged pages are worth waking a writer. In write-back a sync takes them all, so only
+    /// many of them are, and those that the committer finds at a tick: one by one they would be
+    /// on their way just when the sync comes, and it would have to wait for them.
+    pub(crate) fn writers_due(&self, inner: &Inner) -> bool {
+        let staged = inner.hierarchy.staged();
+        !inner.hierarchy.absorbs() || inner.stopping || staged > self.config.write_buffer_pages / 2
+    }
+
     /// Writes a batch of staged pages to flash on the caller's thread, if there is something that
     /// can be written: whoever waits for the buffer need not wake anybody.
     pub(crate) fn write_some<'a>(
@@ -98,7 +122,7 @@ impl Engine {
         let Some(flash) = self.store() else {
             return Err(inner);
         };
-        let Some(jobs) = take_jobs(&mut inner) else {
+        let Some(jobs) = start_batch(&mut inner) else {
             return Err(inner);
         };
         drop(inner);
@@ -141,6 +165,9 @@ pub(crate) fn run_committer(engine: &Weak<Engine>) {
             last = engine.age();
             ticks += 1;
             engine.spare_a_checkpoint();
+            if engine.inner().hierarchy.staged() > 0 {
+                engine.signals.writers.notify_one();
+            }
             if ticks.is_multiple_of(EXPIRE_TICKS) {
                 engine.tidy_up();
             }
@@ -188,14 +215,14 @@ pub(crate) fn run_writer(engine: &Weak<Engine>, number: u32) {
 const BATCH: usize = 32;
 
 /// A page to write, and its bytes.
-type Job = (WriteJob, Arc<crate::device::AlignedBuf>);
+pub(crate) type Job = (WriteJob, Arc<crate::device::AlignedBuf>);
 
 /// Waits for something to write; `None` when the engine stops and the buffer is empty.
 fn next_jobs(engine: &Engine, number: u32) -> Option<Vec<Job>> {
     let mut inner = engine.inner();
     loop {
         if may_start(engine, &mut inner)
-            && let Some(jobs) = take_jobs(&mut inner)
+            && let Some(jobs) = start_batch(&mut inner)
         {
             return Some(jobs);
         }
@@ -224,9 +251,20 @@ fn may_start(engine: &Engine, inner: &mut Inner) -> bool {
     inner.writers_at_work < wanted
 }
 
-fn take_jobs(inner: &mut Inner) -> Option<Vec<Job>> {
+/// A batch to be written apart from commits; none while those take the pages themselves.
+fn start_batch(inner: &mut Inner) -> Option<Vec<Job>> {
+    if inner.commits.takes_pages() {
+        return None;
+    }
+    let jobs = take_jobs(inner, BATCH);
+    inner.writers_at_work += u32::from(!jobs.is_empty());
+    (!jobs.is_empty()).then_some(jobs)
+}
+
+/// At most `most` staged pages, those that wait longest first.
+pub(crate) fn take_jobs(inner: &mut Inner, most: usize) -> Vec<Job> {
     let mut jobs = Vec::new();
-    while jobs.len() < BATCH
+    while jobs.len() < most
         && let Some(job) = inner.hierarchy.next_write()
     {
         let Some(bytes) = inner.staged.get(&job.slot.0) else {
@@ -234,8 +272,7 @@ fn take_jobs(inner: &mut Inner) -> Option<Vec<Job>> {
         };
         jobs.push((job, Arc::clone(bytes)));
     }
-    inner.writers_at_work += u32::from(!jobs.is_empty());
-    (!jobs.is_empty()).then_some(jobs)
+    jobs
 }
 
 fn write(engine: &Engine, flash: &Store, jobs: &[Job]) {
@@ -273,7 +310,7 @@ fn write(engine: &Engine, flash: &Store, jobs: &[Job]) {
     engine.page_free.notify_all();
     match (inner.stopping, inner.hierarchy.staged()) {
         (true, _) => engine.signals.wake_all(),
-        (false, 0) => {}
-        (false, _) => engine.signals.writers.notify_one(),
+        (false, 1..) if engine.writers_due(&inner) => engine.signals.writers.notify_one(),
+        (false, _) => {}
     }
 }

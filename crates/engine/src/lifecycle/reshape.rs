@@ -322,7 +322,7 @@ impl Engine {
         drop(inner);
         // Readers and writers that were told to wait, and whoever has work again.
         self.page_free.notify_all();
-        self.signals.committed.notify_all();
+        self.signals.wake_committed();
         self.signals.wake_all();
     }
 }

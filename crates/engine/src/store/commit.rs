@@ -4,14 +4,15 @@ use super::bounds::{intent_fits, object_fits, page_fits};
 use super::journal::{self, BLOCK_BYTES, Batch, Block, ObjectChange, PAYLOAD_BYTES};
 use super::map::VERSION_END;
 use super::objects::{INTENT_BYTES, Objects, SavedObject};
-use super::{Phase, State, Store};
-use crate::device::AlignedBuf;
+use super::{Phase, State, Store, fault_of_write};
+use crate::device::{AlignedBuf, Transfer};
 use crate::error::Error;
 use crate::mutant::Mutant;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use thermocline_core::ledger::MapChange;
+use thermocline_core::{BlockId, Fault};
 
 /// [`Store::append`] syncs when more changes than this are not durable: recovery reads the page
 /// of each.
@@ -97,7 +98,62 @@ fn check_bounds(batch: &Batch) -> io::Result<()> {
     }
 }
 
+/// A page whose bytes are written together with the batch that names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewPage<'a> {
+    /// Where they go.
+    pub(crate) block: BlockId,
+    /// A page.
+    pub(crate) bytes: &'a [u8],
+    /// Whether the batch says that they are there. If not they are only written.
+    pub(crate) named: bool,
+    /// The block of an older version, which the batch empties.
+    pub(crate) old: Option<BlockId>,
+}
+
+/// What `batch` says but for the pages that were not written.
+fn without_failed(batch: &Batch, pages: &[NewPage<'_>], written: &[Result<(), Fault>]) -> Batch {
+    assert_eq!(pages.len(), written.len(), "an answer for each page");
+    let mut batch = batch.clone();
+    for (page, _) in (pages.iter().zip(written)).filter(|(p, result)| p.named && result.is_err()) {
+        let of_page = |of: BlockId| of == page.block || Some(of) == page.old;
+        batch.changes.retain(|change| match change {
+            MapChange::Set { block, .. } => !of_page(*block),
+            MapChange::Intend { .. } => true,
+        });
+    }
+    batch
+}
+
+fn encode_piece(state: &State, piece: &Piece, time_ns: i64) -> AlignedBuf {
+    let parts = piece.blocks();
+    let mut out = AlignedBuf::new(parts * BLOCK_BYTES);
+    for (part, out) in out.chunks_exact_mut(BLOCK_BYTES).enumerate() {
+        let from = part * PAYLOAD_BYTES;
+        let to = (from + PAYLOAD_BYTES).min(piece.bytes.len());
+        let block = Block {
+            format_id: state.superblock.format_id,
+            epoch: state.superblock.epoch,
+            sequence: state.next + part as u64,
+            durable: state.durable,
+            time_ns,
+            part: part as u32,
+            parts: parts as u32,
+            payload: piece.bytes[from..to].to_vec(),
+        };
+        block.encode(out);
+    }
+    out
+}
+
 impl State {
+    /// `piece` is in the journal.
+    fn wrote(&mut self, batch: &Batch, piece: &Piece) {
+        self.next += piece.blocks() as u64;
+        self.take_in(batch, piece);
+        debug_assert!(self.used() <= u64::from(self.superblock.layout.journal_units));
+    }
+
     /// Most bytes of records that are written as one batch.
     fn batch_bytes(&self) -> usize {
         self.superblock.layout.journal_units as usize / 2 * PAYLOAD_BYTES
@@ -194,10 +250,27 @@ impl Store {
     /// was to be written and say nothing at the next sync, so no later success would mean that
     /// anything is durable. What was durable before still is.
     pub fn commit(&self, batch: &Batch) -> io::Result<()> {
+        self.commit_pages(batch, &[]).map(drop)
+    }
+
+    /// As [`Store::commit`], and writes `pages` together with the batch, which names those of them
+    /// that are [`NewPage::named`]: nothing waits for a page before the one sync. Says how each
+    /// write went. Of a page that could not be written the batch says nothing in the end; what its
+    /// block holds is then unknown, and its older version counts.
+    ///
+    /// # Errors
+    /// As [`Store::commit`]; it is then not known what became of any page.
+    pub(crate) fn commit_pages(
+        &self,
+        batch: &Batch,
+        pages: &[NewPage<'_>],
+    ) -> io::Result<Vec<Result<(), Fault>>> {
         let newest = self.state().time_ns;
-        if !batch.is_empty() || batch.time_ns > newest.saturating_add(TIME_STEP_NS) {
-            self.log(batch)?;
-        }
+        let late = batch.time_ns > newest.saturating_add(TIME_STEP_NS);
+        let written = match !batch.is_empty() || late {
+            true => self.log(batch, pages)?,
+            false => self.write_pages(pages),
+        };
         let full = {
             let mut state = self.state();
             state.usable()?;
@@ -206,10 +279,10 @@ impl Store {
             }
             state.past(3)
         };
-        match full {
-            true => self.checkpoint_if_full(),
-            false => Ok(()),
+        if full {
+            self.checkpoint_if_full()?;
         }
+        Ok(written)
     }
 
     /// Appends `batch` without a sync: a later commit makes it durable, a crash may take it.
@@ -219,7 +292,7 @@ impl Store {
     /// As [`Store::commit`].
     pub fn append(&self, batch: &Batch) -> io::Result<()> {
         if !batch.is_empty() {
-            self.log(batch)?;
+            self.log(batch, &[])?;
         }
         let mut state = self.state();
         match state.unsynced > UNSYNCED_MAX {
@@ -279,67 +352,116 @@ impl Store {
         Err(self.io_error(io::Error::new(io::ErrorKind::QuotaExceeded, text)))
     }
 
-    /// Writes a batch into the journal, with checkpoints where it is full.
-    fn log(&self, batch: &Batch) -> io::Result<()> {
+    /// Writes `pages`, and a batch into the journal, with checkpoints where it is full.
+    fn log(&self, batch: &Batch, pages: &[NewPage<'_>]) -> io::Result<Vec<Result<(), Fault>>> {
         let limit = {
             let state = self.state();
             state.usable()?;
             state.check_room(batch)?;
             state.batch_bytes()
         };
-        for piece in pieces(batch, limit) {
-            while !self.try_log(batch, &piece)? {
-                self.checkpoint()?;
-            }
+        let all = pieces(batch, limit);
+        if let [piece] = &all[..] {
+            return self.log_piece(batch, piece, pages);
         }
-        Ok(())
+        // A checkpoint between the pieces makes what the first ones name durable.
+        let written = self.write_pages(pages);
+        let batch = without_failed(batch, pages, &written);
+        for piece in pieces(&batch, limit) {
+            self.log_piece(&batch, &piece, &[])?;
+        }
+        Ok(written)
     }
 
-    /// Writes a piece if there is room for it now.
-    fn try_log(&self, batch: &Batch, piece: &Piece) -> io::Result<bool> {
+    fn log_piece(
+        &self,
+        batch: &Batch,
+        piece: &Piece,
+        pages: &[NewPage<'_>],
+    ) -> io::Result<Vec<Result<(), Fault>>> {
+        loop {
+            if let Some(written) = self.try_log(batch, piece, pages)? {
+                return Ok(written);
+            }
+            self.checkpoint()?;
+        }
+    }
+
+    /// Writes a piece, and the pages it names, if there is room for it now. No checkpoint comes
+    /// between that and the piece without the pages that failed, which takes its place: a batch
+    /// that names bytes which are not there never becomes durable on purpose.
+    fn try_log(
+        &self,
+        batch: &Batch,
+        piece: &Piece,
+        pages: &[NewPage<'_>],
+    ) -> io::Result<Option<Vec<Result<(), Fault>>>> {
         let mut state = self.state();
         state.usable()?;
-        let parts = piece.blocks() as u64;
         let units = u64::from(state.superblock.layout.journal_units);
-        if state.used() + parts > units {
-            return Ok(false);
+        if state.used() + piece.blocks() as u64 > units {
+            return Ok(None);
         }
-        let written = self.write_piece(&state, piece, batch.time_ns);
-        written.inspect_err(|e| state.poison(e))?;
-        state.next += parts;
-        state.take_in(batch, piece);
-        debug_assert!(state.used() <= units);
-        Ok(true)
+        let time_ns = batch.time_ns;
+        let written = self.write_piece(&state, piece, time_ns, pages);
+        let written = written.inspect_err(|e| state.poison(e))?;
+        let named = |(page, result): (&NewPage<'_>, &Result<_, _>)| page.named && result.is_err();
+        if !pages.iter().zip(&written).any(named) {
+            state.wrote(batch, piece);
+            return Ok(Some(written));
+        }
+        let less = without_failed(batch, pages, &written);
+        let all = pieces(&less, state.batch_bytes());
+        let [piece] = &all[..] else {
+            unreachable!("less than one piece is one piece");
+        };
+        let again = self.write_piece(&state, piece, time_ns, &[]);
+        again.inspect_err(|e| state.poison(e))?;
+        state.wrote(&less, piece);
+        Ok(Some(written))
     }
 
-    fn write_piece(&self, state: &State, piece: &Piece, time_ns: i64) -> io::Result<()> {
-        let parts = piece.blocks();
-        let mut out = AlignedBuf::new(parts * BLOCK_BYTES);
-        for (part, out) in out.chunks_exact_mut(BLOCK_BYTES).enumerate() {
-            let from = part * PAYLOAD_BYTES;
-            let to = (from + PAYLOAD_BYTES).min(piece.bytes.len());
-            let block = Block {
-                format_id: state.superblock.format_id,
-                epoch: state.superblock.epoch,
-                sequence: state.next + part as u64,
-                durable: state.durable,
-                time_ns,
-                part: part as u32,
-                parts: parts as u32,
-                payload: piece.bytes[from..to].to_vec(),
-            };
-            block.encode(out);
-        }
+    /// Writes the journal's blocks of a piece, and `pages` at the same time.
+    fn write_piece(
+        &self,
+        state: &State,
+        piece: &Piece,
+        time_ns: i64,
+        pages: &[NewPage<'_>],
+    ) -> io::Result<Vec<Result<(), Fault>>> {
+        let out = encode_piece(state, piece, time_ns);
         self.touched.store(true, Ordering::Release);
         let layout = &state.superblock.layout;
         let units = u64::from(layout.journal_units);
-        let before_end = (units - state.next % units).min(parts as u64) as usize;
+        let before_end = (units - state.next % units).min(piece.blocks() as u64) as usize;
         let (first, rest) = out.split_at(before_end * BLOCK_BYTES);
-        self.write_at(first, layout.journal_block(state.next))?;
-        match rest.is_empty() {
-            true => Ok(()),
-            false => self.write_at(rest, layout.journal_block(0)),
+        let mut runs = vec![(first, layout.journal_block(state.next))];
+        if !rest.is_empty() {
+            runs.push((rest, layout.journal_block(0)));
         }
+        if pages.is_empty() {
+            for (bytes, offset) in runs {
+                self.write_at(bytes, offset)?;
+            }
+            return Ok(Vec::new());
+        }
+        let mut writes = self.page_writes(pages.iter().map(|page| (page.block, page.bytes)));
+        writes.extend((runs.iter()).map(|(bytes, offset)| Transfer::write(*offset, bytes)));
+        self.device.transfer(&mut writes);
+        let of_journal = writes.split_off(pages.len());
+        for ((bytes, offset), write) in runs.into_iter().zip(of_journal) {
+            match write.result {
+                Ok(moved) if moved == bytes.len() => {}
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(e),
+                _ => self.write_at(bytes, offset)?,
+            }
+        }
+        Ok(writes.into_iter().map(fault_of_write).collect())
+    }
+
+    fn write_pages(&self, pages: &[NewPage<'_>]) -> Vec<Result<(), Fault>> {
+        let pages: Vec<_> = pages.iter().map(|page| (page.block, page.bytes)).collect();
+        self.write_blocks(&pages)
     }
 
     /// Makes everything written so far durable, if anything is not.

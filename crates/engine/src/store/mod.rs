@@ -14,7 +14,7 @@
 //! 1. A block is written only while no durable entry that could win names it (rule R3), and not
 //!    again while an entry appended for it stands.
 //! 2. A page's bytes are written ([`Store::write_block`]) before the entry that names them is
-//!    appended.
+//!    appended, or together with it (`Store::commit_pages`).
 //! 3. The batch that gives a page a newer block also empties the older one (or a batch before the
 //!    one that empties the newer): an entry left behind would come back when the newer goes.
 //! 4. Versions are below 2^48, higher for newer bytes of a page, and start at
@@ -73,6 +73,7 @@ use twox_hash::XxHash3_64;
 pub use access::resolve;
 pub use bounds::OBJECT_END;
 pub use check::{CheckProgress, CheckStep, ObjectPages, Problem, Report, check, check_path};
+pub(crate) use commit::NewPage;
 pub use identity::{CacheStamp, assign_base, stamp_of};
 pub use journal::{Batch, ObjectChange};
 pub use objects::{Fate, SavedObject};
@@ -404,20 +405,22 @@ impl Store {
 
     /// As [`Store::write_block`], of several pages at once.
     pub(crate) fn write_blocks(&self, pages: &[(BlockId, &[u8])]) -> Vec<Result<(), Fault>> {
-        let mut writes = Vec::with_capacity(pages.len());
-        for (block, bytes) in pages {
-            assert_eq!(bytes.len(), self.page_size as usize, "whole pages");
-            writes.push(Transfer::write(self.offset(*block), bytes));
-        }
+        let mut writes = self.page_writes(pages.iter().copied());
         self.device.transfer(&mut writes);
         // After the writes: a sync that runs meanwhile need not have covered them.
         self.touched.store(true, Ordering::Release);
-        let fault = |write: Transfer<'_>| match write.result {
-            Ok(_) => Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
-            Err(_) => Err(Fault::WriteError),
+        writes.into_iter().map(fault_of_write).collect()
+    }
+
+    fn page_writes<'a>(
+        &self,
+        pages: impl Iterator<Item = (BlockId, &'a [u8])>,
+    ) -> Vec<Transfer<'a>> {
+        let write = |(block, bytes): (BlockId, &'a [u8])| {
+            assert_eq!(bytes.len(), self.page_size as usize, "whole pages");
+            Transfer::write(self.offset(block), bytes)
         };
-        writes.into_iter().map(fault).collect()
+        pages.map(write).collect()
     }
 
     /// Writes something of the store's own.
@@ -458,6 +461,15 @@ fn fault_of(read: &io::Result<usize>, wanted: usize) -> Result<(), Fault> {
         Ok(_) => Err(Fault::Corrupt),
         Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
         Err(_) => Err(Fault::ReadError),
+    }
+}
+
+/// What a write of a whole page came to.
+fn fault_of_write(write: Transfer<'_>) -> Result<(), Fault> {
+    match write.result {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
+        Err(_) => Err(Fault::WriteError),
     }
 }
 

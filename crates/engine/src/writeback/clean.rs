@@ -39,23 +39,28 @@ impl Engine {
                 .filter(|page| (first..=last).contains(&page.index))
                 .collect()
         };
+        let mut inner = self.inner();
         for page in pages {
-            self.clean_page(page)?;
+            inner = self.clean_page(inner, page)?;
         }
         Ok(())
     }
 
-    pub(crate) fn clean_page(&self, page: PageId) -> io::Result<()> {
-        let mut inner = self.inner();
+    fn clean_page<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        page: PageId,
+    ) -> io::Result<MutexGuard<'a, Inner>> {
         loop {
             let cleaned = self.decide(&mut inner, &[], |hierarchy, out| {
                 hierarchy.clean_page(page, out)
             });
             match cleaned {
-                Cleaned::Nothing | Cleaned::Placed => return Ok(()),
+                Cleaned::Nothing | Cleaned::Placed => return Ok(inner),
                 Cleaned::Base(job) => {
                     drop(inner);
-                    return self.clean_to_base(&job);
+                    self.clean_to_base(&job)?;
+                    return Ok(self.inner());
                 }
                 // An older version on a failed device goes to base first.
                 Cleaned::Wait if inner.hierarchy.is_off() => inner = self.rescue(inner, page)?,

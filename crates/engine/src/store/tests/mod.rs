@@ -5,7 +5,7 @@ mod model;
 mod resizing;
 
 use super::*;
-use crate::device::MemoryDevice;
+use crate::device::{FaultScript, Faulty, MemoryDevice};
 use crate::files::object::{Identity, Stamp};
 use disk::{Disk, Random};
 use thermocline_core::ObjectId;
@@ -306,6 +306,53 @@ fn after_a_failed_commit_nothing_is_promised_any_more() {
     let mut buf = vec![0; PAGE];
     let read = store.read_block(BlockId(3), page, entry(page, 1).checksum, &mut buf);
     assert_eq!((read, buf), (Ok(()), content(page, 1)), "reads go on");
+}
+
+/// Page 8 cannot be written: the batch is durable without it, and its older version stands.
+#[test]
+fn a_page_that_fails_is_left_out_of_its_batch() {
+    let disk = Arc::new(MemoryDevice::new());
+    let script = FaultScript::new();
+    let faulty = Faulty::new(Arc::clone(&disk), Arc::clone(&script), None);
+    let store = create(faulty, SIZE);
+    let first = vec![place(&store, 3, 7, 1), place(&store, 4, 8, 2)];
+    store.commit(&with_object(first)).unwrap();
+    let new = |block: u32, index: u64, version: u64| {
+        let page = PageId::new(ObjectId(1), index);
+        (
+            set(block, Some(entry(page, version))),
+            content(page, version),
+        )
+    };
+    let (seven, bytes_7) = new(5, 7, 3);
+    let (eight, bytes_8) = new(6, 8, 4);
+    let page = |block, old, bytes| NewPage {
+        block: BlockId(block),
+        bytes,
+        named: true,
+        old: Some(BlockId(old)),
+    };
+    let pages = [page(5, 3, &bytes_7[..]), page(6, 4, &bytes_8[..])];
+    let at = store.offset(BlockId(6));
+    script
+        .load(&format!("write offset {at}..{} fail EIO", at + 1))
+        .unwrap();
+    let changes = vec![seven, eight, set(3, None), set(4, None)];
+    let written = store.commit_pages(&batch(changes), &pages).unwrap();
+    assert_eq!(written, [Ok(()), Err(Fault::WriteError)]);
+    script.clear();
+    let (_, recovered) = reopen(Arc::clone(&disk));
+    assert_eq!(blocks(&recovered), [(4, 8, 2), (5, 7, 3)]);
+    assert_eq!(
+        recovered.lost,
+        [],
+        "the batch names nothing that is not there"
+    );
+    // The journal goes on behind it.
+    let third = place(&store, 7, 9, 5);
+    store.commit(&batch(vec![third])).unwrap();
+    let (_, recovered) = reopen(disk);
+    assert_eq!(blocks(&recovered), [(4, 8, 2), (5, 7, 3), (7, 9, 5)]);
 }
 
 #[test]

@@ -18,10 +18,28 @@ struct Caller {
     /// Free once what empties them is durable.
     freed: Vec<u32>,
     next_version: u64,
+    /// Pages of the batch at hand are written together with it.
+    together: bool,
+    news: Vec<(u32, Vec<u8>)>,
 }
 
 const PAGES: u64 = 40;
 const REGIONS: u64 = 6;
+
+/// Pages that the batch at hand names.
+fn named(news: &[(u32, Vec<u8>)]) -> Vec<NewPage<'_>> {
+    let mut all = Vec::new();
+    for (block, bytes) in news {
+        let block = BlockId(*block);
+        all.push(NewPage {
+            block,
+            bytes,
+            named: true,
+            old: None,
+        });
+    }
+    all
+}
 
 impl Caller {
     fn new(seed: u64, blocks: u32) -> Self {
@@ -33,6 +51,8 @@ impl Caller {
             free: (0..blocks).collect(),
             freed: Vec::new(),
             next_version: 1,
+            together: false,
+            news: Vec::new(),
         }
     }
 
@@ -95,9 +115,11 @@ impl Caller {
         self.next_version += 1;
         let page = PageId::new(ObjectId(1), index);
         self.is(index, Some(version));
-        store
-            .write_block(BlockId(block), &content(page, version))
-            .ok()?;
+        let bytes = content(page, version);
+        match self.together {
+            true => self.news.push((block, bytes)),
+            false => store.write_block(BlockId(block), &bytes).ok()?,
+        }
         changes.push(set(block, Some(entry(page, version))));
         if let Some((old, _)) = self.pages.insert(index, (block, version)) {
             changes.push(set(old, None));
@@ -109,11 +131,18 @@ impl Caller {
     /// Works until the power goes.
     fn work(&mut self, store: &Store) {
         loop {
+            let how = self.random.below(10);
+            self.together = how < 3;
             let Some(batch) = self.batch(store) else {
                 return;
             };
-            let done = match self.random.below(10) {
-                0..5 => store.commit(&batch).map(|()| self.synced()),
+            let news = std::mem::take(&mut self.news);
+            let done = match how {
+                0..3 => store.commit_pages(&batch, &named(&news)).map(|written| {
+                    assert!(written.iter().all(Result::is_ok), "nothing fails alone");
+                    self.synced();
+                }),
+                3..5 => store.commit(&batch).map(|()| self.synced()),
                 5..9 => store.append(&batch),
                 _ => store
                     .append(&batch)
