@@ -208,9 +208,9 @@ impl Fs {
     }
 
     /// Takes file capabilities from a file that is about to be changed, and set-id bits when
-    /// `set_id`: by somebody without the right to keep them. File systems of the kernel do the same.
-    /// That a file has none is remembered while it is known to the kernel: bits that are set on base
-    /// meanwhile, behind the mount's back, stay.
+    /// `set_id`: by somebody without the right to keep them. File systems of the kernel do so
+    /// too. That a file has none is remembered while it is known to the kernel: bits that are set
+    /// on base meanwhile, behind the mount's back, stay.
     ///
     /// # Errors
     /// Whatever the base reports.
