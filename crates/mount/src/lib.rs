@@ -26,5 +26,5 @@ pub use control::{CONTROL_DIR, ControlFile, ControlFiles};
 pub use error::Error;
 pub use fs::{Caller, Entry, Fs, Listed, Opened, SetAttr, Time, WriteOptions};
 pub use inode::ROOT;
-pub use mount::{Mount, MountConfig, MountHandle, Transport, file_devices};
+pub use mount::{Mount, MountConfig, MountHandle, Transport, file_devices, is_gone};
 pub use object::{BaseFile, DeviceFactory};

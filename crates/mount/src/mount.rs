@@ -296,10 +296,20 @@ fn check_base(base: &Path) -> Result<PathBuf, Error> {
     }
 }
 
+/// Whether a request to a mount failed because its process is gone, or just going: while the kernel
+/// takes the process apart, requests that came over io_uring are cancelled.
+#[must_use]
+pub fn is_gone(error: &io::Error) -> bool {
+    let codes = [libc::ENOTCONN, libc::ECONNABORTED, libc::ECANCELED];
+    error
+        .raw_os_error()
+        .is_some_and(|code| codes.contains(&code))
+}
+
 fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf, Error> {
     let refused = |error: io::Error| match error.raw_os_error() {
         Some(libc::ENOENT) => Error::MountpointMissing(mountpoint.into()),
-        Some(libc::ENOTCONN) => Error::StaleMount(mountpoint.into()),
+        _ if is_gone(&error) => Error::StaleMount(mountpoint.into()),
         _ => Error::Mountpoint(mountpoint.into(), error),
     };
     // A dead mount answers no stat, so the parent is resolved and the name added back.

@@ -6,6 +6,7 @@ use crate::failure::{Code, Failure, Outcome, reason};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use thermocline_mount::is_gone;
 
 /// The virtual directory in the root of every mount.
 pub(crate) const DIRECTORY: &str = ".thermocline";
@@ -49,7 +50,7 @@ pub(crate) fn file(mountpoint: &Path, name: &str) -> Result<PathBuf, Failure> {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Err(Failure::io("look into", &directory, &error))
         }
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Err(gone(mountpoint)),
+        Err(error) if is_gone(&error) => Err(gone(mountpoint)),
         _ => Err(not_mounted(mountpoint)),
     }
 }
@@ -81,7 +82,7 @@ pub(crate) fn not_mounted(mountpoint: &Path) -> Failure {
 pub(crate) fn read(mountpoint: &Path, name: &str) -> Result<String, Failure> {
     let path = file(mountpoint, name)?;
     fs::read_to_string(&path).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOTCONN) => gone(mountpoint),
+        _ if is_gone(&error) => gone(mountpoint),
         _ => Failure::io("read", &path, &error),
     })
 }
@@ -98,7 +99,7 @@ pub(crate) fn write(mountpoint: &Path, name: &str, word: &str) -> Outcome {
             ),
         )
         .advise(format!("thermocline status {}", mountpoint.display())),
-        Some(libc::ENOTCONN) => gone(mountpoint),
+        _ if is_gone(&error) => gone(mountpoint),
         _ if error.kind() == io::ErrorKind::PermissionDenied => Failure::io("write", &path, &error),
         _ => Failure::new(
             Code::Failure,

@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use thermocline_mount::is_gone;
 
 /// Unmounts and waits.
 pub(crate) fn run(args: &UmountArgs) -> Outcome {
@@ -186,7 +187,7 @@ fn ended(process: &OwnedFd) -> Result<bool, Failure> {
 pub(crate) fn is_abandoned(mountpoint: &Path) -> bool {
     // Attributes may still be in the kernel's cache; to open a file, the process is asked.
     let file = mountpoint.join(control::DIRECTORY).join("stats.json");
-    fs::File::open(file).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+    fs::File::open(file).is_err_and(|error| is_gone(&error))
 }
 
 /// The path without symbolic links or `..`, without touching a mount whose process is gone.
