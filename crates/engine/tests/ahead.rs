@@ -49,6 +49,40 @@ impl Device for Counting {
     }
 }
 
+/// A base whose next write waits inside until it may go on.
+struct Gated {
+    device: MemoryDevice,
+    gate: std::sync::Mutex<Option<(std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>)>>,
+}
+impl Device for Gated {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.device.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let gate = self.gate.lock().unwrap().take();
+        if let Some((inside, go)) = gate {
+            inside.send(()).unwrap();
+            go.recv().unwrap();
+        }
+        self.device.write_at(buf, offset)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.device.sync(data_only)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.device.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.device.set_len(len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.device.punch(offset, len)
+    }
+    fn label(&self) -> String {
+        "gated".into()
+    }
+}
+
 fn store(blocks: u32) -> Store {
     let options = StoreOptions {
         page_size: PAGE as u32,
@@ -295,4 +329,50 @@ fn what_is_read_ahead_is_never_old() {
     for (back, blocks) in [(false, 64), (false, 512), (true, 64), (true, 512)] {
         scan_beside_changes(back, blocks);
     }
+}
+
+fn plain(object: &Object, index: u64) -> Request<'_> {
+    let hints = HintSet::UNKNOWN;
+    Request {
+        hints,
+        ..request(object, index)
+    }
+}
+
+#[test]
+fn a_page_read_ahead_from_the_pool_during_a_write_is_not_served_after_it() {
+    let base = Arc::new(Gated {
+        device: MemoryDevice::new(),
+        gate: std::sync::Mutex::new(None),
+    });
+    for index in 0..256u64 {
+        base.write_at(&vec![1; PAGE], index * PAGE as u64)
+            .expect("done");
+    }
+    let config = EngineConfig {
+        page_size: PAGE as u32,
+        policy: "lru".into(),
+        pool_bytes: 128 * PAGE as u64,
+        ..EngineConfig::default()
+    };
+    let engine = Engine::start(config, None).expect("done");
+    let object = open(&engine, base.clone());
+    let mut buf = vec![0; PAGE];
+    engine.read(&plain(&object, 40), &mut buf).expect("done");
+    let (inside, is_inside) = std::sync::mpsc::channel();
+    let (go, may_go) = std::sync::mpsc::channel();
+    *base.gate.lock().expect("done") = Some((inside, may_go));
+    std::thread::scope(|scope| {
+        let write = scope.spawn(|| engine.write(&plain(&object, 40), &[2; 2048]));
+        is_inside.recv().expect("done");
+        // A scan begins beside the write: pages 37.. are read ahead, page 40 from its frame.
+        engine
+            .read(&request(&object, 36), &mut vec![0; PAGE])
+            .expect("done");
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        go.send(()).expect("done");
+        write.join().expect("done").expect("done");
+    });
+    engine.read(&request(&object, 40), &mut buf).expect("done");
+    assert_eq!((buf[0], buf[2048]), (2, 1), "the write had returned");
 }

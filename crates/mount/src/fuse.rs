@@ -113,7 +113,10 @@ impl Frontend {
         let caller = caller(request);
         let out = &mut out[..(args.size as usize).min(REQUEST_MAX)];
         match fs.start_read(caller, args.fh, args.offset, out, most) {
-            ReadStarted::Done(len) => Start::Done(Answer::Data(len)),
+            ReadStarted::Done(len) => {
+                assert!(len <= out.len(), "{len} of {} bytes", out.len());
+                Start::Done(Answer::Data(len))
+            }
             ReadStarted::Flash(read) => Start::Flash(read),
             ReadStarted::Waits => Start::Waits,
         }

@@ -152,6 +152,7 @@ impl Mount {
         let session =
             Session::new(handshake.clone(), &mountpoint, &options).map_err(mount_error)?;
         let agreed = handshake.agreed();
+        assert!(ring || !agreed.ring, "what was not asked for is not agreed");
         let device = session.as_fd().try_clone_to_owned().map_err(mount_error)?;
         let device = Arc::new(File::from(device));
         let owner = (!config.allow_other).then(sys::effective_uid);

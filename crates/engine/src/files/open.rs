@@ -15,6 +15,7 @@
 use crate::engine::Engine;
 use crate::files::object::{Object, ObjectSpec};
 use crate::files::registry::Registry;
+use crate::lock::MutexGuard;
 use crate::mutant::Mutant;
 use crate::observe::record::name_in_trace;
 use crate::store::{Fate, OBJECT_END};
@@ -183,7 +184,7 @@ impl Engine {
     /// last
     /// use of a file without a name is the end of its pages.
     pub fn close_object(&self, object: &Arc<Object>) {
-        let registry = self.registry();
+        let registry = self.before_close(object);
         let before = object.opens.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "an object is closed as often as it was opened");
         if before > 1 {
@@ -191,7 +192,6 @@ impl Engine {
         }
         // Under the registry's lock: whoever opens it next compares with this.
         object.leave_alone();
-        self.inner().ahead.forget_object(object.id);
         drop(registry);
         if object.unlinked.load(Ordering::Acquire) {
             self.inner().graves.push(Arc::clone(object));
@@ -200,6 +200,23 @@ impl Engine {
         }
         self.touch(object);
         self.close_if_idle(object);
+    }
+
+    /// The registry, when nothing of the object is being read ahead, or it is not the last use.
+    fn before_close(&self, object: &Object) -> MutexGuard<'_, Registry> {
+        loop {
+            let registry = self.registry();
+            if object.opens.load(Ordering::Acquire) > 1 {
+                return registry;
+            }
+            let mut inner = self.inner();
+            inner.ahead.forget_object(object.id);
+            if !inner.ahead.is_coming(object.id) {
+                return registry;
+            }
+            drop(registry);
+            drop(self.wait_for_page(inner));
+        }
     }
 
     /// Closes a lingering object that nothing waits for any more. All is asked under the registry's

@@ -17,7 +17,7 @@
 //! # Invariants
 //! 1. A chunk serves a page only as it is now: whoever starts a write or a trim of the page, or
 //!    doubts the object, makes the chunk forget it, under the engine's lock ([`Ahead::forget`]).
-//! 2. A chunk is read while its object is in use: the reader counts as a user.
+//! 2. A chunk is read while its object is in use: the last close waits for it.
 //! 3. Chunks together hold at most [`BYTES_MAX`].
 
 use super::read::Reading;
@@ -188,6 +188,12 @@ impl Ahead {
     pub(crate) fn forget_object(&mut self, object: ObjectId) {
         self.forget(object, 0, u64::MAX);
         self.streams.retain(|stream| stream.object != object);
+    }
+
+    /// Whether a chunk of the object is being read.
+    pub(crate) fn is_coming(&self, object: ObjectId) -> bool {
+        let mut chunks = self.chunks.iter();
+        chunks.any(|chunk| chunk.object == object && matches!(chunk.state, State::Coming))
     }
 
     /// Forgets chunks that nobody asked for since the last time.
@@ -403,17 +409,9 @@ impl Engine {
         let Some(mut job) = self.inner().ahead.next_job() else {
             return false;
         };
-        // Invariant 2: a user more, unless the last one has gone.
-        let opens = &job.object.opens;
-        let more = |opens: u32| (opens > 0).then_some(opens + 1);
-        let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Acquire);
-        let in_use = opens.fetch_update(acquire, relaxed, more).is_ok();
-        let served = in_use.then(|| self.read_chunk(&mut job)).flatten();
+        let served = self.read_chunk(&mut job);
         self.inner().ahead.came(job.number, job.buffer, served);
         self.page_free.notify_all();
-        if in_use {
-            self.close_object(&job.object);
-        }
         true
     }
 
@@ -461,12 +459,8 @@ impl Engine {
 pub(crate) fn run_reader(engine: &Weak<Engine>) {
     while let Some(engine) = engine.upgrade() {
         engine.until_stopping(Engine::read_ahead);
-        let inner = engine.inner();
-        if inner.stopping {
+        if !engine.rest(&engine.signals.reader, |inner| inner.ahead.has_job()) {
             return;
-        }
-        if !inner.ahead.has_job() {
-            drop(engine.signals.reader.wait(inner));
         }
     }
 }

@@ -200,7 +200,7 @@ impl Engine {
         }
         // Pinned below, under the same lock: the cache stays until they are ended.
         let store = self.store()?;
-        if store.direct().is_none_or(|file| file.is_stuck()) {
+        if !store.is_aligned() || store.direct().is_none_or(|file| file.is_stuck()) {
             return None;
         }
         let mut run = Vec::with_capacity((pages.end - pages.start) as usize);
@@ -313,14 +313,30 @@ impl FlashRead {
 }
 
 impl FailedRead {
-    /// Fetches from base what flash did not give, into the `reply` that [`FlashRead::end`] was
-    /// called with; the bytes it has.
+    /// Fetches what did not come right once more from flash, and else from base, into the `reply`
+    /// that [`FlashRead::end`] was called with; the bytes it has.
     ///
     /// # Errors
     /// Those of base, and `EIO` for a page that only flash had.
     pub fn from_base(mut self, engine: &Engine, reply: &mut [u8]) -> io::Result<usize> {
+        self.read_again(reply);
         self.read
             .settle(engine, std::mem::take(&mut self.pages), reply)
+    }
+}
+
+impl FailedRead {
+    /// Asks the device itself for what did not come right, unless it was late: as it asks again
+    /// after an interruption or a short read.
+    fn read_again(&mut self, reply: &mut [u8]) {
+        let size = self.read.store.page_size() as usize;
+        let pages = self.pages.iter_mut().zip(&self.read.run);
+        for ((page, (_, stored)), bytes) in pages.zip(reply.chunks_exact_mut(size)) {
+            if matches!(page, Err(fault) if *fault != Fault::TimedOut) {
+                let read = self.read.store.read_blocks(&[*stored], bytes);
+                *page = read.into_iter().next().unwrap_or(Err(Fault::ReadError));
+            }
+        }
     }
 }
 

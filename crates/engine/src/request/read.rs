@@ -12,9 +12,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use thermocline_core::{Fault, HintSet, PageId, ReadStart, SlotId};
 use thermocline_trace::{Op, Served};
+
+/// How long a request waits for a page that is coming ahead before it gets it itself.
+const AHEAD_WAIT: Duration = Duration::from_millis(100);
 
 /// One read under way.
 pub(crate) struct Reading<'a> {
@@ -193,9 +196,15 @@ impl Reading<'_> {
         let size = self.engine.page_size();
         // The rest of the last page is going to be asked for by the next request.
         let keep = part.page.index == last && part.inside.end < size;
+        let started = Instant::now();
         let found = loop {
             match inner.ahead.take(part.page, last, keep) {
-                Found::Coming => inner = self.engine.wait_for_page(inner),
+                // One page of many may keep it waiting: this one may be on flash.
+                Found::Coming if started.elapsed() > AHEAD_WAIT => {
+                    let page = part.page;
+                    inner.ahead.forget(page.object, page.index, page.index);
+                }
+                Found::Coming => inner = self.engine.wait_a_moment(inner),
                 Found::Here(buffer, pages, served) => break (buffer, pages, served),
                 Found::Nothing => return Err(inner),
             }

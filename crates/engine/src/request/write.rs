@@ -97,6 +97,7 @@ impl Engine {
         let mut inner = self.inner();
         for index in pages {
             let page = page_of(object, index);
+            inner.ahead.forget(object.id, index, index);
             self.decide(&mut inner, &[], |hierarchy, out| {
                 hierarchy.abandon_write(page, out)
             });
@@ -240,6 +241,10 @@ impl Writing<'_> {
             });
             match absorbed {
                 Absorbed::Done => {
+                    // Also what came ahead from the page's old frame while this was under way.
+                    inner
+                        .ahead
+                        .forget(part.page.object, part.page.index, part.page.index);
                     self.object.uncommitted.add();
                     self.object.touch_due.store(true, Ordering::Release);
                     return Ok(Some(true));
@@ -276,6 +281,7 @@ impl Writing<'_> {
         engine.base_written(pages);
         let mut inner = engine.inner();
         for page in pages {
+            inner.ahead.forget(page.object, page.index, page.index);
             let part = self.part(page.index);
             let whole = completed || part.inside.len() == engine.page_size();
             let bytes = match completed {

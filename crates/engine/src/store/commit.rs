@@ -410,12 +410,15 @@ impl Store {
             state.wrote(batch, piece);
             return Ok(Some(written));
         }
-        let less = without_failed(batch, pages, &written);
+        let mut less = without_failed(batch, pages, &written);
+        // By its time it is told from the batch that it replaces: a power failure may leave blocks
+        // of both.
+        less.time_ns = time_ns.saturating_add(1);
         let all = pieces(&less, state.batch_bytes());
         let [piece] = &all[..] else {
             unreachable!("less than one piece is one piece");
         };
-        let again = self.write_piece(&state, piece, time_ns, &[]);
+        let again = self.write_piece(&state, piece, less.time_ns, &[]);
         again.inspect_err(|e| state.poison(e))?;
         state.wrote(&less, piece);
         Ok(Some(written))

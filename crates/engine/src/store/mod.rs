@@ -53,7 +53,7 @@ mod resize;
 mod superblock;
 
 use crate::clock::SharedClock;
-use crate::device::{Device, DirectFile, Transfer};
+use crate::device::{Device, DirectFile, Transfer, is_aligned};
 use crate::error::Error;
 use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, MutexGuard};
@@ -349,6 +349,11 @@ impl Store {
     /// The file for reads of a caller's own making, where the device lends it.
     pub(crate) fn direct(&self) -> Option<DirectFile<'_>> {
         self.device.direct()
+    }
+
+    /// Whether its blocks can be read directly, each by itself.
+    pub(crate) fn is_aligned(&self) -> bool {
+        is_aligned(self.data_offset) && is_aligned(self.page_size.into())
     }
 
     /// Where `block` lies on the device.

@@ -369,6 +369,10 @@ impl Ring {
             if (block.part as usize, block.parts) != (part, first.parts) {
                 return None;
             }
+            // Blocks of two versions of one batch, of which neither was acknowledged.
+            if block.time_ns != first.time_ns {
+                return None;
+            }
             payload.extend(&block.payload);
         }
         Some((payload, first))

@@ -226,18 +226,20 @@ impl Fs {
             stripped,
             "nothing is left to strip"
         );
-        if stripped != mode && set_id {
-            sys::chmod(node.fd(), stripped)?;
-        }
-        match sys::removexattr(node.fd(), OsStr::new("security.capability")) {
-            // Without the right to remove one it is refused even where there is none.
-            Err(error)
-                if error.raw_os_error() == Some(libc::EPERM)
-                    && !sys::has_xattr(node.fd(), OsStr::new("security.capability")) => {}
-            Err(error) if !matches!(error.raw_os_error(), Some(libc::ENODATA | libc::ENOTSUP)) => {
-                return Err(error);
-            }
-            _ => {}
+        let capability = OsStr::new("security.capability");
+        let has_capability = sys::has_xattr(node.fd(), capability);
+        if has_capability || stripped != mode && set_id {
+            // After a crash it is to be known that the mount did it.
+            self.objects.change(node.fd(), || {
+                if stripped != mode && set_id {
+                    sys::chmod(node.fd(), stripped)?;
+                }
+                match sys::removexattr(node.fd(), capability) {
+                    Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
+                    Err(error) if has_capability => Err(error),
+                    _ => Ok(()),
+                }
+            })?;
         }
         node.harmless
             .store(set_id || stripped == mode, Ordering::Release);

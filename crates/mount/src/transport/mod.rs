@@ -51,7 +51,7 @@ impl Server {
             let mut serving = Vec::with_capacity(self.threads + servers.len());
             for server in servers {
                 let thread = Builder::new().name(server.name());
-                let serve = || server.run().inspect_err(|_| self.abort());
+                let serve = || server.run(|| self.abort());
                 serving.push(
                     thread
                         .spawn_scoped(scope, serve)

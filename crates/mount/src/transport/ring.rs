@@ -55,7 +55,9 @@ const PARTS: u32 = 2;
 
 /// Entries of a queue, where there are few queues: more requests than that wait in the kernel.
 const ENTRIES_MAX: usize = 64;
-/// Entries of all queues together, where there are many.
+/// Entries of a queue, however many there are.
+const ENTRIES_MIN: usize = 8;
+/// Entries of the queues of all usable CPUs together, where there are many.
 const ENTRIES_ALL: usize = 256;
 /// Bytes of a lane: longer reads are a worker's.
 const LANE: usize = 128 << 10;
@@ -63,6 +65,11 @@ const LANE: usize = 128 << 10;
 const LANES: usize = 32;
 /// How often a flash read that is under way is looked at, at least.
 const LOOK: Duration = Duration::from_millis(100);
+/// The same when one should have ended.
+const LOOK_OVERDUE: Duration = Duration::from_millis(1);
+/// Looks after which such a read is late. Should this thread have stood still, not the device, then
+/// the kernel tells what has ended meanwhile, some at each look.
+const LOOKS: u8 = 50;
 
 /// What a completion is about, in the upper bits of its user data.
 const OF_ENTRY: u64 = 0 << 56;
@@ -147,6 +154,8 @@ struct Flight {
     /// Parts that the kernel has not ended.
     left: usize,
     until: Option<Instant>,
+    /// Looks at it since it should have ended.
+    overdue: u8,
     late: Option<Late>,
 }
 
@@ -206,13 +215,15 @@ pub(super) fn prepare(frontend: &Arc<Frontend>, device: &Arc<File>) -> io::Resul
     let cpus = usable_cpus();
     let queues = possible_cpus()?;
     assert!(!cpus.is_empty() && queues > 0, "there is a CPU");
-    let entries = (ENTRIES_ALL / queues).clamp(2, ENTRIES_MAX);
+    let entries = (ENTRIES_ALL / cpus.len()).clamp(ENTRIES_MIN, ENTRIES_MAX);
     let server = |(index, &cpu): (usize, &usize)| {
         // A CPU without a thread of its own: its queue is somebody else's.
         let others = (0..queues).filter(|queue| !cpus.contains(queue));
         let others = others.filter(|queue| queue % cpus.len() == index);
         let mine = std::iter::repeat_n(cpu as u16, entries);
-        let all = mine.chain(others.map(|queue| queue as u16)).collect();
+        // Their callers may be many as well: they are CPUs that this process may not use.
+        let others = others.flat_map(|queue| std::iter::repeat_n(queue as u16, ENTRIES_MIN));
+        let all = mine.chain(others).collect();
         Server::new(frontend, device, cpu, all)
     };
     cpus.iter().enumerate().map(server).collect()
@@ -288,7 +299,7 @@ impl Server {
     ///
     /// # Errors
     /// Those of io_uring: nobody serves this CPU any more.
-    pub(super) fn run(mut self) -> io::Result<()> {
+    pub(super) fn run(mut self, abort: impl FnOnce()) -> io::Result<()> {
         let frontend = Arc::clone(&self.frontend);
         let _watch = frontend.watch();
         stay_on(self.cpu);
@@ -297,7 +308,11 @@ impl Server {
             self.command(index, REGISTER, 0);
         }
         self.listen();
-        let result = self.serve();
+        let result = self.add_worker().and_then(|()| self.serve());
+        if result.is_err() {
+            // Before anything is waited for: whoever waits for this CPU gets an error.
+            abort();
+        }
         let mut work = lock(&self.workers.state);
         work.ended = true;
         self.workers.wanted.notify_all();
@@ -335,13 +350,20 @@ impl Server {
         let entered = match flying {
             false => self.ring.submit_and_wait(1),
             true => {
-                let time = Timespec::from(LOOK);
+                let overdue = |flight: &Flight| flight.overdue > 0 && flight.read.is_some();
+                let overdue = self.flights.iter().flatten().any(overdue);
+                let time = Timespec::from(if overdue { LOOK_OVERDUE } else { LOOK });
                 let args = SubmitArgs::new().timespec(&time);
                 self.ring.submitter().submit_with_args(1, &args)
             }
         };
         match entered.map_err(|error| (error.raw_os_error(), error)) {
             Ok(_) | Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY), _)) => Ok(()),
+            Err((Some(libc::EAGAIN), _)) => {
+                // Memory is short at the moment.
+                std::thread::sleep(LOOK_OVERDUE);
+                Ok(())
+            }
             Err((_, error)) => Err(error),
         }
     }
@@ -351,7 +373,10 @@ impl Server {
         // allocated until they have completed; `Drop` sees to those that never do.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             if let Err(error) = self.ring.submit() {
-                let passing = matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY));
+                let codes = [libc::EINTR, libc::EBUSY, libc::EAGAIN];
+                let passing = error
+                    .raw_os_error()
+                    .is_some_and(|code| codes.contains(&code));
                 assert!(passing, "the ring takes no more: {error}");
             }
         }
@@ -467,6 +492,7 @@ impl Server {
             results: (0..left).map(|_| None).collect(),
             left,
             until,
+            overdue: 0,
             late: None,
         });
         for one in &prepared {
@@ -538,7 +564,9 @@ impl Server {
             let Some(flight) = &mut self.flights[lane] else {
                 continue;
             };
-            let late = flight.until.is_some_and(|until| until <= now);
+            let overdue = flight.until.is_some_and(|until| until <= now);
+            flight.overdue = flight.overdue.saturating_add(u8::from(overdue));
+            let late = flight.overdue > LOOKS;
             let Some(read) = flight.read.as_ref().filter(|_| late) else {
                 continue;
             };
@@ -561,26 +589,25 @@ impl Server {
             return;
         }
         if work.threads < self.entries.len() {
-            work.threads += 1;
-            let number = work.threads;
             drop(work);
-            let (workers, frontend) = (Arc::clone(&self.workers), Arc::clone(&self.frontend));
-            let cpu = self.cpu;
-            // Their panics end the process.
-            let spawned = std::thread::Builder::new()
-                .name(format!("fuse-{cpu}-{number}"))
-                .spawn(move || {
-                    stay_on(cpu);
-                    workers.work(&frontend);
-                });
-            if let Ok(thread) = spawned {
-                self.threads.push(thread);
-            } else {
-                let mut work = lock(&self.workers.state);
-                work.threads -= 1;
-                assert!(work.threads > 0, "no thread can be made, and there is none");
-            }
+            // Without one more the others do it, one after another.
+            let _ = self.add_worker();
         }
+    }
+
+    fn add_worker(&mut self) -> io::Result<()> {
+        let (workers, frontend) = (Arc::clone(&self.workers), Arc::clone(&self.frontend));
+        let (cpu, number) = (self.cpu, self.threads.len());
+        // Their panics end the process.
+        let thread = std::thread::Builder::new()
+            .name(format!("fuse-{cpu}-{number}"))
+            .spawn(move || {
+                stay_on(cpu);
+                workers.work(&frontend);
+            })?;
+        self.threads.push(thread);
+        lock(&self.workers.state).threads += 1;
+        Ok(())
     }
 
     /// Answers what workers have done.
@@ -598,8 +625,9 @@ impl Server {
             let Some(read) = flight.read.take() else {
                 continue;
             };
-            let timed_out = || Err(io::ErrorKind::TimedOut.into());
-            let results: Vec<_> = flight.results.iter().map(|_| timed_out()).collect();
+            // No fault of the device: it is asked again.
+            let interrupted = || Err(io::ErrorKind::Interrupted.into());
+            let results: Vec<_> = flight.results.iter().map(|_| interrupted()).collect();
             let length = read.length();
             let mut reply = AlignedBuf::new(length);
             let lane = AlignedBuf::new(length);
@@ -711,15 +739,16 @@ fn usable_cpus() -> Vec<usize> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
-/// How many CPUs the kernel has queues for: all that may ever be there.
+/// How many CPUs the kernel has queues for: all that may ever be there, numbered from 0.
 fn possible_cpus() -> io::Result<usize> {
     let path = "/sys/devices/system/cpu/possible";
     let ranges = std::fs::read_to_string(path)?;
-    let last = ranges
-        .trim()
-        .rsplit(['-', ','])
-        .next()
-        .and_then(|n| n.parse::<usize>().ok());
+    let last = match ranges.trim() {
+        "0" => Some(0),
+        one => one
+            .strip_prefix("0-")
+            .and_then(|last| last.parse::<usize>().ok()),
+    };
     let last = last.ok_or_else(|| io::Error::other(format!("{path} says {ranges:?}")))?;
     Ok(last + 1)
 }
