@@ -24,7 +24,7 @@ profile() { # name, command...
     if type -P perf > /dev/null; then
         perf record -q -g -F 499 -o "$work/perf" -- "${@:2}" "8-KiB flash hit, 8" > /dev/null 2>&1 || return 0
         perf report -i "$work/perf" --no-children -g none --sort dso,symbol 2> /dev/null |
-            sed -n 's/^ *\([0-9.]*%\) */\1 /p' | head -14 > "$work/profile-$1"
+            sed -n 's/^ *\([0-9.]*%\) */\1 /p' | sed -n '1,14p' > "$work/profile-$1" || true
     fi
 }
 "$bench" | tee "$work/device"
