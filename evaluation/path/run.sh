@@ -18,7 +18,14 @@ built=$(cargo bench -p thermocline-mount --bench path --no-run 2>&1)
 bench=$(sed -n 's/.*Executable benches\/path.rs (\(.*\))/\1/p' <<< "$built")
 export THERMOCLINE_BENCH_DIR=$DIRECTORY
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+setting=/sys/module/fuse/parameters/enable_uring
+before=$(cat "$setting" 2> /dev/null || true)
+finish() {
+    if [[ -n $before ]]; then echo "$before" > "$setting"; fi
+    rm -rf "$work"
+}
+trap finish EXIT
+if [[ -n $before ]]; then echo 0 > "$setting"; fi
 
 profile() { # name, command...
     if type -P perf > /dev/null; then
@@ -41,7 +48,7 @@ profile ring scripts/with-ring.sh "$bench"
         if [[ $name == device ]]; then echo -e "\n## Through /dev/fuse\n"; else echo -e "\n## Over io_uring\n"; fi
         if [[ ! -s $work/$name ]]; then echo "Not offered by this kernel."; continue; fi
         echo '```'
-        cat "$work/$name"
+        grep -v '^files in' "$work/$name"
         echo '```'
         if [[ -s $work/profile-$name ]]; then
             echo -e "\nProfile of flash hits by 8 threads (client, mount and kernel together):\n"
