@@ -53,6 +53,7 @@ impl fuser::Filesystem for Hello {
             added.expect("io_uring, where the mount has it");
         }
         config.set_max_write(MOST as u32).expect("a limit");
+        config.set_max_background(64).expect("a limit");
         Ok(())
     }
 }
