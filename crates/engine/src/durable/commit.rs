@@ -31,7 +31,7 @@ use thermocline_core::{BlockId, Fault, MapChange, ObjectId, WriteJob};
 
 /// Pages staged from which on those who wait for a commit write them. Fewer cost less as part of
 /// the next commit than as a request of their own.
-const WRITE_MEANWHILE: usize = 16;
+const WRITE_MEANWHILE: u32 = 16;
 
 /// State of commits, under the engine's lock.
 #[derive(Debug, Default)]
