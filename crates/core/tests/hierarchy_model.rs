@@ -728,6 +728,18 @@ impl World {
         assert!(self.hierarchy.is_off(), "the device cannot be written");
     }
 
+    /// A device that failed under a batch is used again with an empty map.
+    fn switch_on(&mut self) {
+        let failed = self.batch.is_none() && self.hierarchy.ledger().is_committing();
+        if self.hierarchy.slots().dirty() > 0 || failed && !self.hierarchy.forget_map() {
+            return;
+        }
+        if failed {
+            (self.flash, self.map) = (Disk::default(), Map::default());
+        }
+        self.hierarchy.switch_on();
+    }
+
     /// As the engine does it: dirty frames are placed, staged pages written, base synced if need
     /// be, and the map committed. Gives up where others are in the way.
     fn sync(&mut self, object: ObjectId) {
@@ -1073,8 +1085,7 @@ impl World {
                 self.hierarchy.switch_off(&mut out);
                 self.carry_out(out, None);
             }
-            Step::On if self.hierarchy.slots().dirty() == 0 => self.hierarchy.switch_on(),
-            Step::On => {}
+            Step::On => self.switch_on(),
             Step::Back(back) => self.hierarchy.set_write_back(back),
             Step::Policy(at) => self.hierarchy.set_policy(policy::NAMES[at]).expect("known"),
             Step::Calm(at) => self.calm(CALM[at]),
