@@ -2,8 +2,8 @@
 //! what was acknowledged before the request began.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice};
 use thermocline::{
@@ -16,11 +16,16 @@ use thermocline_core::{FileKind, HintSet, hint_type};
 const PAGE: usize = 4096;
 const PAGES: u64 = 256;
 
-/// A base that counts the reads it gets, and takes its time for each.
+/// Tells that a write is inside the device, and waits until it may go on.
+type Gate = (mpsc::Sender<()>, mpsc::Receiver<()>);
+
+/// A base that counts the reads it gets, takes its time for each, and holds its next write up at a
+/// gate.
 #[derive(Default)]
 struct Counting {
     device: MemoryDevice,
     reads: AtomicU64,
+    gate: Mutex<Option<Gate>>,
 }
 
 impl Device for Counting {
@@ -30,6 +35,11 @@ impl Device for Counting {
         self.device.read_at(buf, offset)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let gate = self.gate.lock().expect("lock").take();
+        if let Some((inside, go)) = gate {
+            inside.send(()).expect("told");
+            go.recv().expect("may go on");
+        }
         self.device.write_at(buf, offset)
     }
     fn sync(&self, data_only: bool) -> io::Result<()> {
@@ -49,40 +59,6 @@ impl Device for Counting {
     }
 }
 
-/// A base whose next write waits inside until it may go on.
-struct Gated {
-    device: MemoryDevice,
-    gate: std::sync::Mutex<Option<(std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>)>>,
-}
-impl Device for Gated {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.device.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let gate = self.gate.lock().unwrap().take();
-        if let Some((inside, go)) = gate {
-            inside.send(()).unwrap();
-            go.recv().unwrap();
-        }
-        self.device.write_at(buf, offset)
-    }
-    fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.device.sync(data_only)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.device.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.device.set_len(len)
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.device.punch(offset, len)
-    }
-    fn label(&self) -> String {
-        "gated".into()
-    }
-}
-
 fn store(blocks: u32) -> Store {
     let options = StoreOptions {
         page_size: PAGE as u32,
@@ -98,10 +74,12 @@ fn store(blocks: u32) -> Store {
     Store::with_device(Arc::new(MemoryDevice::new()), "cache", &options).expect("opens")
 }
 
-fn engine(back: bool, blocks: u32) -> Arc<Engine> {
+/// An engine over a tier of `blocks`, with `frames` pages of DRAM above it.
+fn engine(back: bool, blocks: u32, frames: u64) -> Arc<Engine> {
     let config = EngineConfig {
         page_size: PAGE as u32,
         policy: "lru".into(),
+        pool_bytes: frames * PAGE as u64,
         write_back: back,
         ..EngineConfig::default()
     };
@@ -159,7 +137,7 @@ fn a_scan_page_by_page_makes_few_requests() {
             .expect("writes");
     }
     for blocks in [64, 512] {
-        let engine = engine(false, blocks);
+        let engine = engine(false, blocks, 0);
         let object = open(&engine, base.clone());
         let before = base.reads.load(Ordering::Relaxed);
         let mut buf = vec![0; PAGE];
@@ -187,7 +165,7 @@ fn a_failure_ahead_is_met_by_who_needs_the_page() {
         .expect("writes");
     let script = FaultScript::new();
     let faulty = Arc::new(Faulty::new(base, script.clone(), None));
-    let engine = engine(false, 64);
+    let engine = engine(false, 64, 0);
     let object = open(&engine, faulty);
     let mut buf = vec![0; PAGE];
     engine.read(&request(&object, 0), &mut buf).expect("reads");
@@ -277,8 +255,8 @@ impl Scan<'_> {
 
 /// One thread scans, the others change pages: what the scan sees is what the page was at some time
 /// during the request.
-fn scan_beside_changes(back: bool, blocks: u32) {
-    let engine = engine(back, blocks);
+fn scan_beside_changes(back: bool, blocks: u32, frames: u64) {
+    let engine = engine(back, blocks, frames);
     let base = Arc::new(MemoryDevice::new());
     base.write_at(&vec![0; PAGES as usize * PAGE], 0)
         .expect("writes");
@@ -327,7 +305,9 @@ fn scan_beside_changes(back: bool, blocks: u32) {
 #[test]
 fn what_is_read_ahead_is_never_old() {
     for (back, blocks) in [(false, 64), (false, 512), (true, 64), (true, 512)] {
-        scan_beside_changes(back, blocks);
+        for frames in [0, 48] {
+            scan_beside_changes(back, blocks, frames);
+        }
     }
 }
 
@@ -341,10 +321,7 @@ fn plain(object: &Object, index: u64) -> Request<'_> {
 
 #[test]
 fn a_page_read_ahead_from_the_pool_during_a_write_is_not_served_after_it() {
-    let base = Arc::new(Gated {
-        device: MemoryDevice::new(),
-        gate: std::sync::Mutex::new(None),
-    });
+    let base = Arc::new(Counting::default());
     for index in 0..256u64 {
         base.write_at(&vec![1; PAGE], index * PAGE as u64)
             .expect("done");
@@ -359,8 +336,8 @@ fn a_page_read_ahead_from_the_pool_during_a_write_is_not_served_after_it() {
     let object = open(&engine, base.clone());
     let mut buf = vec![0; PAGE];
     engine.read(&plain(&object, 40), &mut buf).expect("done");
-    let (inside, is_inside) = std::sync::mpsc::channel();
-    let (go, may_go) = std::sync::mpsc::channel();
+    let (inside, is_inside) = mpsc::channel();
+    let (go, may_go) = mpsc::channel();
     *base.gate.lock().expect("done") = Some((inside, may_go));
     std::thread::scope(|scope| {
         let write = scope.spawn(|| engine.write(&plain(&object, 40), &[2; 2048]));

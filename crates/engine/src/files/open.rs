@@ -184,8 +184,7 @@ impl Engine {
     /// last
     /// use of a file without a name is the end of its pages.
     pub fn close_object(&self, object: &Arc<Object>) {
-        let registry = self.before_close(object);
-        let before = object.opens.fetch_sub(1, Ordering::AcqRel);
+        let (registry, before) = self.end_use(object);
         assert!(before > 0, "an object is closed as often as it was opened");
         if before > 1 {
             return;
@@ -202,17 +201,18 @@ impl Engine {
         self.close_if_idle(object);
     }
 
-    /// The registry, when nothing of the object is being read ahead, or it is not the last use.
-    fn before_close(&self, object: &Object) -> MutexGuard<'_, Registry> {
+    /// Takes one use away, the last one when nothing of the object is being read ahead; how many
+    /// there were before.
+    fn end_use(&self, object: &Object) -> (MutexGuard<'_, Registry>, u32) {
         loop {
             let registry = self.registry();
-            if object.opens.load(Ordering::Acquire) > 1 {
-                return registry;
-            }
             let mut inner = self.inner();
-            inner.ahead.forget_object(object.id);
-            if !inner.ahead.is_coming(object.id) {
-                return registry;
+            let last = object.opens.load(Ordering::Acquire) == 1;
+            if last {
+                inner.ahead.forget_object(object.id);
+            }
+            if !last || !inner.ahead.is_coming(object.id, &(0..u64::MAX)) {
+                return (registry, object.opens.fetch_sub(1, Ordering::AcqRel));
             }
             drop(registry);
             drop(self.wait_for_page(inner));

@@ -15,9 +15,11 @@
 //! and double, up to what the settings say.
 //!
 //! # Invariants
-//! 1. A chunk serves a page only as it is now: whoever starts a write or a trim of the page, or
-//!    doubts the object, makes the chunk forget it, under the engine's lock ([`Ahead::forget`]).
-//! 2. A chunk is read while its object is in use: the last close waits for it.
+//! 1. A chunk serves a page only as it is now: whoever starts or ends a write of the page, trims it
+//!    or doubts the object makes the chunk forget it, under the engine's lock ([`Ahead::forget`]).
+//!    Also at the end: a hit in the DRAM pool asks no write that is under way.
+//! 2. A chunk is read while its object is in use: the last close waits for it, and none is queued
+//!    after it.
 //! 3. Chunks together hold at most [`BYTES_MAX`].
 
 use super::read::Reading;
@@ -157,12 +159,13 @@ impl Ahead {
         !self.chunks.is_empty() && pages.clone().all(here)
     }
 
-    /// Whether any of `pages` was read ahead, or is about to be.
-    pub(crate) fn has(&self, object: ObjectId, pages: &Range<u64>) -> bool {
+    /// Whether a chunk with any of `pages` is being read.
+    pub(crate) fn is_coming(&self, object: ObjectId, pages: &Range<u64>) -> bool {
         let overlaps = |chunk: &Chunk| {
             chunk.object == object && chunk.pages.start < pages.end && pages.start < chunk.pages.end
         };
-        self.chunks.iter().any(overlaps)
+        let mut chunks = self.chunks.iter();
+        chunks.any(|chunk| matches!(chunk.state, State::Coming) && overlaps(chunk))
     }
 
     /// Pages `first..=last` of an object are about to change.
@@ -188,12 +191,6 @@ impl Ahead {
     pub(crate) fn forget_object(&mut self, object: ObjectId) {
         self.forget(object, 0, u64::MAX);
         self.streams.retain(|stream| stream.object != object);
-    }
-
-    /// Whether a chunk of the object is being read.
-    pub(crate) fn is_coming(&self, object: ObjectId) -> bool {
-        let mut chunks = self.chunks.iter();
-        chunks.any(|chunk| chunk.object == object && matches!(chunk.state, State::Coming))
     }
 
     /// Forgets chunks that nobody asked for since the last time.
@@ -244,10 +241,10 @@ impl Ahead {
         let now = self.requests;
         let len = pages.end - pages.start;
         // As far out of order as the requests of one stream come (`classify::stream`).
-        let near = |stream: &&mut Stream| {
+        let near = |stream: &Stream| {
             stream.object == object && stream.next.abs_diff(pages.start) <= 4 * len
         };
-        let Some(stream) = self.streams.iter_mut().find(near) else {
+        let Some(at) = self.streams.iter().position(near) else {
             if self.streams.len() == STREAMS_MAX {
                 self.streams.sort_unstable_by_key(|stream| stream.seen);
                 self.streams.remove(0);
@@ -261,10 +258,10 @@ impl Ahead {
             });
             return self.next_chunk(self.streams.len() - 1, end, most);
         };
+        let stream = &mut self.streams[at];
         stream.seen = now;
         stream.next = stream.next.max(pages.end);
         stream.until = stream.until.max(stream.next);
-        let at = self.streams.iter().position(|stream| stream.seen == now)?;
         self.next_chunk(at, end, most)
     }
 
@@ -392,6 +389,9 @@ impl Engine {
         let pages = page(request.offset)..page(request.offset + length as u64 - 1) + 1;
         let least = most.min((CHUNK_MIN / size).max(1) as u64);
         let mut inner = self.inner();
+        if object.opens.load(Ordering::Acquire) == 0 {
+            return;
+        }
         let Some(chunk) = inner.ahead.note(object.id, &pages, end, (least, most)) else {
             return;
         };

@@ -75,9 +75,6 @@ impl Engine {
     /// Begins the read of `buf.len()` bytes, of which the caller fetches at most `most` from flash
     /// by itself. `hints` are asked for only when the read is not [`ReadStarted::Waits`]. Waits
     /// for no device and for nobody but the engine's lock.
-    ///
-    /// # Errors
-    /// None by now; those of [`Engine::read`] come when that is called.
     pub fn start_read(
         &self,
         object: &Arc<Object>,
@@ -99,17 +96,11 @@ impl Engine {
         }
         let pages = offset / size as u64..(offset + length as u64) / size as u64;
         assert_eq!((pages.end - pages.start) as usize * size, length);
-        if self.frame_count > 0 && self.pooled(object, pages.start, &mut buf[..length]) {
-            let request = Request {
-                object,
-                offset,
-                hints: hints(),
-                client,
-            };
-            self.count_read(object, &request, &buf[..length], Served::Pool, started);
-            return ReadStarted::Done(length);
-        }
-        if let Some(served) = self.take_ahead(object, &pages, &mut buf[..length]) {
+        let at_hand = match self.pooled(object, pages.start, &mut buf[..length]) {
+            true => Some(Served::Pool),
+            false => self.take_ahead(object, &pages, &mut buf[..length]),
+        };
+        if let Some(served) = at_hand {
             let request = Request {
                 object,
                 offset,
@@ -142,12 +133,11 @@ impl Engine {
     /// Whether the pages from `first` on that fill `buf` were all in the DRAM pool; `buf` has
     /// them then.
     fn pooled(&self, object: &Object, first: u64, buf: &mut [u8]) -> bool {
-        (first..)
-            .zip(buf.chunks_exact_mut(self.page_size()))
-            .all(|(index, to)| {
+        let mut pages = (first..).zip(buf.chunks_exact_mut(self.page_size()));
+        self.frame_count > 0
+            && pages.all(|(index, to)| {
                 let page = page_of(object, index);
-                let hit = self.frames.read(page, |bytes| to.copy_from_slice(bytes));
-                hit.map(|hit| self.after_hit(hit)).is_some()
+                self.read_pooled(page, |bytes| to.copy_from_slice(bytes))
             })
     }
 
@@ -192,7 +182,8 @@ impl Engine {
     fn start_flash(&self, object: &Object, pages: Range<u64>) -> Option<(Arc<Store>, Run)> {
         let mut inner = self.inner();
         let page = |index| page_of(object, index);
-        if inner.ahead.has(object.id, &pages) {
+        // A page that comes soon is waited for by somebody who may wait.
+        if inner.ahead.is_coming(object.id, &pages) {
             return None;
         }
         if !(pages.clone()).all(|index| inner.hierarchy.is_on_flash(page(index))) {

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{Builder, scope};
 
+pub(crate) use ring::available as has_ring;
+
 use crate::fuse::Frontend;
 use crate::sys;
 
@@ -26,11 +28,6 @@ pub(crate) struct Server {
     pub(crate) ring: bool,
     /// Where it is mounted.
     pub(crate) mountpoint: PathBuf,
-}
-
-/// Whether this system can serve a mount over io_uring.
-pub(crate) fn has_ring() -> bool {
-    ring::available()
 }
 
 impl Server {

@@ -201,7 +201,7 @@ pub(super) struct Server {
 }
 
 /// Whether this system has what it takes.
-pub(super) fn available() -> bool {
+pub(crate) fn available() -> bool {
     let ring = builder().build(4);
     ring.is_ok() && possible_cpus().is_ok()
 }
@@ -303,11 +303,6 @@ impl Server {
         let frontend = Arc::clone(&self.frontend);
         let _watch = frontend.watch();
         stay_on(self.cpu);
-        self.ring.submitter().register_enable_rings()?;
-        for index in 0..self.entries.len() {
-            self.command(index, REGISTER, 0);
-        }
-        self.listen();
         let result = self.add_worker().and_then(|()| self.serve());
         if result.is_err() {
             // Before anything is waited for: whoever waits for this CPU gets an error.
@@ -326,6 +321,11 @@ impl Server {
     }
 
     fn serve(&mut self) -> io::Result<()> {
+        self.ring.submitter().register_enable_rings()?;
+        for index in 0..self.entries.len() {
+            self.command(index, REGISTER, 0);
+        }
+        self.listen();
         let mut completed = Vec::new();
         while !self.entries.iter().all(|entry| entry.gone) {
             self.wait()?;
