@@ -190,7 +190,10 @@ mod tests {
         catalog
             .add_hint_columns(path, &columns(&["b", "c"]))
             .unwrap();
-        assert_eq!(catalog.schema().names()[hint_type::FIRST_CUSTOM..], ["a", "b", "c"]);
+        assert_eq!(
+            catalog.schema().names()[hint_type::FIRST_CUSTOM..],
+            ["a", "b", "c"]
+        );
         let many = columns(&["d", "e"]);
         match catalog.add_hint_columns(path, &many).unwrap_err() {
             ReadError::TooManyHints { found, column, .. } => {

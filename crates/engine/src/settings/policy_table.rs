@@ -144,8 +144,18 @@ fn condition(hint_type: &str, values: &Values) -> Result<Condition, String> {
         ),
         "page_type" => any_of(hint_type::PAGE_TYPE, names, PageType::ALL, PageType::name),
         "role" => any_of(hint_type::ROLE, names, Role::ALL, Role::name),
-        "plan_level" => any_of(hint_type::PLAN_LEVEL, names, PlanLevel::ALL, PlanLevel::name),
-        "plan_access" => any_of(hint_type::PLAN_ACCESS, names, PlanAccess::ALL, PlanAccess::name),
+        "plan_level" => any_of(
+            hint_type::PLAN_LEVEL,
+            names,
+            PlanLevel::ALL,
+            PlanLevel::name,
+        ),
+        "plan_access" => any_of(
+            hint_type::PLAN_ACCESS,
+            names,
+            PlanAccess::ALL,
+            PlanAccess::name,
+        ),
         "plan_operator" => {
             let all = PlanOperator::ALL;
             any_of(hint_type::PLAN_OPERATOR, names, all, PlanOperator::name)

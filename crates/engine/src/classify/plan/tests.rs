@@ -51,7 +51,11 @@ fn figure_2() {
     let found = [1, 2, 3].map(|node| priority(&all, &own, node, Access::Random));
     assert_eq!(found, [2, 4, 2]);
     assert_eq!(priority(&all, &own, 2, Access::Sequential), 6, "its scan");
-    assert_eq!(priority(&all, &own, 1, Access::Sequential), 2, "the plan knows better");
+    assert_eq!(
+        priority(&all, &own, 1, Access::Sequential),
+        2,
+        "the plan knows better"
+    );
     assert_eq!(priority(&all, &own, 4, Access::Random), 6);
 }
 
@@ -92,21 +96,32 @@ fn another_querys_levels_widen_the_range() {
     let alone = plans(std::slice::from_ref(&own));
     assert_eq!(priority(&alone, &own, 1, Access::Random), 2);
     let both = plans(&[own.clone(), other]);
-    assert_eq!(priority(&both, &own, 1, Access::Random), 3, "3 x 2 / 6 = 1 step");
+    assert_eq!(
+        priority(&both, &own, 1, Access::Random),
+        3,
+        "3 x 2 / 6 = 1 step"
+    );
 }
 
 #[test]
 fn what_makes_no_sense_is_no_hint() {
     let good = slot(812, (0, 2), &[(1, 0, 2, 3)]);
     let found = Slot::decode(&good).expect("a slot");
-    assert_eq!((found.pid, found.start, found.levels), (812, 77, Some((0, 2))));
+    assert_eq!(
+        (found.pid, found.start, found.levels),
+        (812, 77, Some((0, 2)))
+    );
     let with = |at: usize, value: u8| {
         let mut bytes = good.clone();
         bytes[at] = value;
         bytes
     };
     assert_eq!(Slot::decode(&with(0, 10)), None, "being written");
-    assert_eq!(Slot::decode(&with(7, 1)), None, "no process has this number");
+    assert_eq!(
+        Slot::decode(&with(7, 1)),
+        None,
+        "no process has this number"
+    );
     assert_eq!(Slot::decode(&with(22, 41)), None, "too many entries");
     assert_eq!(Slot::decode(&with(ENTRIES_AT + 8, 3)), None, "above l_high");
     let odd = Slot::decode(&with(ENTRIES_AT + 9, 8)).expect("a slot");
@@ -127,20 +142,28 @@ fn files_are_relations() {
     assert_eq!(of("ts/PG_15_202209061/5/16402"), Some((5, 16402)));
     assert_eq!(of("base/5/t3_16402"), Some((5, 16402)));
     assert_eq!(of("global/1262"), Some((0, 1262)));
-    for other in ["base/5/16402_fsm", "base/5/16402.x", "pg_wal/0001", "16402", "base/x/1"] {
+    for other in [
+        "base/5/16402_fsm",
+        "base/5/16402.x",
+        "pg_wal/0001",
+        "16402",
+        "base/x/1",
+    ] {
         assert_eq!(of(other), None, "{other}");
     }
 }
 
 /// Whatever the bytes, decoding, the table and the hints hold; `THERMOCLINE_MUTATIONS` says how
-/// many mutations (10 million in evaluation/hostile-hints.sh).
+/// many mutations (10 million in evaluation/plans/hostile.sh).
 #[test]
 fn a_hostile_writer_changes_hints_only() {
     let mutations = std::env::var("THERMOCLINE_MUTATIONS").ok();
     let mutations = mutations.map_or(200_000, |n| n.parse::<u64>().expect("a number"));
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         thermocline_core::hash::mix(state, 1)
     };
     let mut all = vec![slot(1, (0, 9), &[(1, 0, 2, 3), (2, 9, 3, 4)]); 8];
@@ -155,7 +178,9 @@ fn a_hostile_writer_changes_hints_only() {
             n if n < 9 => bytes[random() as usize % 64] = random() as u8,
             _ => bytes[random() as usize % SLOT_BYTES] = random() as u8,
         }
-        let Some(slot) = Slot::decode(bytes) else { continue };
+        let Some(slot) = Slot::decode(bytes) else {
+            continue;
+        };
         decoded += 1;
         let mut plans = Plans::default();
         let others = all.iter().filter_map(|bytes| Slot::decode(bytes));
@@ -167,7 +192,10 @@ fn a_hostile_writer_changes_hints_only() {
             check(&hints);
         }
     }
-    assert!(decoded > mutations / 100 && entries > mutations / 100, "{decoded} {entries}");
+    assert!(
+        decoded > mutations / 100 && entries > mutations / 100,
+        "{decoded} {entries}"
+    );
 }
 
 fn check(hints: &HintSet) {
@@ -175,9 +203,8 @@ fn check(hints: &HintSet) {
     assert!(within(hint_type::PLAN_LEVEL, PlanLevel::ALL.len()));
     assert!(within(hint_type::PLAN_ACCESS, PlanAccess::ALL.len()));
     assert!(within(hint_type::PLAN_OPERATOR, PlanOperator::ALL.len()));
-    let others = (0..thermocline_core::hint::HINT_TYPES_MAX).filter(|position| {
-        !(hint_type::PLAN_LEVEL..=hint_type::PLAN_OPERATOR).contains(position)
-    });
+    let others = (0..thermocline_core::hint::HINT_TYPES_MAX)
+        .filter(|position| !(hint_type::PLAN_LEVEL..=hint_type::PLAN_OPERATOR).contains(position));
     assert!(others.into_iter().all(|position| hints.get(position) == 0));
 }
 
