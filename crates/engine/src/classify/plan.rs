@@ -130,7 +130,7 @@ impl Slot {
         };
         entries.iter().all(inside).then_some(Self {
             pid,
-            start: u64::from(le32(bytes, 8)) | u64::from(le32(bytes, 12)) << 32,
+            start: u64::from(le32(bytes, 8)) | (u64::from(le32(bytes, 12)) << 32),
             leader,
             levels,
             entries,

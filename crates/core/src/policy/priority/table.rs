@@ -315,7 +315,9 @@ mod tests {
     /// Rules 1 and 2 by the plan, and what comes before and after them.
     #[test]
     fn a_plan_says_more_than_a_page() {
-        use {FileKind::*, PageType::*, RequestType::*};
+        use FileKind::{Relation, Temporary};
+        use PageType::{BtreeInner, Heap};
+        use RequestType::{Read, SequentialRead};
         let random = |steps: u8| {
             hints(Relation, SequentialRead, Heap, Role::Backend)
                 .with(hint_type::PLAN_ACCESS, PlanAccess::Random.value())

@@ -203,9 +203,9 @@ fn check(hints: &HintSet) {
     assert!(within(hint_type::PLAN_LEVEL, PlanLevel::ALL.len()));
     assert!(within(hint_type::PLAN_ACCESS, PlanAccess::ALL.len()));
     assert!(within(hint_type::PLAN_OPERATOR, PlanOperator::ALL.len()));
-    let others = (0..thermocline_core::hint::HINT_TYPES_MAX)
+    let mut others = (0..thermocline_core::hint::HINT_TYPES_MAX)
         .filter(|position| !(hint_type::PLAN_LEVEL..=hint_type::PLAN_OPERATOR).contains(position));
-    assert!(others.into_iter().all(|position| hints.get(position) == 0));
+    assert!(others.all(|position| hints.get(position) == 0));
 }
 
 proptest! {
