@@ -266,7 +266,10 @@ fn csv_with_a_mapping() {
     assert_eq!((records[0].op, records[1].op), (Op::Read, Op::Write));
     let catalog = source.catalog();
     assert_eq!(catalog.object_name(records[1].object), Some("1262/fsm"));
-    assert_eq!(catalog.schema().names()[5..], ["path"]);
+    assert_eq!(
+        catalog.schema().names()[thermocline_core::hint_type::FIRST_CUSTOM..],
+        ["path"]
+    );
     let name = |record: &TraceRecord, at| catalog.value_name(at, record.hints.get(at));
     assert_eq!(name(&records[0], 4), Some("autovacuum_launcher"));
     assert_eq!(name(&records[1], 5), Some("oltp"));
