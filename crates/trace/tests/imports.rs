@@ -299,7 +299,12 @@ fn csv_with_native_names_needs_no_mapping() {
     assert_eq!((record.op, record.served.name()), (Op::Write, "flash"));
     assert_eq!(source.catalog().object_name(record.object), Some("t/1"));
     assert_eq!(
-        source.catalog().value_name(5, record.hints.get(5)),
+        {
+            let custom = thermocline_core::hint_type::FIRST_CUSTOM;
+            source
+                .catalog()
+                .value_name(custom, record.hints.get(custom))
+        },
         Some("scan")
     );
     assert!(source.next().is_none());

@@ -82,7 +82,11 @@ fn record_some(path: &Path, options: RecorderOptions, count: u64) -> Vec<TraceRe
         recorder.name_object(object, &object_name(object));
     }
     for value in 1..5 {
-        recorder.name_hint_value(5, value, &format!("node {value}"));
+        recorder.name_hint_value(
+            thermocline_core::hint_type::FIRST_CUSTOM,
+            value,
+            &format!("node {value}"),
+        );
     }
     let mut random = Random(count + 1);
     let records: Vec<_> = (0..count)
