@@ -46,10 +46,6 @@ fn plans_reach_the_mount() {
     server.query("postgres", &rows);
     server.query("postgres", "VACUUM ANALYZE big");
     server.query("postgres", "CHECKPOINT");
-    server.query(
-        "postgres",
-        "SET max_parallel_workers_per_gather = 0; SELECT sum(k) FROM big",
-    );
     server.query("postgres", &probes());
 
     killed_in_mid_query(&server, file);
