@@ -14,7 +14,9 @@
 //! | `cache`      | how a change of it stands     | see [`Reshaping::command`]   |
 //! | `faults`     | how many struck, by kind      | a script: makes flash fail   |
 //!
-//! `hints` is there unless it was switched off, and `faults` only when asked for; its language is that of [`FaultScript`].
+//! `hints` is there unless it was switched off.
+//!
+//! `faults` is there only when asked for; its language is that of [`FaultScript`].
 
 use crate::config::Config;
 use crate::ending::Ending;

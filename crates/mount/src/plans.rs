@@ -108,12 +108,17 @@ impl PlanReader {
         {
             helper.thread().unpark();
         }
+        assert!(
+            self.helper.is_some(),
+            "invariant 1: another thread reads the file"
+        );
         let Some(table) = read(&self.shared.table).clone() else {
             return hints;
         };
         if now_ms() > table.at_ms + STALE_MS || table.owner != caller.uid {
             return hints; // invariant 2
         }
+        assert_eq!(table.owner, caller.uid, "invariant 2");
         let entry = match role {
             // It reads for whoever asked it to: the best of all.
             Role::IoWorker => table.plans.all(relation).copied(),
@@ -152,7 +157,12 @@ impl Table {
         let mut bytes = [0; SLOT_BYTES];
         let at = (u64::from(*self.slots.get(&pid)?) + 1) * SLOT_BYTES as u64;
         self.file.read_exact_at(&mut bytes, at).ok()?;
-        Slot::decode(&bytes).filter(|slot| slot.pid == pid)
+        let slot = Slot::decode(&bytes).filter(|slot| slot.pid == pid)?;
+        assert!(
+            slot.entries.len() * 12 < SLOT_BYTES,
+            "more than a slot holds"
+        );
+        Some(slot)
     }
 
     /// Reads the whole of `file`.
@@ -335,8 +345,8 @@ mod tests {
         assert_eq!(started(1 << 22), None);
     }
 
-    /// A session that is killed in mid-query leaves no level, though nobody clears its slot: neither
-    /// while its parent has not noticed nor after.
+    /// A session that is killed in mid-query leaves no level, though nobody clears its slot:
+    /// neither while its parent has not noticed nor after.
     #[test]
     fn the_killed_leave_nothing() {
         let directory = tempfile::tempdir().expect("directory");

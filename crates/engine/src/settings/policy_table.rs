@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Rules match hints that have names in every trace and database: the kind of file, the type of
-//! request, the type of page, the caller's role and what a query plan says. Which *object* a request is for is a number
+//! request, the type of page, the caller's role and what a query plan says. Which *object* a
+//! request is for is a number
 //! that the frontend gives as it meets files; it means nothing in a configuration, so no rule
 //! matches it. To treat one file otherwise give it a `kind` by path (`[[rules]]`) and match that.
 

@@ -119,7 +119,7 @@ impl Assignment {
     /// | requests | priority |
     /// |---|---|
     /// | temporary files | 1 (rule 3) |
-    /// | logs; checkpoint writes; reads that a plan makes from beginning to end | 7 = N − 1 (rule 1) |
+    /// | logs; checkpoint writes; what a plan reads in order | 7 = N − 1 (rule 1) |
     /// | reads that a plan makes at random | 2 … 6 = N − 2 by level (rule 2) |
     /// | other sequential reads | 7 |
     /// | updates of pages that stay in the database's buffer (below) | 7 |
