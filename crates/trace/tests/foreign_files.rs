@@ -127,7 +127,10 @@ fn columns_in_any_order_and_unknown_ones_become_hints() {
     ));
     write(&at.path, &columns, &[]);
     let mut reader = TraceReader::open(&at.path).unwrap();
-    assert_eq!(reader.schema().names()[5..], ["pool_id", "priority"]);
+    assert_eq!(
+        reader.schema().names()[thermocline_core::hint_type::FIRST_CUSTOM..],
+        ["pool_id", "priority"]
+    );
     let first = reader.next().unwrap().unwrap();
     let second = reader.next().unwrap().unwrap();
     assert_eq!(

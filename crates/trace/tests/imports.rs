@@ -266,7 +266,10 @@ fn csv_with_a_mapping() {
     assert_eq!((records[0].op, records[1].op), (Op::Read, Op::Write));
     let catalog = source.catalog();
     assert_eq!(catalog.object_name(records[1].object), Some("1262/fsm"));
-    assert_eq!(catalog.schema().names()[5..], ["path"]);
+    assert_eq!(
+        catalog.schema().names()[thermocline_core::hint_type::FIRST_CUSTOM..],
+        ["path"]
+    );
     let name = |record: &TraceRecord, at| catalog.value_name(at, record.hints.get(at));
     assert_eq!(name(&records[0], 4), Some("autovacuum_launcher"));
     assert_eq!(name(&records[1], 5), Some("oltp"));
@@ -296,7 +299,12 @@ fn csv_with_native_names_needs_no_mapping() {
     assert_eq!((record.op, record.served.name()), (Op::Write, "flash"));
     assert_eq!(source.catalog().object_name(record.object), Some("t/1"));
     assert_eq!(
-        source.catalog().value_name(5, record.hints.get(5)),
+        {
+            let custom = thermocline_core::hint_type::FIRST_CUSTOM;
+            source
+                .catalog()
+                .value_name(custom, record.hints.get(custom))
+        },
         Some("scan")
     );
     assert!(source.next().is_none());

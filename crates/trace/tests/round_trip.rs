@@ -82,7 +82,11 @@ fn record_some(path: &Path, options: RecorderOptions, count: u64) -> Vec<TraceRe
         recorder.name_object(object, &object_name(object));
     }
     for value in 1..5 {
-        recorder.name_hint_value(5, value, &format!("node {value}"));
+        recorder.name_hint_value(
+            thermocline_core::hint_type::FIRST_CUSTOM,
+            value,
+            &format!("node {value}"),
+        );
     }
     let mut random = Random(count + 1);
     let records: Vec<_> = (0..count)
@@ -130,7 +134,10 @@ fn a_hundred_thousand_records_come_back() {
     assert_eq!(reader.meta().rows, Some(100_000));
     assert_eq!(reader.meta().page_size, Some(16384));
     assert_eq!(reader.meta().start_unix_ns, Some(1_700_000_000_000_000_000));
-    assert_eq!(reader.schema().names()[5..], ["plan_node", "query"]);
+    assert_eq!(
+        reader.schema().names()[thermocline_core::hint_type::FIRST_CUSTOM..],
+        ["plan_node", "query"]
+    );
     for record in &written {
         let read = reader.next().unwrap().unwrap();
         assert_same(&read, record, &reader);
