@@ -44,7 +44,6 @@ pub(super) struct Choice {
     squares: f64,
     samples: u32,
     window: u32,
-    windows: u64,
     used: [bool; HINT_TYPES_MAX],
     /// Share of the variance that no grouping by the type explains, as of the last window.
     impurity: [f64; HINT_TYPES_MAX],
@@ -58,7 +57,6 @@ impl Choice {
             squares: 0.0,
             samples: 0,
             window: WINDOW_FIRST,
-            windows: 0,
             used: [true; HINT_TYPES_MAX],
             impurity: [1.0; HINT_TYPES_MAX],
         }
@@ -92,11 +90,6 @@ impl Choice {
         if self.samples >= self.window {
             self.close();
         }
-    }
-
-    /// Windows closed.
-    pub(super) fn windows(&self) -> u64 {
-        self.windows
     }
 
     /// Every type that had more than one value, purest first.
@@ -146,7 +139,6 @@ impl Choice {
         self.squares *= 0.5;
         self.samples = 0;
         self.window = (2 * self.window).min(WINDOW_LAST);
-        self.windows += 1;
     }
 
     /// F of the type at `position`, and the share of the variance it explains. A type with one

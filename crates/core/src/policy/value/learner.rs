@@ -71,6 +71,18 @@ impl Lots {
     }
 }
 
+/// How a sample ended, for tests.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub page: PageId,
+    pub time: u32,
+    pub target: f32,
+    /// What the model said, where the sample ended unheard.
+    pub estimate: Option<f32>,
+    pub horizon: f32,
+}
+
 /// See the module text.
 #[derive(Clone, Debug)]
 pub(super) struct Learner {
@@ -95,6 +107,8 @@ pub(super) struct Learner {
     lots: Lots,
     fresh: f32,
     aged: f32,
+    #[cfg(test)]
+    ended: Vec<Ended>,
 }
 
 impl Learner {
@@ -121,6 +135,8 @@ impl Learner {
             lots: Lots::new(seed),
             fresh: config.fresh,
             aged: config.aged,
+            #[cfg(test)]
+            ended: Vec::new(),
         }
     }
 
@@ -236,7 +252,29 @@ impl Learner {
         math::exp(-(age as f32) / self.horizon)
     }
 
-    fn learn(&mut self, sample: &Sample, target: f32) {
+    /// Samples that ended since the last call.
+    #[cfg(test)]
+    pub(super) fn take_ended(&mut self) -> Vec<Ended> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// The sample ends: its page is worth `worth` now, as the model says (`estimate`), or as is
+    /// known (1 when it is read, else 0).
+    fn learn(&mut self, sample: &Sample, worth: f32, estimate: Option<f32>) {
+        let age = self.clock.now.wrapping_sub(sample.time);
+        let target = self.left(age) * worth;
+        #[cfg(test)]
+        self.ended.push(Ended {
+            page: self.pages.get(sample.entry).page(),
+            time: sample.time,
+            target,
+            estimate,
+            horizon: self.horizon,
+        });
+        if sample.values.is_some() {
+            let read = estimate.is_none() && worth > 0.0;
+            self.worth.settle(sample.hints, read.then_some(age));
+        }
         self.model.learn(&sample.indices, target);
         self.worth.learn(sample.hints, sample.age, target);
         if let Some(values) = &sample.values {
@@ -249,12 +287,7 @@ impl Learner {
         let mut at = std::mem::replace(&mut self.pages.get_mut(entry).samples, NONE);
         while at != NONE {
             let sample = self.samples.end(at);
-            let age = self.clock.now.wrapping_sub(sample.time);
-            let target = if is_read { self.left(age) } else { 0.0 };
-            self.learn(&sample, target);
-            if sample.values.is_some() {
-                self.worth.settle(sample.hints, is_read.then_some(age));
-            }
+            self.learn(&sample, f32::from(u8::from(is_read)), None);
             at = sample.older;
         }
     }
@@ -262,14 +295,10 @@ impl Learner {
     /// The oldest sample, at `at`, ends unheard.
     fn estimate(&mut self, at: u32, sample: &Sample) {
         let value = self.model.value(&self.indices(sample.entry));
-        let age = self.clock.now.wrapping_sub(sample.time);
         self.samples.end(at);
         let newest = self.samples.cut(self.pages.get(sample.entry).samples, at);
         self.pages.get_mut(sample.entry).samples = newest;
-        self.learn(sample, self.left(age) * value);
-        if sample.values.is_some() {
-            self.worth.settle(sample.hints, None);
-        }
+        self.learn(sample, value, Some(value));
     }
 
     /// The page in `entry` is about to be forgotten: its samples end unheard.
@@ -282,8 +311,7 @@ impl Learner {
         self.pages.get_mut(entry).samples = NONE;
         while at != NONE {
             let sample = self.samples.end(at);
-            let age = self.clock.now.wrapping_sub(sample.time);
-            self.learn(&sample, self.left(age) * value);
+            self.learn(&sample, value, Some(value));
             at = sample.older;
         }
     }

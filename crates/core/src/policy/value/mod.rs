@@ -40,6 +40,8 @@ mod math;
 mod model;
 mod pages;
 mod samples;
+#[cfg(test)]
+mod tests;
 mod wear;
 mod worth;
 
