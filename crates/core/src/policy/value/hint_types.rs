@@ -3,8 +3,8 @@
 //! Meaningless types would split every hint set into parts of which nothing is known. So pages
 //! sampled at their request are grouped by the value of one type, for each type, and the spread of
 //! the groups' mean worth is held against what chance alone makes of it: the F of a one-way
-//! analysis of variance (Fisher), 1 where the type says nothing. A type stays in use until
-//! its F is below [`LEAVE`], and comes back above [`ENTER`]; the others are 0 in the hint set's number.
+//! analysis of variance (Fisher), 1 where the type says nothing. A type stays until its F is below
+//! [`LEAVE`], and comes back above [`ENTER`]; the others are 0 in the hint set's number.
 //!
 //! Cost: O(types) a sample, O(types × 256) when a window of samples closes. Memory: 24 KiB.
 //!

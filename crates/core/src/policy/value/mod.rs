@@ -12,14 +12,16 @@
 //! hint.
 //!
 //! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean);
-//! a miss [`DRAWS`] + [`KEPT`] evaluations of 17 tables besides. Nothing is allocated but at the
-//! start. *Memory*: 32 bytes for each page remembered, on flash or not, and for each slot 68 a sample
-//! under observation, 40 for trail and places of extents and blocks, 4; besides 0.4 MiB whatever
-//! the size.
+//! a miss [`DRAWS`] + [`KEPT`] evaluations of 17 tables besides. Nothing is allocated after the
+//! start. *Memory*: for each slot six pages remembered, on flash or not, of 32 bytes; a sample under
+//! observation of 68; 54 for trail, entry and places of extents and blocks, up to 74 where the slots
+//! are no power of two; besides 0.4 MiB whatever the size.
 //!
 //! # States of a page
 //! ```text
-//! unknown --request--> remembered --admit--> on flash --remove--> remembered --line full--> unknown
+//! unknown --request--> remembered --admit--> on flash
+//!    ^                     |   ^                    |
+//!    +------line full------+   +-------remove-------+
 //! ```
 //!
 //! # Choices
