@@ -73,6 +73,8 @@ def main():
     print("\n| mean over hinted traces | gap closed, % | writes / OPT's |\n|---|---:|---:|")
     for title, keys in (("chosen on", chosen), ("judged on", hinted - chosen), ("all", hinted)):
         print(f"| {title} | {mean(gaps[k] for k in keys)} | {sum(wears[k] for k in keys) / len(keys):.2f} |")
+    if not noise:
+        return
     print("\n| noise types, tier of 10 % | value |\n|---|---:|")
     for name, hit in noise.items():
         print(f"| {name} | {hit:.1f} |")
