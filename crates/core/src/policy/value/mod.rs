@@ -13,9 +13,9 @@
 //!
 //! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean);
 //! a miss [`DRAWS`] + [`KEPT`] evaluations of 17 tables besides. Nothing is allocated after the
-//! start. *Memory*: for each slot six pages remembered, on flash or not, of 32 bytes; a sample under
-//! observation of 68; 54 for trail, entry and places of extents and blocks, up to 74 where the slots
-//! are no power of two; besides 0.4 MiB whatever the size.
+//! start. *Memory*: for each slot six pages remembered, on flash or not, of 32 bytes; a sample
+//! under observation of 68; 54 for trail, entry and places of extents and blocks, up to 74 where
+//! the slots are no power of two; besides 0.4 MiB whatever the size.
 //!
 //! # States of a page
 //! ```text
