@@ -163,6 +163,7 @@ mod tests {
                 impurity: 0.5,
                 used: true,
             }],
+            worth: Vec::new(),
         };
         let groups = Groups::from([(77, "stock".to_string())]);
         let table = name(&learned, &groups);

@@ -7,7 +7,9 @@ use crate::mutant::Mutant;
 pub use crate::settings::policy_table::PrioritySettings;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use thermocline_core::policy::{CacConfig, ClicConfig, PolicyOptions, TacConfig, TacLabels};
+use thermocline_core::policy::{
+    CacConfig, ClicConfig, PolicyOptions, TacConfig, TacLabels, ValueConfig,
+};
 use thermocline_core::{Costs, Watermarks};
 
 /// Frames at most: their numbers are 32 bits long, and the largest means none.
@@ -562,6 +564,7 @@ impl EngineConfig {
             tac: self.tac.to_core(),
             clic: self.clic.to_core(),
             cac: self.cac.to_core(),
+            value: ValueConfig::default(),
             priority: self.priority.to_core().unwrap_or_default(),
         }
     }
