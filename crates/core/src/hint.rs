@@ -8,7 +8,7 @@
 //! learning policies.
 
 /// The most hint types one client can declare, the five built-in ones included.
-pub const HINT_TYPES_MAX: usize = 12;
+pub const HINT_TYPES_MAX: usize = 15;
 
 /// Positions of the built-in hint types in every [`HintSet`].
 pub mod hint_type {

@@ -194,10 +194,10 @@ mod tests {
             catalog.schema().names()[hint_type::FIRST_CUSTOM..],
             ["a", "b", "c"]
         );
-        let many = columns(&["d", "e"]);
+        let many = columns(&["d", "e", "f", "g", "h"]);
         match catalog.add_hint_columns(path, &many).unwrap_err() {
             ReadError::TooManyHints { found, column, .. } => {
-                assert_eq!((found, column.as_str()), (13, "e"));
+                assert_eq!((found, column.as_str()), (16, "h"));
             }
             other => panic!("{other}"),
         }
