@@ -103,7 +103,10 @@ impl PlanReader {
         relation: Relation,
         detected: Access,
     ) -> HintSet {
-        if !self.shared.asked.swap(true, Ordering::Relaxed)
+        let asked = &self.shared.asked;
+        // Looked at first: a write of all requests to one place would make them wait in turn.
+        if !asked.load(Ordering::Relaxed)
+            && !asked.swap(true, Ordering::Relaxed)
             && let Some(helper) = &self.helper
         {
             helper.thread().unpark();
