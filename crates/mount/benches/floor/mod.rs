@@ -219,8 +219,8 @@ impl Serving {
         let parts: Vec<_> = places.iter().map(|place| place.parts[1]).collect();
         // SAFETY: the places outlive the ring's requests: it is left when none is open.
         unsafe { ring.submitter().register_buffers(&parts) }.expect("buffers");
-        for index in 0..ENTRIES {
-            self.command(&mut ring, &places[index], index, cpu, 1);
+        for (index, place) in places.iter().enumerate() {
+            self.command(&mut ring, place, index, cpu, 1);
         }
         let mut gone = 0;
         while gone < ENTRIES {
