@@ -92,7 +92,10 @@ fn rows_that_may_be_in_and_rows_that_are_not_are_all_rows() {
         // As many false ones of 15,000 as promised, give or take six standard deviations.
         let expected = json["expected_false_positives"].as_f64().expect("a share") * 15_000.0;
         let off = (maybe.len() - 5_000) as f64 - expected;
-        assert!(expected > 10.0 && off.abs() < 6.0 * expected.sqrt(), "{off} {expected}");
+        assert!(
+            expected > 10.0 && off.abs() < 6.0 * expected.sqrt(),
+            "{off} {expected}"
+        );
         assert_eq!(
             (&json["rows"], &json["asked"]),
             (&20_000.into(), &20_000.into())

@@ -47,6 +47,9 @@ fn plans_reach_the_mount() {
     server.query("postgres", "VACUUM ANALYZE big");
     server.query("postgres", "CHECKPOINT");
     server.query("postgres", &probes());
+    for _ in 0..3 {
+        server.query("postgres", SCAN);
+    }
 
     killed_in_mid_query(&server, file);
     server.stop();
@@ -55,6 +58,9 @@ fn plans_reach_the_mount() {
     let _ = fs::remove_file(file);
     check_trace(&trace);
 }
+
+/// Reads a column that no index has, in one process.
+const SCAN: &str = "SET max_parallel_workers_per_gather = 0; SELECT sum(length(fill)) FROM big";
 
 /// Index scans of `big` in no order, for longer than the mount needs to find the slot.
 fn probes() -> String {
