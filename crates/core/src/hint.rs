@@ -378,10 +378,10 @@ mod tests {
 
     #[test]
     fn schema_refuses_too_many_types() {
-        let four = (0..4).map(|i| format!("t{i}"));
-        let five = (0..5).map(|i| format!("t{i}"));
-        assert!(HintSchema::with_custom(four).is_some());
-        assert!(HintSchema::with_custom(five).is_none());
+        let seven = (0..7).map(|i| format!("t{i}"));
+        let eight = (0..8).map(|i| format!("t{i}"));
+        assert!(HintSchema::with_custom(seven).is_some());
+        assert!(HintSchema::with_custom(eight).is_none());
     }
 
     #[test]

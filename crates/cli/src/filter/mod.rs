@@ -40,8 +40,8 @@ Examples:
 
 A Bloom filter says \"no\" or \"maybe\" for a key. \"No\" is always right. The filter lies on flash
 in pages, and memory holds keys back until many of one page can be written at once, so it may be
-far larger than memory. Keys are text unless --integers says otherwise or a Parquet column holds whole
-numbers. The file appears under its name only when it is whole.";
+far larger than memory. Keys are text unless --integers says otherwise or a Parquet column holds
+whole numbers. The file appears under its name only when it is whole.";
 
 const PROBE_HELP: &str = "\
 Examples:
