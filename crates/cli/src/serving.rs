@@ -105,6 +105,7 @@ impl Serving {
             },
             discard: false,
             plans,
+            inodes_max: None,
         };
         match Mount::start(config, Arc::clone(&engine)) {
             Ok(handle) => {

@@ -30,6 +30,7 @@ use crate::handle::{Handle, Handles};
 use crate::inode::{Node, Nodes};
 use crate::object::{DeviceFactory, Objects};
 use crate::plans::{PlanReader, PlanSource};
+use crate::prune::Pruner;
 use crate::roles::Roles;
 use crate::sys::{self, Stat};
 
@@ -65,6 +66,7 @@ pub struct Fs {
     control: Option<Control>,
     roles: Roles,
     plans: Option<PlanReader>,
+    pruner: Pruner,
     privileged: bool,
 }
 
@@ -98,6 +100,7 @@ impl Fs {
             control: control.map(Control::new),
             roles: Roles::start()?,
             plans: None,
+            pruner: Pruner::new(usize::MAX),
             privileged: sys::effective_uid() == 0,
         })
     }
@@ -109,6 +112,23 @@ impl Fs {
     pub fn with_plans(self, source: Option<PlanSource>) -> io::Result<Self> {
         let plans = source.map(PlanReader::start).transpose()?;
         Ok(Self { plans, ..self })
+    }
+
+    /// The same, with the kernel asked to forget inodes when it holds more than `most`.
+    #[must_use]
+    pub(crate) fn with_inodes_max(self, most: usize) -> Self {
+        Self {
+            pruner: Pruner::new(most),
+            ..self
+        }
+    }
+
+    pub(crate) fn pruner(&self) -> &Pruner {
+        &self.pruner
+    }
+
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.nodes
     }
 
     /// Opens the files that dirty pages of the tier wait for, and compares the others that it has
@@ -168,6 +188,7 @@ impl Fs {
         self.count_blocks(fd.as_raw_fd(), &mut stat);
         let node = self.nodes.lookup(fd, &stat);
         assert!(node.is(&stat), "node {} is another inode", node.id());
+        self.pruner.note(self.nodes.len());
         Ok(Entry {
             id: node.id(),
             stat,

@@ -65,6 +65,11 @@ impl Frontend {
         }
     }
 
+    /// The file system, for what is no request.
+    pub(crate) fn file_system(&self) -> &Fs {
+        self.served.unserved()
+    }
+
     /// Serves a request. The data of its answer is at the start of `out`, which has at least
     /// [`REQUEST_MAX`] bytes and begins with a page, so that a read can be direct. What is behind
     /// the answer means nothing.

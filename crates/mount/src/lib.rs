@@ -17,6 +17,7 @@ mod object;
 mod passthrough;
 mod plans;
 mod protocol;
+mod prune;
 mod roles;
 mod search;
 mod serving;

@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::sync::{
     Condvar, LockResult, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
+use std::time::Duration;
 
 /// Locks `mutex`.
 #[track_caller]
@@ -18,6 +19,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[track_caller]
 pub(crate) fn wait<'a, T>(signal: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     sound(signal.wait(guard))
+}
+
+/// Waits for `signal` no longer than `most`, with `guard` given up meanwhile.
+#[track_caller]
+pub(crate) fn wait_for<'a, T>(
+    signal: &Condvar,
+    guard: MutexGuard<'a, T>,
+    most: Duration,
+) -> MutexGuard<'a, T> {
+    sound(signal.wait_timeout(guard, most)).0
 }
 
 /// Locks `lock` for reading.

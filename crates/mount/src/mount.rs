@@ -28,6 +28,7 @@ use crate::fuse::{Frontend, Handshake};
 use crate::object::DeviceFactory;
 use crate::passthrough::Passthrough;
 use crate::plans::PlanSource;
+use crate::prune;
 use crate::sys;
 use crate::transport::{self, Server};
 
@@ -58,6 +59,9 @@ pub struct MountConfig {
     pub discard: bool,
     /// Where query plans are published; `None` for nowhere.
     pub plans: Option<PlanSource>,
+    /// The most inodes that the kernel may hold before it is asked to forget some, each with a
+    /// descriptor of this process; `None` for half of the process's limit on open files.
+    pub inodes_max: Option<usize>,
 }
 
 /// How requests come from the kernel.
@@ -87,6 +91,7 @@ impl MountConfig {
             transport: Transport::default(),
             discard: false,
             plans: None,
+            inodes_max: None,
         }
     }
 }
@@ -134,7 +139,7 @@ impl Mount {
     pub fn start(config: MountConfig, engine: Arc<Engine>) -> Result<MountHandle, Error> {
         let (base, mountpoint) = Self::check(&config.base, &config.mountpoint)?;
         let base_error = |error| Error::Base(base.clone(), error);
-        sys::raise_open_files().map_err(base_error)?;
+        let open_files = sys::raise_open_files().map_err(base_error)?;
         // What flash copies from base must not be lost by a power cut before it is.
         sys::sync_file_system(&base).map_err(base_error)?;
         let fs = Fs::new(
@@ -145,7 +150,8 @@ impl Mount {
             config.control,
         );
         let fs = fs.and_then(|fs| fs.with_plans(config.plans));
-        let fs = Arc::new(fs.map_err(base_error)?);
+        let inodes_max = config.inodes_max.unwrap_or(prune::share_of(open_files));
+        let fs = Arc::new(fs.map_err(base_error)?.with_inodes_max(inodes_max));
         fs.adopt_dirty(config.discard)
             .map_err(|error| Error::Tier(Box::new(error)))?;
         let directory = sys::open_base(&base).map_err(base_error)?;

@@ -120,6 +120,11 @@ pub(crate) struct ObjectSlot {
 }
 
 impl ObjectSlot {
+    /// Whether somebody has the inode open, or nothing but the kernel's inode is left of it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.users > 0 || self.nameless
+    }
+
     fn check(&self) {
         assert_eq!(
             self.open.is_some(),

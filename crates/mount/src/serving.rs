@@ -18,6 +18,11 @@ impl Served {
         Self(fs)
     }
 
+    /// The file system outside of any request.
+    pub(crate) fn unserved(&self) -> &Fs {
+        &self.0
+    }
+
     /// The file system for one request; to be held until the request is answered.
     pub(crate) fn fs(&self) -> Serving<'_> {
         assert!(!std::thread::panicking(), "a request begins in peace");

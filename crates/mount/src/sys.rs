@@ -319,6 +319,18 @@ pub(crate) fn set_capabilities(wanted: &Capabilities) -> io::Result<()> {
     check(result as libc::c_int)
 }
 
+/// Attributes of what is at `path`, a symbolic link included.
+pub(crate) fn stat_path(path: &Path) -> io::Result<Stat> {
+    let path = text_of(path.as_os_str())?;
+    let mut stat = MaybeUninit::<Stat>::uninit();
+    // SAFETY: `path` is NUL-terminated; the buffer is a `stat64`, and is initialised when the call
+    // succeeds.
+    unsafe {
+        check(libc::lstat64(path.as_ptr(), stat.as_mut_ptr()))?;
+        Ok(stat.assume_init())
+    }
+}
+
 /// Where the descriptor's name is now, and whether that name has been removed.
 pub(crate) fn path(fd: RawFd) -> io::Result<PathBuf> {
     let link = readlink_at(libc::AT_FDCWD, &proc_path(fd))?;

@@ -28,6 +28,9 @@ wire! {
     /// Before every answer; `error` is 0 or an `errno` with a minus.
     OutHeader: 16 { len: u32, error: i32, unique: u64, }
 
+    /// Of `NOTIFY_INVAL_ENTRY`; the name and its NUL follow.
+    NotifyInvalEntryOut: 16 { parent: u64, namelen: u32, flags: u32, }
+
     ForgetIn: 8 { nlookup: u64, }
     ForgetOne: 16 { nodeid: u64, nlookup: u64, }
     BatchForgetIn: 8 { count: u32, dummy: u32, }
@@ -182,6 +185,9 @@ pub(crate) mod fopen {
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
     pub(crate) const PASSTHROUGH: u32 = 1 << 7;
 }
+
+/// `OutHeader::error` of a notice, whose `unique` is 0: a name is not valid any more.
+pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
 
 /// `WriteIn::write_flags`: from the page cache, so of nobody in particular.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;

@@ -2,14 +2,18 @@
 //!
 //! Every thread takes a request, serves it to its end and answers it before it takes the next.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 
 use thermocline::device::AlignedBuf;
 use zerocopy::IntoBytes;
 
 use crate::fuse::{Frontend, REQUEST_MAX};
-use crate::protocol::{Answer, InHeader, Incoming, OutHeader, WriteIn};
+use crate::protocol::{
+    Answer, InHeader, Incoming, NOTIFY_INVAL_ENTRY, NotifyInvalEntryOut, OutHeader, WriteIn,
+};
 
 const PAGE: usize = 4096;
 /// Where requests are read to: so that the data of a write, behind its header and struct, begins
@@ -81,6 +85,29 @@ fn send(device: &File, unique: u64, answer: Answer, out: &[u8]) -> io::Result<()
         Err(error) if !is_unmount(&error) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Tells the kernel that a name is not valid any more. It drops what it knows under it unless that
+/// is in use; `fuse_reverse_inval_entry` in the kernel's `fs/fuse/dir.c`.
+///
+/// # Errors
+/// `ENOENT` when the kernel knows no such name; those of the device.
+pub(crate) fn forget_name(mut device: &File, parent: u64, name: &OsStr) -> io::Result<()> {
+    let notice = NotifyInvalEntryOut {
+        parent,
+        namelen: name.len() as u32,
+        flags: 0,
+    };
+    let len = size_of::<OutHeader>() + size_of::<NotifyInvalEntryOut>() + name.len() + 1;
+    let header = OutHeader {
+        len: len as u32,
+        error: NOTIFY_INVAL_ENTRY,
+        unique: 0,
+    };
+    let parts: [&[u8]; 4] = [header.as_bytes(), notice.as_bytes(), name.as_bytes(), &[0]];
+    let written = device.write_vectored(&parts.map(IoSlice::new))?;
+    assert_eq!(written, len, "the kernel takes a notice as a whole");
+    Ok(())
 }
 
 fn write(mut device: &File, unique: u64, error: i32, data: &[u8]) -> io::Result<()> {

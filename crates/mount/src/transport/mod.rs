@@ -12,9 +12,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{Builder, scope};
 
+pub(crate) use device::forget_name;
 pub(crate) use ring::available as has_ring;
 
 use crate::fuse::Frontend;
+use crate::prune;
 use crate::sys;
 
 /// What serves a mount until it is unmounted.
@@ -71,12 +73,20 @@ impl Server {
                     }
                 }
             }
+            let fs = self.frontend.file_system();
+            let pruner = Builder::new().name("prune".into());
+            // Without it there is a limit, as before.
+            let pruning = pruner.spawn_scoped(scope, || prune::run(fs, &self.device));
+            if let Err(error) = pruning {
+                eprintln!("thermocline: inodes are not pruned: {error}");
+            }
             let ends = serving.into_iter().map(|thread| {
                 let end = thread.join();
                 end.unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")))
             });
             // All of them are waited for before the first error is picked.
             let ends: Vec<_> = ends.collect();
+            fs.pruner().end();
             ends.into_iter().collect()
         })
     }

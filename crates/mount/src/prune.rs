@@ -1,0 +1,176 @@
+//! Pruning: the kernel is asked to forget inodes before their descriptors run out.
+//!
+//! Each node holds a descriptor ([`crate::inode`]), and the kernel forgets an inode of its own
+//! accord under memory pressure alone. So a mount of many files would reach the limit on open
+//! files, and the next file could not be opened. From [`Pruner::most`] nodes on, a thread tells the
+//! kernel that names of inodes are not valid any more (`FUSE_NOTIFY_INVAL_ENTRY`), and the kernel
+//! drops those that nobody uses. They are found again by their names.
+//!
+//! States: *idle* → *wanted* (a lookup found too many nodes) → *idle* after a round; *ended*.
+//!
+//! # Invariants
+//! 1. Only names of files are taken, and of files that are not open at that moment and have a
+//!    name: a directory may be somebody's current one, and of a file without a name the kernel's
+//!    inode is all that is left. An open that comes in between is not harmed, since the kernel
+//!    keeps an inode that is in use.
+//! 2. No lock of ours is held while the kernel is told: it may wait for a request to end that is
+//!    under way in the same directory.
+//!
+//! Cost of a round: a list of all nodes, then a `readlink`, a `stat`, and a write to `/dev/fuse` for
+//! each inode that is given up. Which ones go is left to chance, as no reads of an open file come
+//! by here. Memory: none between rounds.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use crate::fs::Fs;
+use crate::inode::Node;
+use crate::lock::{lock, wait, wait_for};
+use crate::sys;
+
+/// Pause after a round that found little to give up, so that open files are not looked through at
+/// every lookup.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Idle,
+    Wanted,
+    Ended,
+}
+
+/// What a lookup and the pruning thread know of each other.
+#[derive(Debug)]
+pub(crate) struct Pruner {
+    most: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Pruner {
+    /// For at most about `most` nodes; for as many as there are without a limit.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most: most.max(2),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Has a round made when there are too many nodes.
+    pub(crate) fn note(&self, nodes: usize) {
+        if nodes <= self.most {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if *state == State::Idle {
+            *state = State::Wanted;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Ends the thread.
+    pub(crate) fn end(&self) {
+        *lock(&self.state) = State::Ended;
+        self.changed.notify_all();
+    }
+
+    /// Waits until a round is wanted; false when there will be none.
+    fn next(&self) -> bool {
+        let mut state = lock(&self.state);
+        while *state == State::Idle {
+            state = wait(&self.changed, state);
+        }
+        if *state == State::Wanted {
+            *state = State::Idle;
+            return true;
+        }
+        false
+    }
+
+    /// Waits for [`PAUSE`], or until the end.
+    fn pause(&self) {
+        let state = lock(&self.state);
+        if *state != State::Ended {
+            drop(wait_for(&self.changed, state, PAUSE));
+        }
+    }
+
+    /// Makes rounds until the end, or until the kernel takes no more.
+    pub(crate) fn run(&self, fs: &Fs, tell: impl Fn(u64, &OsStr) -> io::Result<()>) {
+        while self.next() {
+            // An eighth less than the limit: rounds are as rare as that many lookups.
+            let surplus = fs.held().0.saturating_sub(self.most - self.most / 8);
+            let Ok(told) = fs.prune(surplus, &tell) else {
+                return;
+            };
+            if told < surplus / 2 {
+                self.pause();
+            }
+        }
+    }
+}
+
+impl Fs {
+    /// Tells the kernel to forget up to `surplus` inodes; how many it was told of.
+    fn prune(
+        &self,
+        surplus: usize,
+        tell: &impl Fn(u64, &OsStr) -> io::Result<()>,
+    ) -> io::Result<usize> {
+        let mut told = 0;
+        for node in self.nodes().all() {
+            if told == surplus {
+                break;
+            }
+            let Some((parent, name)) = self.place_of(&node) else {
+                continue;
+            };
+            match tell(parent, &name) {
+                Ok(()) => told += 1,
+                // The kernel has forgotten the directory or the name meanwhile.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(told)
+    }
+
+    /// The directory's id and the name under which the kernel may know a file; `None` for what is
+    /// not to be forgotten.
+    fn place_of(&self, node: &Node) -> Option<(u64, std::ffi::OsString)> {
+        if lock(&node.object).is_held() {
+            return None; // invariant 1
+        }
+        let path = sys::path(node.fd()).ok()?;
+        let (directory, name) = (path.parent()?, path.file_name()?);
+        let stat = sys::stat_path(&path).ok()?;
+        let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        if is_directory || !node.is(&stat) {
+            return None; // invariant 1
+        }
+        let directory = sys::stat_path(directory).ok()?;
+        let parent = self.nodes().peek(&directory)?;
+        assert_ne!(
+            parent.id(),
+            node.id(),
+            "invariant 1: a file, not a directory"
+        );
+        Some((parent.id(), name.into()))
+    }
+}
+
+/// The share of the process's descriptors that nodes may have: the other half is for open files.
+pub(crate) fn share_of(open_files: u64) -> usize {
+    usize::try_from(open_files / 2).unwrap_or(usize::MAX)
+}
+
+/// The pruning thread's work, on a mount served by `device`.
+pub(crate) fn run(fs: &Fs, device: &File) {
+    let tell = |parent, name: &OsStr| crate::transport::forget_name(device, parent, name);
+    fs.pruner().run(fs, tell);
+}
