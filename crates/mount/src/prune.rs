@@ -3,37 +3,43 @@
 //! Each node holds a descriptor ([`crate::inode`]), and the kernel forgets an inode of its own
 //! accord under memory pressure alone. So a mount of many files would reach the limit on open
 //! files, and the next file could not be opened. From [`Pruner::most`] nodes on, a thread tells the
-//! kernel that names of inodes are not valid any more (`FUSE_NOTIFY_INVAL_ENTRY`), and the kernel
-//! drops those that nobody uses. They are found again by their names.
+//! kernel which inodes to forget (`FUSE_NOTIFY_PRUNE`; before Linux 6.18 that their names are not valid
+//! any more, `FUSE_NOTIFY_INVAL_ENTRY`), and the kernel drops those that nobody uses. They are found
+//! again by their names. The older way waits for its turn among those who change a directory: when
+//! many threads make files in one, it falls behind, and files may still not be opened.
 //!
 //! States: *idle* → *wanted* (a lookup found too many nodes) → *idle* after a round; *ended*.
 //!
 //! # Invariants
-//! 1. Only names of files are taken, and of files that are not open at that moment and have a
+//! 1. Only files are taken, and of files that are not open at that moment and have a
 //!    name: a directory may be somebody's current one, and of a file without a name the kernel's
 //!    inode is all that is left. An open that comes in between is not harmed, since the kernel
 //!    keeps an inode that is in use.
 //! 2. No lock of ours is held while the kernel is told: it may wait for a request to end that is
 //!    under way in the same directory.
 //!
-//! Cost of a round: a list of all nodes, then a `readlink`, a `stat`, and a write to `/dev/fuse` for
-//! each inode that is given up. Which ones go is left to chance, as no reads of an open file come
+//! Cost of a round: a list of all nodes, then a `stat` of each and a write to
+//! `/dev/fuse` for many of those that are given up (the older way: two more and a write for each). Which ones go is left to chance, as no reads of an open file come
 //! by here. Memory: none between rounds.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crate::fs::Fs;
 use crate::inode::Node;
 use crate::lock::{lock, wait, wait_for};
 use crate::sys;
+use crate::transport::{forget_name, forget_nodes};
 
 /// Pause after a round that found little to give up, so that open files are not looked through at
 /// every lookup.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Inodes that the kernel is told of at once.
+const BATCH: usize = 512;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
@@ -101,11 +107,11 @@ impl Pruner {
     }
 
     /// Makes rounds until the end, or until the kernel takes no more.
-    pub(crate) fn run(&self, fs: &Fs, tell: impl Fn(u64, &OsStr) -> io::Result<()>) {
+    fn run(&self, fs: &Fs, kernel: &mut Kernel<'_>) {
         while self.next() {
             // An eighth less than the limit: rounds are as rare as that many lookups.
             let surplus = fs.held().0.saturating_sub(self.most - self.most / 8);
-            let Ok(told) = fs.prune(surplus, &tell) else {
+            let Ok(told) = fs.prune(surplus, kernel) else {
                 return;
             };
             if told < surplus / 2 {
@@ -115,22 +121,29 @@ impl Pruner {
     }
 }
 
-impl Fs {
-    /// Tells the kernel to forget up to `surplus` inodes; how many it was told of.
-    fn prune(
-        &self,
-        surplus: usize,
-        tell: &impl Fn(u64, &OsStr) -> io::Result<()>,
-    ) -> io::Result<usize> {
-        let mut told = 0;
-        for node in self.nodes().all() {
-            if told == surplus {
-                break;
+/// How the kernel is told.
+struct Kernel<'a> {
+    device: &'a File,
+    /// Whether it knows `FUSE_NOTIFY_PRUNE`.
+    prunes: bool,
+}
+
+impl Kernel<'_> {
+    /// Has the nodes forgotten; how many it was told of.
+    fn forget(&mut self, fs: &Fs, nodes: &[Arc<Node>]) -> io::Result<usize> {
+        if self.prunes {
+            let ids: Vec<u64> = nodes.iter().map(|node| node.id()).collect();
+            match forget_nodes(self.device, &ids) {
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.prunes = false
+                told => return told.map(|()| ids.len()),
             }
-            let Some((parent, name)) = self.place_of(&node) else {
+        }
+        let mut told = 0;
+        for node in nodes {
+            let Some((parent, name)) = fs.place_of(node) else {
                 continue;
             };
-            match tell(parent, &name) {
+            match forget_name(self.device, parent, &name) {
                 Ok(()) => told += 1,
                 // The kernel has forgotten the directory or the name meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
@@ -139,19 +152,31 @@ impl Fs {
         }
         Ok(told)
     }
+}
 
-    /// The directory's id and the name under which the kernel may know a file; `None` for what is
-    /// not to be forgotten.
-    fn place_of(&self, node: &Node) -> Option<(u64, std::ffi::OsString)> {
-        if lock(&node.object).is_held() {
-            return None; // invariant 1
-        }
+impl Fs {
+    /// Has the kernel forget up to `surplus` inodes; how many it was told of.
+    fn prune(&self, surplus: usize, kernel: &mut Kernel<'_>) -> io::Result<usize> {
+        let mut nodes = self.nodes().all();
+        nodes.retain(|node| self.is_spare(node));
+        nodes.truncate(surplus);
+        let parts = nodes.chunks(BATCH);
+        parts.map(|part| kernel.forget(self, part)).sum()
+    }
+
+    /// Whether a node may be forgotten (invariant 1).
+    fn is_spare(&self, node: &Node) -> bool {
+        let is_file =
+            |stat: sys::Stat| stat.st_mode & libc::S_IFMT != libc::S_IFDIR && stat.st_nlink > 0;
+        !lock(&node.object).is_held() && node.stat().is_ok_and(is_file)
+    }
+
+    /// The directory's id and the name under which the kernel may know a file.
+    fn place_of(&self, node: &Node) -> Option<(u64, OsString)> {
         let path = sys::path(node.fd()).ok()?;
         let (directory, name) = (path.parent()?, path.file_name()?);
-        let stat = sys::stat_path(&path).ok()?;
-        let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
-        if is_directory || !node.is(&stat) {
-            return None; // invariant 1
+        if !node.is(&sys::stat_path(&path).ok()?) {
+            return None;
         }
         let directory = sys::stat_path(directory).ok()?;
         let parent = self.nodes().peek(&directory)?;
@@ -171,6 +196,6 @@ pub(crate) fn share_of(open_files: u64) -> usize {
 
 /// The pruning thread's work, on a mount served by `device`.
 pub(crate) fn run(fs: &Fs, device: &File) {
-    let tell = |parent, name: &OsStr| crate::transport::forget_name(device, parent, name);
-    fs.pruner().run(fs, tell);
+    let prunes = true;
+    fs.pruner().run(fs, &mut Kernel { device, prunes });
 }

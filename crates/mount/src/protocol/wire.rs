@@ -31,6 +31,9 @@ wire! {
     /// Of `NOTIFY_INVAL_ENTRY`; the name and its NUL follow.
     NotifyInvalEntryOut: 16 { parent: u64, namelen: u32, flags: u32, }
 
+    /// Of `NOTIFY_PRUNE`; as many node ids follow.
+    NotifyPruneOut: 16 { count: u32, padding: u32, spare: u64, }
+
     ForgetIn: 8 { nlookup: u64, }
     ForgetOne: 16 { nodeid: u64, nlookup: u64, }
     BatchForgetIn: 8 { count: u32, dummy: u32, }
@@ -188,6 +191,8 @@ pub(crate) mod fopen {
 
 /// `OutHeader::error` of a notice, whose `unique` is 0: a name is not valid any more.
 pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
+/// `OutHeader::error` of a notice: inodes that nobody uses are to be forgotten (Linux 6.18).
+pub(crate) const NOTIFY_PRUNE: i32 = 9;
 
 /// `WriteIn::write_flags`: from the page cache, so of nobody in particular.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;

@@ -12,7 +12,8 @@ use zerocopy::IntoBytes;
 
 use crate::fuse::{Frontend, REQUEST_MAX};
 use crate::protocol::{
-    Answer, InHeader, Incoming, NOTIFY_INVAL_ENTRY, NotifyInvalEntryOut, OutHeader, WriteIn,
+    Answer, InHeader, Incoming, NOTIFY_INVAL_ENTRY, NOTIFY_PRUNE, NotifyInvalEntryOut,
+    NotifyPruneOut, OutHeader, WriteIn,
 };
 
 const PAGE: usize = 4096;
@@ -88,24 +89,42 @@ fn send(device: &File, unique: u64, answer: Answer, out: &[u8]) -> io::Result<()
 }
 
 /// Tells the kernel that a name is not valid any more. It drops what it knows under it unless that
-/// is in use; `fuse_reverse_inval_entry` in the kernel's `fs/fuse/dir.c`.
+/// is in use; `fuse_reverse_inval_entry` in the kernel's `fs/fuse/dir.c`. Waits until no request
+/// changes the directory.
 ///
 /// # Errors
 /// `ENOENT` when the kernel knows no such name; those of the device.
-pub(crate) fn forget_name(mut device: &File, parent: u64, name: &OsStr) -> io::Result<()> {
+pub(crate) fn forget_name(device: &File, parent: u64, name: &OsStr) -> io::Result<()> {
     let notice = NotifyInvalEntryOut {
         parent,
         namelen: name.len() as u32,
         flags: 0,
     };
-    let len = size_of::<OutHeader>() + size_of::<NotifyInvalEntryOut>() + name.len() + 1;
+    let name = [name.as_bytes(), &[0]].concat();
+    notify(device, NOTIFY_INVAL_ENTRY, notice.as_bytes(), &name)
+}
+
+/// Tells the kernel to forget those of the inodes that nobody uses. Waits for nobody.
+///
+/// # Errors
+/// `EINVAL` before Linux 6.18; those of the device.
+pub(crate) fn forget_nodes(device: &File, ids: &[u64]) -> io::Result<()> {
+    let notice = NotifyPruneOut {
+        count: ids.len() as u32,
+        ..NotifyPruneOut::default()
+    };
+    notify(device, NOTIFY_PRUNE, notice.as_bytes(), ids.as_bytes())
+}
+
+fn notify(mut device: &File, code: i32, notice: &[u8], rest: &[u8]) -> io::Result<()> {
+    let len = size_of::<OutHeader>() + notice.len() + rest.len();
     let header = OutHeader {
         len: len as u32,
-        error: NOTIFY_INVAL_ENTRY,
+        error: code,
         unique: 0,
     };
-    let parts: [&[u8]; 4] = [header.as_bytes(), notice.as_bytes(), name.as_bytes(), &[0]];
-    let written = device.write_vectored(&parts.map(IoSlice::new))?;
+    let parts = [header.as_bytes(), notice, rest].map(IoSlice::new);
+    let written = device.write_vectored(&parts)?;
     assert_eq!(written, len, "the kernel takes a notice as a whole");
     Ok(())
 }
