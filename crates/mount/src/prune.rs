@@ -134,7 +134,7 @@ impl Kernel<'_> {
         if self.prunes {
             let ids: Vec<u64> = nodes.iter().map(|node| node.id()).collect();
             match forget_nodes(self.device, &ids) {
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.prunes = false
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.prunes = false,
                 told => return told.map(|()| ids.len()),
             }
         }
