@@ -7,6 +7,7 @@ use crate::meter::{Counted, Layout, Meter};
 use crate::opt::{self, OPT_BYPASS, OptTier};
 use crate::outlook::Outlook;
 use crate::parallel;
+use crate::placement::{Fixed, FixedTier};
 use crate::request::Kind;
 use crate::result::{LearnedRow, LearnedTable, LearnedType, RunResult, WorthRow, ratio};
 use crate::split::Writes;
@@ -44,6 +45,17 @@ pub struct Experiment {
     pub bound: bool,
     /// Threads; 0 for as many as the machine has.
     pub threads: usize,
+}
+
+/// One run to do on its own: see [`run_each`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// The policy, or [`NO_TIER`].
+    pub policy: String,
+    /// Size of the tier, pages, with what `fixed` takes of it.
+    pub capacity: u32,
+    /// What the policy does not decide about.
+    pub fixed: Fixed,
 }
 
 impl Default for Experiment {
@@ -173,10 +185,49 @@ fn check(workload: &Workload, experiment: &Experiment) -> Result<(), SimError> {
     Ok(())
 }
 
+/// Does each run of `settings`, of no offline policy; the experiment's own policies and sizes are
+/// not used. Results come in the order of the settings, and are compared with nothing.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_each(
+    workload: &Workload,
+    experiment: &Experiment,
+    settings: &[Setting],
+    progress: &Progress,
+) -> Result<Vec<RunResult>, SimError> {
+    check(workload, experiment)?;
+    let facts = workload.facts();
+    let bench = Bench {
+        workload,
+        experiment,
+        outlook: None,
+        layout: Layout::new(&facts.extents, facts.page_size),
+        progress,
+    };
+    let jobs: Vec<Job> = settings.iter().map(Job::of).collect();
+    let total = jobs.len() as u64 * facts.requests;
+    progress.done.store(0, Ordering::Relaxed);
+    progress.total.store(total, Ordering::Relaxed);
+    let results = parallel::each(&jobs, experiment.threads, |job| bench.run_one(job));
+    results.into_iter().collect()
+}
+
 /// One run to do.
 struct Job<'a> {
     policy: &'a str,
     capacity: u32,
+    fixed: Option<&'a Fixed>,
+}
+
+impl<'a> Job<'a> {
+    fn of(setting: &'a Setting) -> Self {
+        Self {
+            policy: &setting.policy,
+            capacity: setting.capacity,
+            fixed: Some(&setting.fixed).filter(|fixed| !fixed.is_empty()),
+        }
+    }
 }
 
 /// What all runs share.
@@ -194,16 +245,27 @@ impl Bench<'_> {
         let mut jobs = Vec::new();
         for &capacity in &experiment.capacities {
             let policies = experiment.policies.iter();
-            jobs.extend(policies.map(|policy| Job { policy, capacity }));
+            let fixed = None;
+            jobs.extend(policies.map(|policy| Job {
+                policy,
+                capacity,
+                fixed,
+            }));
         }
         if experiment.bound && self.outlook.is_some() {
             let policy = OPT_BYPASS;
             let capacities = experiment.capacities.iter();
-            jobs.extend(capacities.map(|&capacity| Job { policy, capacity }));
+            let fixed = None;
+            jobs.extend(capacities.map(|&capacity| Job {
+                policy,
+                capacity,
+                fixed,
+            }));
         }
         jobs.push(Job {
             policy: NO_TIER,
             capacity: 0,
+            fixed: None,
         });
         jobs
     }
@@ -213,7 +275,11 @@ impl Bench<'_> {
             true => self.metadata_pages(job)?,
             false => 0,
         };
-        let slots = job.capacity.saturating_sub(charged);
+        let fixed = job
+            .fixed
+            .map_or(0, |fixed| fixed.pages(&self.workload.facts().extents));
+        let fixed = u32::try_from(fixed).unwrap_or(u32::MAX);
+        let slots = job.capacity.saturating_sub(charged).saturating_sub(fixed);
         let mut result = self.blank(job, slots);
         let counted = match self.outlook.filter(|_| opt::is_opt(job.policy)) {
             Some(outlook) => {
@@ -224,8 +290,7 @@ impl Bench<'_> {
                 counted
             }
             None => {
-                let mut tier = self.tier(job.policy, slots)?;
-                let counted = self.drive(&mut tier, true)?;
+                let (tier, counted) = self.drive_policy(job, slots)?;
                 result.metadata_bytes = tier.bytes() as u64;
                 let learned = tier.policy().learned().filter(|_| self.experiment.learned);
                 result.learned = learned.map(|learned| self.name(&learned));
@@ -234,6 +299,19 @@ impl Bench<'_> {
         };
         self.fill(&mut result, counted);
         Ok(result)
+    }
+
+    /// The policy's run, beside what is fixed.
+    fn drive_policy(&self, job: &Job, slots: u32) -> Result<(PolicyTier, Counted), SimError> {
+        let mut tier = self.tier(job.policy, slots)?;
+        let Some(fixed) = job.fixed else {
+            let counted = self.drive(&mut tier, true)?;
+            return Ok((tier, counted));
+        };
+        let objects = self.workload.facts().extents.len();
+        let mut tier = FixedTier::new(tier, fixed, objects);
+        let counted = self.drive(&mut tier, true)?;
+        Ok((tier.into_inner(), counted))
     }
 
     fn admits_on_write(&self) -> bool {
@@ -309,6 +387,12 @@ impl Bench<'_> {
     fn fill(&self, result: &mut RunResult, counted: Counted) {
         result.count(&counted.totals);
         result.samples = counted.samples;
+        result.sample_ms = counted
+            .sample_ns
+            .iter()
+            .map(|ns| *ns as f64 / 1e6)
+            .collect();
+        result.by_object = counted.objects;
         if self.workload.facts().traces > 1 {
             result.by_client = counted.clients;
         }
@@ -369,6 +453,7 @@ fn time(result: &mut RunResult, elapsed: &Elapsed) {
     result.flash_device_ms = ms(elapsed.flash_busy_ns);
     result.device_ms = result.base_device_ms + result.flash_device_ms;
     result.elapsed_ms = ms(elapsed.ns);
+    result.base_ios = elapsed.base_ios;
     let seconds = elapsed.ns as f64 / 1e9;
     result.ios_per_s = (elapsed.ns > 0).then(|| result.ios as f64 / seconds);
 }

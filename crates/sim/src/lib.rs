@@ -16,6 +16,7 @@
 //! | [`experiment`] | policies × sizes in parallel |
 //! | [`joint`] | DRAM pool and tier managed together, in write-back: the live state machine |
 //! | [`mrc`] | miss-ratio curves from one pass over a sample |
+//! | [`placement`] | which objects belong on flash, whole or in part |
 //! | [`plan`](mod@plan) | which sizes are worth their money |
 #![forbid(unsafe_code)]
 
@@ -32,6 +33,7 @@ pub mod noise;
 pub mod opt;
 mod outlook;
 mod parallel;
+pub mod placement;
 pub mod plan;
 pub mod request;
 pub mod result;
