@@ -54,6 +54,8 @@ pub struct Setting {
     pub policy: String,
     /// Size of the tier, pages, with what `fixed` takes of it.
     pub capacity: u32,
+    /// Frames of the DRAM pool above it; what is fixed does not go through it.
+    pub frames: u32,
     /// What the policy does not decide about.
     pub fixed: Fixed,
 }
@@ -217,6 +219,7 @@ pub fn run_each(
 struct Job<'a> {
     policy: &'a str,
     capacity: u32,
+    frames: u32,
     fixed: Option<&'a Fixed>,
 }
 
@@ -225,6 +228,7 @@ impl<'a> Job<'a> {
         Self {
             policy: &setting.policy,
             capacity: setting.capacity,
+            frames: setting.frames,
             fixed: Some(&setting.fixed).filter(|fixed| !fixed.is_empty()),
         }
     }
@@ -242,6 +246,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn jobs(&self) -> Vec<Job<'_>> {
         let experiment = self.experiment;
+        let frames = experiment.frames;
         let mut jobs = Vec::new();
         for &capacity in &experiment.capacities {
             let policies = experiment.policies.iter();
@@ -249,6 +254,7 @@ impl Bench<'_> {
             jobs.extend(policies.map(|policy| Job {
                 policy,
                 capacity,
+                frames,
                 fixed,
             }));
         }
@@ -259,12 +265,14 @@ impl Bench<'_> {
             jobs.extend(capacities.map(|&capacity| Job {
                 policy,
                 capacity,
+                frames,
                 fixed,
             }));
         }
         jobs.push(Job {
             policy: NO_TIER,
             capacity: 0,
+            frames,
             fixed: None,
         });
         jobs
@@ -303,7 +311,7 @@ impl Bench<'_> {
 
     /// The policy's run, beside what is fixed.
     fn drive_policy(&self, job: &Job, slots: u32) -> Result<(PolicyTier, Counted), SimError> {
-        let mut tier = self.tier(job.policy, slots)?;
+        let mut tier = self.tier(job, slots)?;
         let Some(fixed) = job.fixed else {
             let counted = self.drive(&mut tier, true)?;
             return Ok((tier, counted));
@@ -318,7 +326,7 @@ impl Bench<'_> {
         self.workload.options().writes == Writes::Allocate
     }
 
-    fn tier(&self, policy: &str, slots: u32) -> Result<PolicyTier, SimError> {
+    fn tier(&self, job: &Job, slots: u32) -> Result<PolicyTier, SimError> {
         let page_size = self.workload.facts().page_size;
         let mut options = self.experiment.policy_options.clone();
         options.capacity = slots;
@@ -327,15 +335,16 @@ impl Bench<'_> {
             options.costs = devices.costs(page_size);
         }
         // Without slots nothing is ever asked of the policy but to count.
+        let policy = job.policy;
         let name = if policy == NO_TIER { "lru" } else { policy };
         let built = policy::build(name, &options);
         let built = built.ok_or_else(|| SimError::UnknownPolicy(policy.to_string()))?;
-        Ok(PolicyTier::new(built, slots, self.experiment.frames))
+        Ok(PolicyTier::new(built, slots, job.frames))
     }
 
     /// Pages' worth of memory that decisions take at full size, found by a run of its own.
     fn metadata_pages(&self, job: &Job) -> Result<u32, SimError> {
-        let mut tier = self.tier(job.policy, job.capacity)?;
+        let mut tier = self.tier(job, job.capacity)?;
         self.drive(&mut tier, false)?;
         let page_size = self.workload.facts().page_size as usize;
         Ok(u32::try_from(tier.bytes().div_ceil(page_size)).unwrap_or(u32::MAX))
@@ -375,7 +384,7 @@ impl Bench<'_> {
             policy: job.policy.to_string(),
             capacity_pages: u64::from(job.capacity),
             slots: u64::from(slots),
-            pool_pages: u64::from(self.experiment.frames),
+            pool_pages: u64::from(job.frames),
             page_size: facts.page_size,
             distinct_pages: facts.distinct_pages,
             warm_up_requests: self.experiment.warm_up,

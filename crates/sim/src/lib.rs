@@ -16,10 +16,12 @@
 //! | [`experiment`] | policies × sizes in parallel |
 //! | [`joint`] | DRAM pool and tier managed together, in write-back: the live state machine |
 //! | [`mrc`] | miss-ratio curves from one pass over a sample |
+//! | [`advice`] | what to change about a tier, with gains and their uncertainty |
 //! | [`placement`] | which objects belong on flash, whole or in part |
 //! | [`plan`](mod@plan) | which sizes are worth their money |
 #![forbid(unsafe_code)]
 
+pub mod advice;
 mod bits;
 pub mod closed_loop;
 pub mod device;

@@ -24,7 +24,7 @@ fn workload() -> Workload {
     let record = |number: u64| {
         let draw = mix(number, 77) >> 20;
         let (object, pages) = [(0, 50), (0, 50), (1, 2000), (2, 200), (3, 5000)][draw as usize % 5];
-        let write = object == 2 && draw % 3 > 0;
+        let write = object == 2 && !draw.is_multiple_of(3);
         TraceRecord {
             time_ns: number * 1_000_000,
             client: 1,
@@ -55,6 +55,7 @@ fn setting(policy: &str, capacity: u64, fixed: Fixed) -> Setting {
     Setting {
         policy: policy.into(),
         capacity: capacity as u32,
+        frames: 0,
         fixed,
     }
 }
