@@ -91,6 +91,7 @@ impl<'a> Adviser<'a> {
             plan,
             sizes,
             placements,
+            tells_wear: self.days * 86_400.0 >= WEAR_SECONDS_MIN,
             profiles: self.rows,
         })
     }
@@ -315,6 +316,7 @@ impl<'a> Adviser<'a> {
             id: format!("{word}:{subject}"),
             kind,
             gain: Gain::between(before, after),
+            page_size: u64::from(self.workload.facts().page_size),
             cost: (money(&then) - money(now)).max(0.0),
             loser: self.loser(before, after),
             more_flash_writes: (before.flash_writes > 0)

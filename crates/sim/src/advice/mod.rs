@@ -83,6 +83,8 @@ pub struct Line {
     pub then: State,
     /// The virtual time that goes.
     pub gain: Gain,
+    /// Bytes per page.
+    pub page_size: u64,
     /// Money for what is to be bought.
     pub cost: f64,
     /// The object of a pin or a bypass.
@@ -140,6 +142,8 @@ pub struct Advice {
     pub sizes: Vec<(u64, Gain)>,
     /// Whole objects and parts of objects instead of a cache, at the size of the lines.
     pub placements: Vec<Placement>,
+    /// Whether the trace is long enough to say anything of wear.
+    pub tells_wear: bool,
     /// All objects.
     pub profiles: Vec<ObjectProfile>,
 }
