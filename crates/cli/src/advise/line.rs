@@ -1,7 +1,8 @@
 //! One line of the advice: the commands that follow and undo it, and its form in JSON.
 
 use super::AdviseArgs;
-use crate::units::Size;
+use crate::plan::table::years;
+use crate::units::{Size, show_bytes};
 use serde::Serialize;
 use thermocline_sim::advice::{Gain, Kind, Line, State};
 
@@ -47,7 +48,7 @@ impl<'a> Printed<'a> {
                 flash_bytes: flash(line),
                 memory_bytes: line.then.memory_bytes - line.now.memory_bytes,
             },
-            side_effects: side_effects(line),
+            side_effects: side_effects(args, line),
             command,
             undo,
             now: &line.now,
@@ -69,7 +70,7 @@ pub(super) fn flash(line: &Line) -> u64 {
 }
 
 /// What else happens, in short sentences.
-pub(super) fn side_effects(line: &Line) -> Vec<String> {
+pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
     let mut all = Vec::new();
     if let Some((name, share)) = &line.loser {
         all.push(format!(
@@ -79,6 +80,15 @@ pub(super) fn side_effects(line: &Line) -> Vec<String> {
     if let Some(more) = line.more_flash_writes.filter(|more| more.abs() >= 0.005) {
         let word = if more > 0.0 { "more" } else { "fewer" };
         all.push(format!("{:.0} % {word} flash writes", 100.0 * more.abs()));
+    }
+    let rated = args.years;
+    if let (Kind::Size, Some(left)) = (line.kind, line.years[1].filter(|left| *left < rated)) {
+        let drive = (line.then.flash_bytes as f64 * rated / left) as u64;
+        all.push(format!(
+            "a drive of {}, of which the tier is a part, lasts {}",
+            show_bytes(drive),
+            years(rated)
+        ));
     }
     match line.kind {
         Kind::Policy => all.push("the policy learns anew, its contents stay".into()),

@@ -53,6 +53,9 @@ pub(crate) struct AdviseArgs {
     /// Sizes to try [default: 0.25 to 4 times the one there is; else 2% to 100% of the pages]
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
     pub(crate) sizes: Vec<TierSize>,
+    /// Keep the size there is: nothing is bought
+    #[arg(long, requires = "size", conflicts_with = "sizes")]
+    pub(crate) keep_size: bool,
     /// Policies to try
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
           default_value = "tac,lru,arc,s3-fifo,w-tinylfu,clic,dp-clic,value",
@@ -60,10 +63,10 @@ pub(crate) struct AdviseArgs {
     pub(crate) policies: Vec<String>,
     /// Where in the trace to begin: a share of its requests
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = share)]
-    pub(crate) from: f64,
+    pub(crate) begin: f64,
     /// Where to end
     #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = share)]
-    pub(crate) to: f64,
+    pub(crate) end: f64,
     /// Price of a GiB of flash; the default is an assumption
     #[arg(long, value_name = "PRICE", default_value = "0.10", value_parser = price)]
     pub(crate) flash_price: f64,
@@ -117,11 +120,11 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Advises and prints, or checks earlier advice.
 pub(crate) fn run(args: &AdviseArgs) -> Outcome {
-    if args.from >= args.to {
-        let fact = format!("--from {}% is not before --to", 100.0 * args.from);
-        return Err(Failure::usage(fact).advise("--from 0% --to 50%"));
+    if args.begin >= args.end {
+        let fact = format!("--begin {}% is not before --end", 100.0 * args.begin);
+        return Err(Failure::usage(fact).advise("--begin 0% --end 50%"));
     }
-    let workload = args.reading.open_part(args.from, args.to)?;
+    let workload = args.reading.open_part(args.begin, args.end)?;
     let question = question(args, &workload)?;
     if let Some(path) = &args.check {
         return check::run(args, &workload, &question.experiment, path);
@@ -186,6 +189,7 @@ fn sizes(args: &AdviseArgs, workload: &Workload, now: Option<u32>) -> Result<Vec
     let mut sizes: Vec<u32> = given.collect::<Result<_, _>>()?;
     if sizes.is_empty() {
         let (whole, shares): (u64, &[f64]) = match now {
+            Some(now) if args.keep_size => (u64::from(now), &[1.0]),
             Some(now) => (u64::from(now), &[0.25, 0.5, 1.0, 2.0, 4.0]),
             None => (facts.distinct_pages, &[0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0]),
         };

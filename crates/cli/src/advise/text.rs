@@ -76,7 +76,7 @@ fn lines(args: &AdviseArgs, advice: &Advice) -> String {
     for (line, number) in advice.lines.iter().zip(1..) {
         let (command, undo) = commands(args, line);
         let _ = writeln!(out, "{number} {}", sentence(args, line));
-        for effect in side_effects(line) {
+        for effect in side_effects(args, line) {
             let _ = writeln!(out, "    {effect}");
         }
         for (at, row) in command.lines().enumerate() {
@@ -85,9 +85,9 @@ fn lines(args: &AdviseArgs, advice: &Advice) -> String {
         let _ = writeln!(out, "    undo: {undo}");
     }
     if advice.lines.is_empty() {
-        out += "Nothing to change: no line gains more than its uncertainty.\n";
+        out += "Nothing to change: nothing tried gains more than its uncertainty.\n";
     }
-    if let Some((_, gain)) = &advice.together {
+    if let Some(gain) = &advice.together {
         let _ = writeln!(
             out,
             "All of them{}: {}",

@@ -15,8 +15,6 @@ use thermocline_core::{Costs, ObjectId};
 const GIB: f64 = (1u64 << 30) as f64;
 /// Objects that are tried for a pin, and for a bypass.
 const TRIED: usize = 5;
-/// Lines of one kind at most.
-const LINES: usize = 2;
 /// Pages in the sample of the curves of objects.
 const SAMPLE: u64 = 1 << 16;
 /// Flash writes that a bypass must save, and virtual time that it may cost.
@@ -71,20 +69,24 @@ impl<'a> Adviser<'a> {
             Some(size) => self.memory(&size.clone())?,
             None => None,
         };
-        // The rest is about the tier there is, or about the advised one where there is none.
-        let bought = lines.first().filter(|_| now.flash_bytes == 0);
-        let from = bought.map_or(now, |line| line.then.clone());
         let mut placements = Vec::new();
+        let from = lines.last().map_or(&now, |line| &line.then).clone();
         if from.flash_bytes > 0 {
-            let mut more = self.policy(&from)?;
-            more.extend(self.pins(&from)?);
-            more.sort_by(|a, b| b.gain.percent.total_cmp(&a.gain.percent));
-            lines.extend(more);
-            lines.extend(self.bypasses(&from)?);
             placements = self.placements(from.flash_bytes, &from.policy)?;
+            let finders = [
+                Self::policy,
+                Self::pin,
+                Self::pin,
+                Self::bypass,
+                Self::bypass,
+            ];
+            for find in finders {
+                let from = lines.last().map_or(&now, |line| &line.then).clone();
+                lines.extend(find(&mut self, &from)?);
+            }
         }
-        lines.extend(memory);
         let together = self.together(&lines)?;
+        lines.extend(memory);
         Ok(Advice {
             lines,
             together,
@@ -187,7 +189,7 @@ impl<'a> Adviser<'a> {
     }
 
     /// The fastest policy, when it is surely faster.
-    fn policy(&mut self, from: &State) -> Result<Vec<Line>, SimError> {
+    fn policy(&mut self, from: &State) -> Result<Option<Line>, SimError> {
         let with = |policy: &String| State {
             policy: policy.clone(),
             ..from.clone()
@@ -197,17 +199,15 @@ impl<'a> Adviser<'a> {
         let timed = states.into_iter().zip(runs);
         let best = timed.min_by(|a, b| a.1.elapsed_ms.total_cmp(&b.1.elapsed_ms));
         let Some((then, _)) = best.filter(|(then, _)| then.policy != from.policy) else {
-            return Ok(Vec::new());
+            return Ok(None);
         };
         let line = self.line(Kind::Policy, from, then, None)?;
-        Ok(Some(line)
-            .filter(|line| line.gain.is_sure())
-            .into_iter()
-            .collect())
+        Ok(Some(line).filter(|line| line.gain.is_sure()))
     }
 
-    /// Objects whose pins gain surely: those with most time lost on base per page are tried.
-    fn pins(&mut self, from: &State) -> Result<Vec<Line>, SimError> {
+    /// The object whose pin gains most, when it gains surely: those with most time lost on base
+    /// per page are tried.
+    fn pin(&mut self, from: &State) -> Result<Option<Line>, SimError> {
         let run = self.run(from)?;
         let page = u64::from(self.workload.facts().page_size);
         let taken: u64 = self.named(&from.pinned).map(|row| row.pages).sum();
@@ -227,13 +227,12 @@ impl<'a> Adviser<'a> {
         };
         let mut lines = self.tried(Kind::Pin, from, rows, pinned)?;
         lines.retain(|line| line.gain.is_sure());
-        lines.sort_by(|a, b| b.gain.percent.total_cmp(&a.gain.percent));
-        lines.truncate(LINES);
-        Ok(lines)
+        let best = |a: &Line, b: &Line| a.gain.percent.total_cmp(&b.gain.percent);
+        Ok(lines.into_iter().max_by(best))
     }
 
-    /// Objects that wear the flash and hardly hit.
-    fn bypasses(&mut self, from: &State) -> Result<Vec<Line>, SimError> {
+    /// The object that wears the flash most and hardly hits.
+    fn bypass(&mut self, from: &State) -> Result<Option<Line>, SimError> {
         let run = self.run(from)?;
         let useless = |row: &ObjectProfile| {
             let totals = run.by_object[row.object.0 as usize];
@@ -259,12 +258,8 @@ impl<'a> Adviser<'a> {
                 .is_some_and(|more| more <= -BYPASS_SAVES);
             saves && line.gain.percent - line.gain.plus_minus >= -BYPASS_COSTS
         });
-        lines.sort_by(|a, b| {
-            let more = |line: &Line| line.more_flash_writes.unwrap_or(0.0);
-            more(a).total_cmp(&more(b))
-        });
-        lines.truncate(LINES);
-        Ok(lines)
+        let more = |line: &Line| line.more_flash_writes.unwrap_or(0.0);
+        Ok(lines.into_iter().min_by(|a, b| more(a).total_cmp(&more(b))))
     }
 
     /// A line for each of `rows`; all are run at the same time.
@@ -299,10 +294,10 @@ impl<'a> Adviser<'a> {
                 .endurance_years
                 .filter(|_| seconds >= WEAR_SECONDS_MIN)
         };
-        let money = |state: &State| {
-            let prices = self.question.prices;
-            let flash = state.flash_bytes as f64 * prices.flash_per_gib;
-            (flash + state.memory_bytes as f64 * prices.dram_per_gib) / GIB
+        let cost = |run: &RunResult| plan::choice(run, &self.options, self.days).cost;
+        let bought = match kind {
+            Kind::Size | Kind::Memory => cost(after) - cost(before),
+            Kind::Policy | Kind::Pin | Kind::Bypass => 0.0,
         };
         let subject = match (&object, kind) {
             (Some(row), _) => row.path.clone(),
@@ -317,7 +312,7 @@ impl<'a> Adviser<'a> {
             kind,
             gain: Gain::between(before, after),
             page_size: u64::from(self.workload.facts().page_size),
-            cost: (money(&then) - money(now)).max(0.0),
+            cost: bought.max(0.0),
             loser: self.loser(before, after),
             more_flash_writes: (before.flash_writes > 0)
                 .then(|| after.flash_writes as f64 / before.flash_writes as f64 - 1.0),
@@ -358,25 +353,13 @@ impl<'a> Adviser<'a> {
         self.rows.iter().filter(|row| paths.contains(&row.path))
     }
 
-    /// All lines at once, but for memory, which is instead of flash.
-    fn together(&mut self, lines: &[Line]) -> Result<Option<(State, Gain)>, SimError> {
-        let followed = || lines.iter().filter(|line| line.kind != Kind::Memory);
-        let Some(first) = lines.first().filter(|_| followed().count() > 1) else {
+    /// All lines, one after another.
+    fn together(&mut self, lines: &[Line]) -> Result<Option<Gain>, SimError> {
+        let [first, .., last] = lines else {
             return Ok(None);
         };
-        let mut all = first.now.clone();
-        for line in followed() {
-            match line.kind {
-                Kind::Size => all.flash_bytes = line.then.flash_bytes,
-                Kind::Policy => all.policy.clone_from(&line.then.policy),
-                Kind::Pin => all.pinned.extend(line.then.pinned.last().cloned()),
-                Kind::Bypass => all.bypassed.extend(line.then.bypassed.last().cloned()),
-                Kind::Memory => {}
-            }
-        }
-        all.bypassed.retain(|path| !all.pinned.contains(path));
-        let runs = self.runs(&[first.now.clone(), all.clone()])?;
-        Ok(Some((all, Gain::between(&runs[0], &runs[1]))))
+        let runs = self.runs(&[first.now.clone(), last.then.clone()])?;
+        Ok(Some(Gain::between(&runs[0], &runs[1])))
     }
 
     /// Ways to use `bytes` of flash, each in a run of its own: OPA and its rivals. Copies, as a

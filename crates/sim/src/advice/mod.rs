@@ -12,8 +12,9 @@
 //! - *Memory*: what the same money would gain as buffers of the database: a pool above no tier.
 //!
 //! A size, a policy or a pin is advised only where its gain is above its uncertainty; a bypass where
-//! it saves writes and costs next to no time. [`Advice::together`] is a run of all lines at once,
-//! because they influence each other.
+//! it saves writes and costs next to no time. Lines influence each other, so each was found and run
+//! on what the lines before it lead to; memory is instead of the size. [`Advice::together`] is all of
+//! them.
 //!
 //! *Uncertainty* ([`Gain`]): the trace is cut into [`BLOCKS`] blocks of time; how much the gain
 //! differs between them says how far that of another period as long may be from this one (95 %).
@@ -134,8 +135,8 @@ pub struct Placement {
 pub struct Advice {
     /// The lines; the first is the first to follow.
     pub lines: Vec<Line>,
-    /// All lines at once, where there is more than one: state and gain.
-    pub together: Option<(State, Gain)>,
+    /// All lines but that of memory, where there is more than one.
+    pub together: Option<Gain>,
     /// All sizes under the policy there is.
     pub plan: Plan,
     /// Virtual time saved by size against base alone.
