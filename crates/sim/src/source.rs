@@ -174,3 +174,49 @@ impl Records for VecRecords {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thermocline_core::{HintSet, ObjectId};
+    use thermocline_trace::{Op, Served};
+
+    #[test]
+    fn a_part_begins_at_its_share_and_at_time_nothing() {
+        let record = |number: u64| TraceRecord {
+            time_ns: 100 + number,
+            client: 0,
+            op: Op::Read,
+            served: Served::Base,
+            object: ObjectId(0),
+            offset: number * 4096,
+            length: 4096,
+            latency_ns: 0,
+            hints: HintSet::UNKNOWN,
+        };
+        let read = |from, to| {
+            let open = part(
+                VecRecords::opener((0..10).map(record).collect(), 4096),
+                from,
+                to,
+            );
+            // Opened more than once, it is the same.
+            [
+                open().expect("opens").count(),
+                open().expect("opens").count(),
+            ]
+        };
+        assert_eq!(
+            (read(0.0, 1.0), read(0.0, 0.5), read(0.5, 1.0)),
+            ([10; 2], [5; 2], [5; 2])
+        );
+        assert_eq!((read(0.5, 0.5), read(0.84, 1.0)), ([0; 2], [2; 2]));
+        let open = part(
+            VecRecords::opener((0..10).map(record).collect(), 4096),
+            0.5,
+            1.0,
+        );
+        let first = open().expect("opens").next().expect("one").expect("reads");
+        assert_eq!((first.offset, first.time_ns), (5 * 4096, 0));
+    }
+}

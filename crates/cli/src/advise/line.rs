@@ -123,7 +123,7 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
         Kind::Bypass => (rule(path, "cache = false"), remove),
         Kind::Memory => (
             format!(
-                "give the database {} more for its buffers (shared_buffers, innodb_buffer_pool_size)",
+                "{} more for shared_buffers or innodb_buffer_pool_size",
                 Size::Bytes(line.then.memory_bytes)
             ),
             "take it back".to_string(),

@@ -49,7 +49,8 @@ fn heading(args: &AdviseArgs, workload: &Workload, question: &Question) -> Strin
         "pages     {} different ({})\n\
          tier now  {}\n\
          devices   {devices}; {} client(s), virtual time\n\
-         prices    flash {} {currency}/GiB, memory {} {currency}/GiB, {} drive writes a day for {} years",
+         prices    flash {} {currency}/GiB, memory {} {currency}/GiB, {} drive writes a day for \
+         {} years",
         show_count(facts.distinct_pages),
         show_bytes(facts.distinct_pages * u64::from(facts.page_size)),
         state(&question.now),
@@ -233,8 +234,8 @@ pub(super) fn page(
         &Page {
             title: &format!("{title}: advice on a flash tier"),
             heading: &(heading(args, workload, question) + "\n" + &lines(args, advice)),
-            sentence: "I/O time that a tier saves against base alone, by its size. Points are other \
-                       ways to use flash.",
+            sentence: "I/O time that a tier saves against base alone, by its size. Points are \
+                       other ways to use flash.",
             curves: &curves,
             x_title: "size of flash, MiB",
             y_title: "I/O time saved, %",

@@ -1,6 +1,8 @@
 //! Finds the lines.
 
-use super::{Advice, Gain, Kind, Line, Placement, Question, State, WEAR_SECONDS_MIN, run_states};
+use super::{
+    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, State, WEAR_SECONDS_MIN, run_states,
+};
 use crate::error::SimError;
 use crate::experiment::{NO_TIER, Progress, Setting, run_each};
 use crate::mrc::Rate;
@@ -20,6 +22,11 @@ const SAMPLE: u64 = 1 << 16;
 /// Flash writes that a bypass must save, and virtual time that it may cost.
 const BYPASS_SAVES: f64 = 0.02;
 const BYPASS_COSTS: f64 = 1.0;
+
+/// Whether the gain is sure, and large enough for a line.
+fn is_worth_it(line: &Line) -> bool {
+    line.gain.is_sure() && line.gain.percent >= GAIN_MIN
+}
 
 /// One advice in the making: runs are kept by their state.
 pub(super) struct Adviser<'a> {
@@ -165,7 +172,7 @@ impl<'a> Adviser<'a> {
             now.clone()
         };
         let line = self.line(Kind::Size, &from, then, None)?;
-        Ok(Some(line).filter(|line| line.gain.is_sure()))
+        Ok(Some(line).filter(is_worth_it))
     }
 
     /// The same money as `size` in memory, when that gains more.
@@ -184,7 +191,7 @@ impl<'a> Adviser<'a> {
             return Ok(None);
         }
         let line = self.line(Kind::Memory, &size.now, then, None)?;
-        let better = line.gain.percent > size.gain.percent && line.gain.is_sure();
+        let better = line.gain.percent > size.gain.percent && is_worth_it(&line);
         Ok(better.then_some(line))
     }
 
@@ -202,7 +209,7 @@ impl<'a> Adviser<'a> {
             return Ok(None);
         };
         let line = self.line(Kind::Policy, from, then, None)?;
-        Ok(Some(line).filter(|line| line.gain.is_sure()))
+        Ok(Some(line).filter(is_worth_it))
     }
 
     /// The object whose pin gains most, when it gains surely: those with most time lost on base
@@ -226,7 +233,7 @@ impl<'a> Adviser<'a> {
             then
         };
         let mut lines = self.tried(Kind::Pin, from, rows, pinned)?;
-        lines.retain(|line| line.gain.is_sure());
+        lines.retain(is_worth_it);
         let best = |a: &Line, b: &Line| a.gain.percent.total_cmp(&b.gain.percent);
         Ok(lines.into_iter().max_by(best))
     }

@@ -1,4 +1,4 @@
-//! Advice on a tier from what was recorded: how large, which policy, what to pin, what to leave out.
+//! Advice on a tier from what was recorded: size, policy, what to pin, what to leave out.
 //!
 //! Every line of the advice is a pair of [`State`]s, *now* and *then*, and both were simulated on
 //! the trace. The *gain* is the part of the virtual time that goes (closed loop, device models).
@@ -9,16 +9,17 @@
 //! - *Policy*: the fastest of those named, at the size there is or that was advised.
 //! - *Pin*: objects with the most time still lost on base per page, each tried.
 //! - *Bypass*: objects with the most flash writes beyond their hits, each tried.
-//! - *Memory*: what the same money would gain as buffers of the database: a pool above no tier.
+//! - *Memory*: what the same money would gain as buffers of the database: a pool above what was.
 //!
-//! A size, a policy or a pin is advised only where its gain is above its uncertainty; a bypass where
-//! it saves writes and costs next to no time. Lines influence each other, so each was found and run
-//! on what the lines before it lead to; memory is instead of the size. [`Advice::together`] is all of
-//! them.
+//! A size, a policy or a pin is advised only where its gain is above its uncertainty, and above
+//! [`GAIN_MIN`]; a bypass where it saves writes and costs next to no time. Lines influence each
+//! other, so each was found and run on what the lines before it lead to; memory is instead of the
+//! size. [`Advice::together`] is all of them.
 //!
 //! *Uncertainty* ([`Gain`]): the trace is cut into [`BLOCKS`] blocks of time; how much the gain
-//! differs between them says how far that of another period as long may be from this one (95 %).
-//! That holds where the load goes on as it was; a new kind of load is not in the trace.
+//! differs between them, and between the halves of the trace, says how far that of another period
+//! as long may be from this one (95 %). That holds where the load goes on as it was; a new kind of
+//! load is not in the trace.
 
 mod gain;
 mod lines;
@@ -37,6 +38,8 @@ use thermocline_core::ObjectId;
 
 /// Page reads after the warm-up that advice needs at least.
 pub const READS_MIN: u64 = 10_000;
+/// The least gain that is worth a line, per cent.
+pub const GAIN_MIN: f64 = 1.0;
 /// Seconds of a trace below which nothing is said about wear.
 pub const WEAR_SECONDS_MIN: f64 = 60.0;
 
