@@ -35,7 +35,7 @@ fn json(arguments: &[&str]) -> Vec<serde_json::Value> {
 /// An hour: two in five requests read 2,000 pages of `hot` at random, the others go once through
 /// `audit`, reading and writing every page.
 fn trace(directory: &Path, name: &str, requests: u64) -> PathBuf {
-    let mut text = "time_ns,object,offset,length,op\n".to_string();
+    let mut text = "time_ns,object,offset,length,operation\n".to_string();
     for number in 0..requests {
         let draw = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
         let (object, page, op) = match number % 5 {
@@ -164,7 +164,7 @@ fn too_little_evidence_is_refused_with_what_is_needed() {
         "{message}"
     );
     let empty = directory.path().join("empty.csv");
-    fs::write(&empty, "time_ns,object,offset,length,op\n").expect("writes");
+    fs::write(&empty, "time_ns,object,offset,length,operation\n").expect("writes");
     let output = thermocline(&["advise", empty.to_str().expect("path")]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(

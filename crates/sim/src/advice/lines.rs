@@ -7,7 +7,8 @@ use crate::error::SimError;
 use crate::experiment::{NO_TIER, Progress, Setting, run_each};
 use crate::mrc::Rate;
 use crate::placement::{
-    self, Fill, Fixed, Holding, ObjectProfile, curves, divide, greedy, indexes_only, items,
+    self, Chosen, Fill, Fixed, Holding, Item, ObjectProfile, curves, divide, greedy, indexes_only,
+    items,
 };
 use crate::plan::{self, Plan, PlanOptions};
 use crate::result::RunResult;
@@ -369,16 +370,39 @@ impl<'a> Adviser<'a> {
         Ok(Some(Gain::between(&runs[0], &runs[1])))
     }
 
-    /// Ways to use `bytes` of flash, each in a run of its own: OPA and its rivals. Copies, as a
-    /// write-through tier keeps them.
+    /// Ways to use `bytes` of flash, each in a run of its own: OPA, its rivals, and caches.
     fn placements(&mut self, bytes: u64, policy: &str) -> Result<Vec<Placement>, SimError> {
         let page = u64::from(self.workload.facts().page_size);
-        let capacity = bytes / page;
-        let items = items(&self.rows, &self.costs, Holding::Copied);
-        let whole = |positions: &[usize]| -> Vec<ObjectId> {
-            positions.iter().map(|&at| self.rows[at].object).collect()
+        let ways = self.ways(bytes / page, policy)?;
+        let alone = Setting {
+            policy: NO_TIER.into(),
+            ..Setting::default()
         };
-        let opa = greedy(&items, capacity, Fill::Seeded);
+        let settings = ways.iter().map(|(_, setting)| setting.clone());
+        let settings: Vec<Setting> = std::iter::once(alone).chain(settings).collect();
+        let experiment = &self.question.experiment;
+        let runs = run_each(self.workload, experiment, &settings, self.progress)?;
+        let row = |((name, setting), run): (&(&str, Setting), &RunResult)| Placement {
+            name: (*name).to_string(),
+            flash_bytes: u64::from(setting.capacity) * page,
+            gain: Gain::between(&runs[0], run),
+        };
+        Ok(ways.iter().zip(&runs[1..]).map(row).collect())
+    }
+
+    /// Names and settings of the ways to use `capacity` pages.
+    fn ways(&self, capacity: u64, policy: &str) -> Result<[(&'static str, Setting); 7], SimError> {
+        let [moved, copied] = [Holding::Moved, Holding::Copied]
+            .map(|holding| items(&self.rows, &self.costs, holding));
+        let opa = |items: &[Item]| greedy(items, capacity, Fill::Seeded);
+        let objects = |chosen: Chosen| -> Vec<ObjectId> {
+            let positions = chosen.items.into_iter();
+            positions.map(|at| self.rows[at].object).collect()
+        };
+        let on_flash = |moved| Fixed {
+            moved,
+            ..Fixed::default()
+        };
         let pinned = |pinned| Fixed {
             pinned,
             ..Fixed::default()
@@ -389,39 +413,33 @@ impl<'a> Adviser<'a> {
             shares: divide(&curves, capacity),
             ..Fixed::default()
         };
-        let indexes = pinned(whole(&indexes_only(&items, capacity).items));
-        let opa = pinned(whole(&opa.items));
         let extents = &self.workload.facts().extents;
-        let alone = |fixed: Fixed| (fixed.pages(extents).min(capacity), "lru".into(), fixed);
-        let ways: [(&str, (u64, String, Fixed)); 5] = [
-            ("indexes only, whole", alone(indexes)),
-            ("objects by access density, whole", alone(opa.clone())),
-            ("objects in part, LRU each", alone(shares)),
-            ("cache", (capacity, policy.to_string(), Fixed::default())),
-            (
-                "objects whole, cache in the rest",
-                (capacity, policy.to_string(), opa),
-            ),
-        ];
-        let setting = |(pages, policy, fixed): &(u64, String, Fixed)| Setting {
-            policy: policy.clone(),
-            capacity: *pages as u32,
+        let cached = |capacity: u64, fixed| Setting {
+            policy: policy.to_string(),
+            capacity: u32::try_from(capacity).unwrap_or(u32::MAX),
             frames: 0,
-            fixed: fixed.clone(),
+            fixed,
         };
-        let none = (0, NO_TIER.to_string(), Fixed::default());
-        let settings: Vec<Setting> = std::iter::once(&none)
-            .chain(ways.iter().map(|(_, way)| way))
-            .map(setting)
-            .collect();
-        let experiment = &self.question.experiment;
-        let runs = run_each(self.workload, experiment, &settings, self.progress)?;
-        let row =
-            |((name, (pages, ..)), run): (&(&str, (u64, String, Fixed)), &RunResult)| Placement {
-                name: (*name).to_string(),
-                flash_bytes: pages * page,
-                gain: Gain::between(&runs[0], run),
-            };
-        Ok(ways.iter().zip(&runs[1..]).map(row).collect())
+        // Nothing is left for the policy.
+        let alone = |fixed: Fixed| cached(fixed.pages(extents), fixed);
+        let best = pinned(objects(opa(&copied)));
+        Ok([
+            (
+                "indexes moved to flash",
+                alone(on_flash(objects(indexes_only(&moved, capacity)))),
+            ),
+            (
+                "objects moved by access density",
+                alone(on_flash(objects(opa(&moved)))),
+            ),
+            (
+                "indexes copied",
+                alone(pinned(objects(indexes_only(&copied, capacity)))),
+            ),
+            ("objects copied by access density", alone(best.clone())),
+            ("objects copied in part, LRU each", alone(shares)),
+            ("cache", cached(capacity, Fixed::default())),
+            ("objects copied, cache in the rest", cached(capacity, best)),
+        ])
     }
 }
