@@ -1,5 +1,6 @@
 //! Every command and option, once: help, man pages and completions all come from here.
 
+use crate::advise;
 use crate::config::{NO_TIER, Transport};
 use crate::demo;
 use crate::failure::CODES_HELP;
@@ -89,6 +90,9 @@ pub(crate) enum Command {
     /// Recommend sizes of flash and memory for a trace, given their prices
     #[command(after_long_help = plan::EXAMPLES)]
     Plan(Box<plan::PlanArgs>),
+    /// Say what to buy, which policy to use, what to pin and what to leave out, for a trace
+    #[command(after_long_help = advise::EXAMPLES)]
+    Advise(Box<advise::AdviseArgs>),
     /// Do a trace's requests on real files through the tier, and time them
     #[command(after_long_help = replay::EXAMPLES)]
     Replay(Box<replay::ReplayArgs>),

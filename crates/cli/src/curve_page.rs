@@ -7,8 +7,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// Line colours, dark enough for text on white; after the last the first comes again.
-const COLOURS: [&str; 8] = [
+const COLOURS: [&str; 10] = [
     "#c2410c", "#1d6fa5", "#0f8a5f", "#8a4f9e", "#7a6a00", "#b3245a", "#4b5a66", "#3f51b5",
+    "#7f3d17", "#0b7285",
 ];
 
 const STYLE: &str = "
@@ -64,7 +65,11 @@ fn svg(page: &Page) -> String {
         x_max: above(points().fold(0.0, |max, point| point.0.max(max))),
         y_max: above(points().fold(0.0, |max, point| point.1.max(max))),
     };
-    let mut out = "<svg viewBox='0 0 1080 430' role='img' aria-label='chart'>".to_string();
+    // Names stand beside the chart, about 8 units a character.
+    let names = page.curves.iter().map(|curve| curve.name.chars().count());
+    let right = chart.left + chart.width + 14.0;
+    let width = (right + 8.0 * names.max().unwrap_or(0) as f64).max(1080.0);
+    let mut out = format!("<svg viewBox='0 0 {width:.0} 430' role='img' aria-label='chart'>");
     out += &chart.axes(page.x_title, page.y_title, crate::chart::thousands);
     let mut free = chart.top;
     for (curve, colour) in page.curves.iter().zip(COLOURS.iter().cycle()) {
@@ -83,10 +88,9 @@ fn svg(page: &Page) -> String {
             );
         }
         free += 18.0;
-        let x = chart.left + chart.width + 14.0;
         let _ = write!(
             out,
-            "<text class='name' x='{x:.1}' y='{free:.1}' fill='{colour}'>{name}</text>"
+            "<text class='name' x='{right:.1}' y='{free:.1}' fill='{colour}'>{name}</text>"
         );
     }
     out + "</svg>"
@@ -101,6 +105,25 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_names_have_room() {
+        let curves = [Curve {
+            name: "objects moved by access density".into(),
+            points: vec![(1.0, 50.0)],
+        }];
+        let page = Page {
+            title: "",
+            heading: "",
+            sentence: "",
+            curves: &curves,
+            x_title: "",
+            y_title: "",
+            figures: "",
+        };
+        // 938 + 31 characters of 8.
+        assert!(svg(&page).contains("viewBox='0 0 1186 430'"));
+    }
 
     #[test]
     fn a_page_stands_alone_and_names_are_escaped() {
@@ -127,6 +150,7 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} not in: {html}");
         }
+        assert!(html.contains("viewBox='0 0 1080 430'"), "{html}");
         assert!(
             !html.contains("http") && !html.contains("<script"),
             "{html}"

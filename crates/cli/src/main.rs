@@ -1,5 +1,6 @@
 //! The `thermocline` command: mounts, shows, measures; see `thermocline --help`.
 
+mod advise;
 mod args;
 mod beacon;
 mod caches;
@@ -73,6 +74,7 @@ fn run(command: Command) -> Outcome {
         Command::Joint(args) => joint::run(&args),
         Command::Mrc(args) => mrc::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Filter(command) => filter::run(&command),
         Command::Demo(args) => demo::run(&args),

@@ -16,7 +16,9 @@ use thermocline_core::Costs;
 use thermocline_sim::device::{BASES, Devices, FLASHES, Timing};
 use thermocline_sim::experiment::Progress;
 use thermocline_sim::workload::Facts;
-use thermocline_sim::{Bypassed, Interleave, Noise, SimError, Workload, WorkloadOptions, Writes};
+use thermocline_sim::{
+    Bypassed, Interleave, Noise, Opener, SimError, Workload, WorkloadOptions, Writes,
+};
 
 /// A bar appears when something takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -43,8 +45,19 @@ impl Reading {
         self.open_with(Noise::default())
     }
 
+    /// The part of the traces from one share of their records to another.
+    pub(crate) fn open_part(&self, from: f64, to: f64) -> Result<Workload, Failure> {
+        let openers = self.input.openers()?.into_iter();
+        let parts = openers.map(|open| thermocline_sim::part(open, from, to));
+        self.open_all(parts.collect(), Noise::default())
+    }
+
     /// The same with hint types that mean nothing.
     pub(crate) fn open_with(&self, noise: Noise) -> Result<Workload, Failure> {
+        self.open_all(self.input.openers()?, noise)
+    }
+
+    fn open_all(&self, openers: Vec<Opener>, noise: Noise) -> Result<Workload, Failure> {
         let options = WorkloadOptions {
             page_size: self.input.page_size()?,
             writes: match self.writes {
@@ -72,7 +85,6 @@ impl Reading {
             "{spinner} reading, {human_pos} page requests {elapsed}",
         ));
         let begin = Instant::now();
-        let openers = self.input.openers()?;
         let workload = Workload::open(openers, options, &mut |requests| {
             if begin.elapsed() > PATIENCE {
                 bar.set_position(requests);

@@ -32,7 +32,7 @@ fn failure(arguments: &[&str], code: i32) -> String {
     message
 }
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "mount",
     "umount",
     "status",
@@ -44,6 +44,7 @@ const COMMANDS: [&str; 16] = [
     "joint",
     "mrc",
     "plan",
+    "advise",
     "replay",
     "demo",
     "config",

@@ -204,6 +204,12 @@ impl ClosedLoop {
         self.mark_next = true;
     }
 
+    /// When the last I/O began, ns.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now
+    }
+
     fn totals(&self) -> Elapsed {
         Elapsed {
             ns: 0,

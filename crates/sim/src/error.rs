@@ -39,6 +39,24 @@ pub enum SimError {
         /// Writes left out because they were to be ignored.
         ignored: u64,
     },
+    /// Too little was recorded to advise on.
+    #[error(
+        "{reads} page reads after the warm-up are too few for advice, which needs {needed}; \
+         record {times} times as long{pace}",
+        times = times(*.reads, *.needed),
+        pace = pace(*.reads, *.needed, *.seconds)
+    )]
+    Evidence {
+        /// Page reads that count.
+        reads: u64,
+        /// Page reads needed.
+        needed: u64,
+        /// Seconds of the trace.
+        seconds: f64,
+    },
+    /// A state names an object that is not in the trace.
+    #[error("the trace holds no request for \"{0}\"; name an object as `trace info` does")]
+    NoObject(String),
     /// The warm-up is as long as the trace.
     #[error("the warm-up of {warm_up} page requests leaves none of {requests}; warm up less")]
     WarmUp {
@@ -92,6 +110,22 @@ pub enum SimError {
         /// The first trace's.
         first: String,
     },
+}
+
+/// How much longer a recording must be, rounded up.
+fn times(reads: u64, needed: u64) -> u64 {
+    needed.div_ceil(reads.max(1))
+}
+
+/// How long that is, where the trace has times.
+fn pace(reads: u64, needed: u64, seconds: f64) -> String {
+    match seconds > 0.0 {
+        true => {
+            let minutes = seconds * times(reads, needed) as f64 / 60.0;
+            format!(": about {} minutes at this pace", minutes.ceil())
+        }
+        false => String::new(),
+    }
 }
 
 fn reason(bypassed: u64, ignored: u64) -> String {

@@ -7,6 +7,7 @@ use crate::meter::{Counted, Layout, Meter};
 use crate::opt::{self, OPT_BYPASS, OptTier};
 use crate::outlook::Outlook;
 use crate::parallel;
+use crate::placement::{Fixed, FixedTier};
 use crate::request::Kind;
 use crate::result::{LearnedRow, LearnedTable, LearnedType, RunResult, WorthRow, ratio};
 use crate::split::Writes;
@@ -44,6 +45,19 @@ pub struct Experiment {
     pub bound: bool,
     /// Threads; 0 for as many as the machine has.
     pub threads: usize,
+}
+
+/// One run to do on its own: see [`run_each`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// The policy, or [`NO_TIER`].
+    pub policy: String,
+    /// Size of the tier, pages, with what `fixed` takes of it.
+    pub capacity: u32,
+    /// Frames of the DRAM pool above it; what is fixed does not go through it.
+    pub frames: u32,
+    /// What the policy does not decide about.
+    pub fixed: Fixed,
 }
 
 impl Default for Experiment {
@@ -173,10 +187,51 @@ fn check(workload: &Workload, experiment: &Experiment) -> Result<(), SimError> {
     Ok(())
 }
 
+/// Does each run of `settings`, of no offline policy; the experiment's own policies and sizes are
+/// not used. Results come in the order of the settings, and are compared with nothing.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_each(
+    workload: &Workload,
+    experiment: &Experiment,
+    settings: &[Setting],
+    progress: &Progress,
+) -> Result<Vec<RunResult>, SimError> {
+    check(workload, experiment)?;
+    let facts = workload.facts();
+    let bench = Bench {
+        workload,
+        experiment,
+        outlook: None,
+        layout: Layout::new(&facts.extents, facts.page_size),
+        progress,
+    };
+    let jobs: Vec<Job> = settings.iter().map(Job::of).collect();
+    let total = jobs.len() as u64 * facts.requests;
+    progress.done.store(0, Ordering::Relaxed);
+    progress.total.store(total, Ordering::Relaxed);
+    let results = parallel::each(&jobs, experiment.threads, |job| bench.run_one(job));
+    results.into_iter().collect()
+}
+
 /// One run to do.
 struct Job<'a> {
     policy: &'a str,
     capacity: u32,
+    frames: u32,
+    fixed: Option<&'a Fixed>,
+}
+
+impl<'a> Job<'a> {
+    fn of(setting: &'a Setting) -> Self {
+        Self {
+            policy: &setting.policy,
+            capacity: setting.capacity,
+            frames: setting.frames,
+            fixed: Some(&setting.fixed).filter(|fixed| !fixed.is_empty()),
+        }
+    }
 }
 
 /// What all runs share.
@@ -191,19 +246,34 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn jobs(&self) -> Vec<Job<'_>> {
         let experiment = self.experiment;
+        let frames = experiment.frames;
         let mut jobs = Vec::new();
         for &capacity in &experiment.capacities {
             let policies = experiment.policies.iter();
-            jobs.extend(policies.map(|policy| Job { policy, capacity }));
+            let fixed = None;
+            jobs.extend(policies.map(|policy| Job {
+                policy,
+                capacity,
+                frames,
+                fixed,
+            }));
         }
         if experiment.bound && self.outlook.is_some() {
             let policy = OPT_BYPASS;
             let capacities = experiment.capacities.iter();
-            jobs.extend(capacities.map(|&capacity| Job { policy, capacity }));
+            let fixed = None;
+            jobs.extend(capacities.map(|&capacity| Job {
+                policy,
+                capacity,
+                frames,
+                fixed,
+            }));
         }
         jobs.push(Job {
             policy: NO_TIER,
             capacity: 0,
+            frames,
+            fixed: None,
         });
         jobs
     }
@@ -213,7 +283,11 @@ impl Bench<'_> {
             true => self.metadata_pages(job)?,
             false => 0,
         };
-        let slots = job.capacity.saturating_sub(charged);
+        let fixed = job
+            .fixed
+            .map_or(0, |fixed| fixed.pages(&self.workload.facts().extents));
+        let fixed = u32::try_from(fixed).unwrap_or(u32::MAX);
+        let slots = job.capacity.saturating_sub(charged).saturating_sub(fixed);
         let mut result = self.blank(job, slots);
         let counted = match self.outlook.filter(|_| opt::is_opt(job.policy)) {
             Some(outlook) => {
@@ -224,8 +298,7 @@ impl Bench<'_> {
                 counted
             }
             None => {
-                let mut tier = self.tier(job.policy, slots)?;
-                let counted = self.drive(&mut tier, true)?;
+                let (tier, counted) = self.drive_policy(job, slots)?;
                 result.metadata_bytes = tier.bytes() as u64;
                 let learned = tier.policy().learned().filter(|_| self.experiment.learned);
                 result.learned = learned.map(|learned| self.name(&learned));
@@ -236,11 +309,24 @@ impl Bench<'_> {
         Ok(result)
     }
 
+    /// The policy's run, beside what is fixed.
+    fn drive_policy(&self, job: &Job, slots: u32) -> Result<(PolicyTier, Counted), SimError> {
+        let mut tier = self.tier(job, slots)?;
+        let Some(fixed) = job.fixed else {
+            let counted = self.drive(&mut tier, true)?;
+            return Ok((tier, counted));
+        };
+        let objects = self.workload.facts().extents.len();
+        let mut tier = FixedTier::new(tier, fixed, objects);
+        let counted = self.drive(&mut tier, true)?;
+        Ok((tier.into_inner(), counted))
+    }
+
     fn admits_on_write(&self) -> bool {
         self.workload.options().writes == Writes::Allocate
     }
 
-    fn tier(&self, policy: &str, slots: u32) -> Result<PolicyTier, SimError> {
+    fn tier(&self, job: &Job, slots: u32) -> Result<PolicyTier, SimError> {
         let page_size = self.workload.facts().page_size;
         let mut options = self.experiment.policy_options.clone();
         options.capacity = slots;
@@ -249,15 +335,16 @@ impl Bench<'_> {
             options.costs = devices.costs(page_size);
         }
         // Without slots nothing is ever asked of the policy but to count.
+        let policy = job.policy;
         let name = if policy == NO_TIER { "lru" } else { policy };
         let built = policy::build(name, &options);
         let built = built.ok_or_else(|| SimError::UnknownPolicy(policy.to_string()))?;
-        Ok(PolicyTier::new(built, slots, self.experiment.frames))
+        Ok(PolicyTier::new(built, slots, job.frames))
     }
 
     /// Pages' worth of memory that decisions take at full size, found by a run of its own.
     fn metadata_pages(&self, job: &Job) -> Result<u32, SimError> {
-        let mut tier = self.tier(job.policy, job.capacity)?;
+        let mut tier = self.tier(job, job.capacity)?;
         self.drive(&mut tier, false)?;
         let page_size = self.workload.facts().page_size as usize;
         Ok(u32::try_from(tier.bytes().div_ceil(page_size)).unwrap_or(u32::MAX))
@@ -297,7 +384,7 @@ impl Bench<'_> {
             policy: job.policy.to_string(),
             capacity_pages: u64::from(job.capacity),
             slots: u64::from(slots),
-            pool_pages: u64::from(self.experiment.frames),
+            pool_pages: u64::from(job.frames),
             page_size: facts.page_size,
             distinct_pages: facts.distinct_pages,
             warm_up_requests: self.experiment.warm_up,
@@ -309,6 +396,12 @@ impl Bench<'_> {
     fn fill(&self, result: &mut RunResult, counted: Counted) {
         result.count(&counted.totals);
         result.samples = counted.samples;
+        result.sample_ms = counted
+            .sample_ns
+            .iter()
+            .map(|ns| *ns as f64 / 1e6)
+            .collect();
+        result.by_object = counted.objects;
         if self.workload.facts().traces > 1 {
             result.by_client = counted.clients;
         }
@@ -369,6 +462,7 @@ fn time(result: &mut RunResult, elapsed: &Elapsed) {
     result.flash_device_ms = ms(elapsed.flash_busy_ns);
     result.device_ms = result.base_device_ms + result.flash_device_ms;
     result.elapsed_ms = ms(elapsed.ns);
+    result.base_ios = elapsed.base_ios;
     let seconds = elapsed.ns as f64 / 1e9;
     result.ios_per_s = (elapsed.ns > 0).then(|| result.ios as f64 / seconds);
 }

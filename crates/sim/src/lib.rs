@@ -16,9 +16,12 @@
 //! | [`experiment`] | policies × sizes in parallel |
 //! | [`joint`] | DRAM pool and tier managed together, in write-back: the live state machine |
 //! | [`mrc`] | miss-ratio curves from one pass over a sample |
+//! | [`advice`] | what to change about a tier, with gains and their uncertainty |
+//! | [`placement`] | which objects belong on flash, whole or in part |
 //! | [`plan`](mod@plan) | which sizes are worth their money |
 #![forbid(unsafe_code)]
 
+pub mod advice;
 mod bits;
 pub mod closed_loop;
 pub mod device;
@@ -32,6 +35,7 @@ pub mod noise;
 pub mod opt;
 mod outlook;
 mod parallel;
+pub mod placement;
 pub mod plan;
 pub mod request;
 pub mod result;
@@ -46,6 +50,6 @@ pub use merge::Interleave;
 pub use noise::Noise;
 pub use request::{Kind, PageRequest};
 pub use result::RunResult;
-pub use source::{Opener, Records, VecRecords, opener};
+pub use source::{Opener, Records, VecRecords, opener, part};
 pub use split::{Bypassed, Writes};
 pub use workload::{Workload, WorkloadOptions};

@@ -2,7 +2,7 @@
 
 use crate::closed_loop::{ClosedLoop, Elapsed, Step};
 use crate::request::{Kind, PageRequest};
-use crate::result::{ClientTotals, Sample, Totals};
+use crate::result::{ClientTotals, ObjectTotals, Sample, Totals};
 use crate::tier::Effect;
 use thermocline_core::PageId;
 use thermocline_core::counters::Source;
@@ -68,6 +68,10 @@ pub(crate) struct Counted {
     pub(crate) totals: Totals,
     pub(crate) clients: Vec<ClientTotals>,
     pub(crate) samples: Vec<Sample>,
+    /// Virtual time at the end of each sample, ns; empty without devices.
+    pub(crate) sample_ns: Vec<u64>,
+    /// Of each object.
+    pub(crate) objects: Vec<ObjectTotals>,
     pub(crate) elapsed: Option<Elapsed>,
 }
 
@@ -105,6 +109,7 @@ impl<'a> Meter<'a> {
             at: 0,
             counted: Counted {
                 clients: vec![ClientTotals::default(); clients],
+                objects: vec![ObjectTotals::default(); layout.starts.len()],
                 ..Counted::default()
             },
             sample: Sample::default(),
@@ -148,7 +153,13 @@ impl<'a> Meter<'a> {
         let totals = &mut self.counted.totals;
         totals.requests += 1;
         totals.flash_writes += u64::from(effect.flash_writes);
+        if let Some(object) = self.counted.objects.get_mut(request.object.0 as usize) {
+            object.reads += u64::from(read);
+            object.read_hits += u64::from(read && hit);
+            object.flash_writes += u64::from(effect.flash_writes);
+        }
         if !read {
+            totals.base_writes += u64::from(!effect.moved);
             totals.writes += 1;
             totals.write_hits += u64::from(hit);
             return;
@@ -187,13 +198,19 @@ impl<'a> Meter<'a> {
     fn end_sample(&mut self) {
         self.sample.requests = self.at;
         self.counted.samples.push(self.sample);
+        let now = self.queues.as_ref().map(ClosedLoop::now_ns);
+        self.counted.sample_ns.extend(now);
         self.sample = Sample::default();
     }
 
     /// Adds what the request makes its I/O do.
     fn add_step(&mut self, request: &PageRequest, effect: Effect, read: bool) {
-        self.flash_writes += effect.flash_writes;
         let page = self.layout.page_size;
+        if !read && effect.moved {
+            self.steps.push(Step::flash(IoOp::Write, page));
+            return;
+        }
+        self.flash_writes += effect.flash_writes;
         if read && effect.source == Source::Pool {
             return;
         }
@@ -224,8 +241,7 @@ impl<'a> Meter<'a> {
             self.end_sample();
         }
         self.counted.elapsed = self.queues.map(ClosedLoop::finish);
-        let totals = &mut self.counted.totals;
-        totals.base_writes = totals.writes;
+        let totals = &self.counted.totals;
         debug_assert_eq!(
             totals.pool_hits + totals.flash_hits + totals.base_reads,
             totals.reads

@@ -150,6 +150,7 @@ impl Tier for OptTier<'_> {
             return Effect {
                 source: Source::Pool,
                 flash_writes: 0,
+                moved: false,
             };
         }
         let (id, next) = (self.outlook.ids[at as usize], self.next[at as usize]);
@@ -174,6 +175,7 @@ impl Tier for OptTier<'_> {
                 Source::Base
             },
             flash_writes,
+            moved: false,
         }
     }
 

@@ -182,7 +182,7 @@ pub fn plan(
 }
 
 /// Time of the counted part of the trace: the share of its duration that its requests have.
-fn days(workload: &Workload, warm_up: u64) -> f64 {
+pub(crate) fn days(workload: &Workload, warm_up: u64) -> f64 {
     let facts = workload.facts();
     let counted = (facts.requests - warm_up) as f64 / facts.requests as f64;
     f64::from(facts.duration_ms) * counted / MS_PER_DAY
@@ -203,7 +203,7 @@ fn fastest(policies: &[String], results: &[Results]) -> String {
     best.cloned().unwrap_or_default()
 }
 
-fn choice(run: &RunResult, options: &PlanOptions, days: f64) -> Choice {
+pub(crate) fn choice(run: &RunResult, options: &PlanOptions, days: f64) -> Choice {
     let page = u64::from(run.page_size);
     let flash_bytes = run.capacity_pages.saturating_mul(page);
     let pool_bytes = run.pool_pages.saturating_mul(page);
@@ -245,7 +245,7 @@ fn choice(run: &RunResult, options: &PlanOptions, days: f64) -> Choice {
     }
 }
 
-fn decide(policy: String, mut choices: Vec<Choice>, options: &PlanOptions) -> Plan {
+pub(crate) fn decide(policy: String, mut choices: Vec<Choice>, options: &PlanOptions) -> Plan {
     choices.sort_by(|a, b| {
         let order = a.cost.total_cmp(&b.cost);
         order.then(b.ios_per_s.total_cmp(&a.ios_per_s))

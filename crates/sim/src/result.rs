@@ -42,6 +42,17 @@ pub struct ClientTotals {
     pub read_hits: u64,
 }
 
+/// Page requests of one object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectTotals {
+    /// Page reads.
+    pub reads: u64,
+    /// Of these, those base did not serve.
+    pub read_hits: u64,
+    /// Its pages written to flash.
+    pub flash_writes: u64,
+}
+
 /// One interval of a run, warm-up included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sample {
@@ -186,6 +197,15 @@ pub struct RunResult {
     pub by_client: Vec<ClientTotals>,
     /// Reads over the run.
     pub samples: Vec<Sample>,
+    /// Virtual time at the end of each of `samples`, ms; empty without devices.
+    #[serde(skip)]
+    pub sample_ms: Vec<f64>,
+    /// Of each object, by its number in the workload.
+    #[serde(skip)]
+    pub by_object: Vec<ObjectTotals>,
+    /// I/Os that reached base; 0 without devices.
+    #[serde(skip)]
+    pub base_ios: u64,
     /// What the policy had learned; null where it learns nothing or was not asked.
     pub learned: Option<LearnedTable>,
 }

@@ -2,6 +2,7 @@
 
 use crate::error::SimError;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use thermocline_core::HintSchema;
 use thermocline_trace::{Addressing, Catalog, ImportOptions, ReadError, Source, TraceRecord};
 
@@ -28,6 +29,79 @@ pub type Opener = Box<dyn Fn() -> Result<Box<dyn Records>, SimError> + Send + Sy
 #[must_use]
 pub fn opener(path: PathBuf, options: ImportOptions) -> Opener {
     Box::new(move || Ok(Box::new(thermocline_trace::open(&path, &options)?)))
+}
+
+/// An opener of the records from share `from` to share `to` of `open`'s, by number. Times begin
+/// anew with the first of them. The trace is read once more, to count.
+#[must_use]
+pub fn part(open: Opener, from: f64, to: f64) -> Opener {
+    if (from, to) == (0.0, 1.0) {
+        return open;
+    }
+    let count: OnceLock<u64> = OnceLock::new();
+    Box::new(move || {
+        let all = match count.get() {
+            Some(all) => *all,
+            None => {
+                let mut all = 0u64;
+                for record in open()? {
+                    record?;
+                    all += 1;
+                }
+                *count.get_or_init(|| all)
+            }
+        };
+        let at = |share: f64| (share * all as f64).round() as u64;
+        let mut records = open()?;
+        for _ in 0..at(from) {
+            records.next().transpose()?;
+        }
+        Ok(Box::new(Part {
+            records,
+            left: at(to).saturating_sub(at(from)),
+            begin: None,
+        }))
+    })
+}
+
+/// Some of a trace.
+struct Part {
+    records: Box<dyn Records>,
+    left: u64,
+    /// Time of the first record, ns.
+    begin: Option<u64>,
+}
+
+impl Iterator for Part {
+    type Item = Result<TraceRecord, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let mut record = self.records.next()?;
+        if let Ok(record) = &mut record {
+            let begin = *self.begin.get_or_insert(record.time_ns);
+            record.time_ns = record.time_ns.saturating_sub(begin);
+        }
+        Some(record)
+    }
+}
+
+impl Records for Part {
+    fn page_size(&self) -> Option<u32> {
+        self.records.page_size()
+    }
+
+    fn counts_pages(&self) -> bool {
+        self.records.counts_pages()
+    }
+
+    fn schema(&self) -> &HintSchema {
+        self.records.schema()
+    }
+
+    fn catalog(&self) -> Option<&Catalog> {
+        self.records.catalog()
+    }
 }
 
 impl Records for Source {
@@ -98,5 +172,51 @@ impl Records for VecRecords {
 
     fn catalog(&self) -> Option<&Catalog> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thermocline_core::{HintSet, ObjectId};
+    use thermocline_trace::{Op, Served};
+
+    #[test]
+    fn a_part_begins_at_its_share_and_at_time_nothing() {
+        let record = |number: u64| TraceRecord {
+            time_ns: 100 + number,
+            client: 0,
+            op: Op::Read,
+            served: Served::Base,
+            object: ObjectId(0),
+            offset: number * 4096,
+            length: 4096,
+            latency_ns: 0,
+            hints: HintSet::UNKNOWN,
+        };
+        let read = |from, to| {
+            let open = part(
+                VecRecords::opener((0..10).map(record).collect(), 4096),
+                from,
+                to,
+            );
+            // Opened more than once, it is the same.
+            [
+                open().expect("opens").count(),
+                open().expect("opens").count(),
+            ]
+        };
+        assert_eq!(
+            (read(0.0, 1.0), read(0.0, 0.5), read(0.5, 1.0)),
+            ([10; 2], [5; 2], [5; 2])
+        );
+        assert_eq!((read(0.5, 0.5), read(0.84, 1.0)), ([0; 2], [2; 2]));
+        let open = part(
+            VecRecords::opener((0..10).map(record).collect(), 4096),
+            0.5,
+            1.0,
+        );
+        let first = open().expect("opens").next().expect("one").expect("reads");
+        assert_eq!((first.offset, first.time_ns), (5 * 4096, 0));
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Splitter {
     traces: Vec<(u64, Vec<Option<u32>>)>,
     /// Of each object: the page after the last one requested.
     pub(crate) ends: Vec<u64>,
+    /// Of each object: its trace, and its number there.
+    pub(crate) objects: Vec<(usize, ObjectId)>,
     pub(crate) hints: Interner,
     pub(crate) ios: u64,
     pub(crate) skipped_bypassed: u64,
@@ -66,6 +68,7 @@ impl Splitter {
             noise_at: 0,
             traces: units.into_iter().map(|unit| (unit, Vec::new())).collect(),
             ends: Vec::new(),
+            objects: Vec::new(),
             hints: Interner::default(),
             ios: 0,
             skipped_bypassed: 0,
@@ -165,6 +168,7 @@ impl Splitter {
         }
         let number = *numbers[at].get_or_insert_with(|| {
             self.ends.push(0);
+            self.objects.push((trace, local));
             self.ends.len() as u32 - 1
         });
         ObjectId(number)

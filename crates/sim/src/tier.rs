@@ -21,6 +21,8 @@ pub struct Effect {
     pub source: Source,
     /// Pages written to flash because of it.
     pub flash_writes: u32,
+    /// Whether the page lives on flash alone: a write then waits for flash, not for base.
+    pub moved: bool,
 }
 
 /// Something that serves page requests in order.
@@ -194,6 +196,7 @@ const fn effect(source: Source, flash_writes: u32) -> Effect {
     Effect {
         source,
         flash_writes,
+        moved: false,
     }
 }
 

@@ -16,7 +16,7 @@ use hashbrown::HashTable;
 use thermocline_core::hash;
 use thermocline_core::hint::HINT_TYPES_MAX;
 use thermocline_core::noise::NoiseHints;
-use thermocline_core::{HintSet, PageId};
+use thermocline_core::{HintSet, ObjectId, PageId};
 use thermocline_trace::Catalog;
 
 /// Page requests handed over at a time.
@@ -104,6 +104,8 @@ pub struct Workload {
     facts: Facts,
     hint_sets: Vec<HintSet>,
     catalogs: Vec<Option<Catalog>>,
+    /// Of each object: its trace, and its number there.
+    objects: Vec<(usize, ObjectId)>,
     noise_at: usize,
     decoded: Option<Vec<PageRequest>>,
     /// Of each decoded request: the number of its page.
@@ -158,6 +160,7 @@ impl Workload {
                 .map(|source| source.catalog().cloned())
                 .collect(),
             noise_at: splitter.noise_at,
+            objects: splitter.objects.clone(),
             hint_sets: splitter.hints.sets().to_vec(),
             decoded: scan.fits.then_some(scan.decoded),
             ids: scan.ids,
@@ -210,6 +213,17 @@ impl Workload {
         let catalog = self.catalog_of(hints).filter(|_| !noise);
         let name = catalog.and_then(|catalog| catalog.value_name(position, value));
         name.map_or_else(|| value.to_string(), str::to_string)
+    }
+
+    /// The name of `object` that its trace recorded: a path, when a mount recorded it.
+    #[must_use]
+    pub fn object_path(&self, object: ObjectId) -> String {
+        let place = self.objects.get(object.0 as usize);
+        let name = place.and_then(|&(trace, local)| {
+            let catalog = self.catalogs.get(trace)?.as_ref()?;
+            catalog.object_name(local)
+        });
+        name.map_or_else(|| format!("object {}", object.0), str::to_string)
     }
 
     /// The name of hint type `position` as the client of `hints` uses it.

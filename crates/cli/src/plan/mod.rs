@@ -1,6 +1,6 @@
 //! `plan`: which sizes of flash and memory are worth their money.
 
-mod table;
+pub(crate) mod table;
 
 use crate::commands::status;
 use crate::failure::{Failure, Outcome};
@@ -99,7 +99,7 @@ pub(crate) struct PlanArgs {
 }
 
 /// A number from 0.
-fn price(text: &str) -> Result<f64, String> {
+pub(crate) fn price(text: &str) -> Result<f64, String> {
     let number: f64 = text.trim().parse().unwrap_or(f64::NAN);
     match (0.0..=1e12).contains(&number) {
         true => Ok(number),
@@ -108,7 +108,7 @@ fn price(text: &str) -> Result<f64, String> {
 }
 
 /// A gain of at least 0.1 %.
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim();
     let number: f64 = number.parse().unwrap_or(f64::NAN);
     match (0.1..=1000.0).contains(&number) {

@@ -303,7 +303,7 @@ fn more(args: &PlanArgs, plan: &Plan) -> String {
 }
 
 /// Two digits after the point, or two that mean something.
-fn money(amount: f64) -> String {
+pub(crate) fn money(amount: f64) -> String {
     let digits = match amount {
         amount if amount > 0.0 && amount < 1.0 => 1 - amount.log10().floor() as i32,
         _ => 2,
@@ -322,7 +322,7 @@ fn time(ms: f64) -> String {
     show_nanoseconds((ms * 1e6) as u64)
 }
 
-fn years(years: f64) -> String {
+pub(crate) fn years(years: f64) -> String {
     match years {
         ..0.005 => format!("{:.0} hours", 365.0 * 24.0 * years),
         0.005..0.1 => format!("{:.0} days", 365.0 * years),

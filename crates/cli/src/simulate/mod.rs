@@ -190,6 +190,7 @@ fn json(results: &Results) -> Result<String, Failure> {
 
 /// What a failed simulation says.
 pub(crate) fn explain(error: &SimError) -> Failure {
+    let text = error.to_string();
     let advice = match error {
         SimError::Read(error) => return crate::import::explain(error),
         SimError::TooLong { .. } => "thermocline trace info, or a larger --page-size",
@@ -199,9 +200,9 @@ pub(crate) fn explain(error: &SimError) -> Failure {
         SimError::Future { .. } => "more --memory, or a --policy list without opt",
         SimError::Noise { .. } => "a smaller --noise",
         SimError::PageSizes { .. } => "--page-size SIZE",
-        _ => return Failure::new(Code::Failure, error.to_string()),
+        SimError::Evidence { .. } | SimError::NoObject(_) => text.split("; ").nth(1).unwrap_or(""),
+        _ => return Failure::new(Code::Failure, text),
     };
-    let text = error.to_string();
     let fact = text.split("; ").next().unwrap_or(&text);
     Failure::new(Code::Usage, fact).advise(advice)
 }

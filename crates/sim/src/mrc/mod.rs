@@ -21,10 +21,12 @@
 //!
 //! Memory: 56 bytes a sampled page for LRU; the policy's own for R × C slots and size.
 
+mod by_object;
 mod mini;
 mod sample;
 mod stack;
 
+pub(crate) use by_object::hits_by_object;
 pub use sample::Rate;
 
 use crate::error::SimError;

@@ -1,0 +1,203 @@
+//! `thermocline advise` as a built command: forms of output, what following it gains, errors.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn thermocline(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+    command.args(arguments).output().expect("runs")
+}
+
+fn success(arguments: &[&str]) -> String {
+    let output = thermocline(arguments);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The message of a command line that must be refused.
+fn failure(arguments: &[&str]) -> String {
+    let output = thermocline(arguments);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    assert!(message.starts_with("error: "), "{message}");
+    assert!(message.contains("\n  try: "), "{message}");
+    message
+}
+
+fn json(arguments: &[&str]) -> Vec<serde_json::Value> {
+    let text = success(&[arguments, &["--json"]].concat());
+    serde_json::from_str(&text).expect("a JSON array")
+}
+
+/// An hour: two in five requests read 2,000 pages of `hot` at random, the others go once through
+/// `audit`, reading and writing every page.
+fn trace(directory: &Path, name: &str, requests: u64) -> PathBuf {
+    let mut text = "time_ns,object,offset,length,operation\n".to_string();
+    for number in 0..requests {
+        let draw = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
+        let (object, page, op) = match number % 5 {
+            0 | 2 => ("hot.db", draw % 2000, "r"),
+            1 | 3 => ("audit [1].db", 7 * (number / 5 * 2 + number % 5 / 2), "r"),
+            _ => ("audit [1].db", 7 * (number / 5 * 2), "w"),
+        };
+        let offset = page * 4096;
+        let _ = writeln!(text, "{},{object},{offset},4096,{op}", number * 60_000_000);
+    }
+    let path = directory.join(name);
+    fs::write(&path, text).expect("writes");
+    path
+}
+
+#[test]
+fn lines_have_gains_prices_commands_and_undos() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path(), "hot.csv", 60_000);
+    let path = path.to_str().expect("path");
+    let page = directory.path().join("advice.html");
+    let arguments = ["advise", path, "--policies", "tac,lru", "--policy", "lru"];
+    let html = ["--html", page.to_str().expect("path")];
+    let text = success(&[&arguments[..], &html].concat());
+    for part in [
+        "1 SIZE",
+        "less I/O time (±",
+        "do:",
+        "undo:",
+        "€",
+        "access density",
+    ] {
+        assert!(text.contains(part), "{part} not in: {text}");
+    }
+    let html = fs::read_to_string(page).expect("written");
+    assert!(html.contains("<svg") && html.contains("1 SIZE"), "{html}");
+    assert!(
+        !html.contains("http") && !html.contains("<script"),
+        "{html}"
+    );
+    let lines = json(&arguments);
+    assert!(!lines.is_empty());
+    for line in &lines {
+        for key in ["id", "kind", "gain", "price", "command", "undo"] {
+            assert!(!line[key].is_null(), "{key} not in: {line}");
+        }
+        assert!(line["gain"]["percent"].is_f64() && line["gain"]["plus_minus"].is_f64());
+        assert!(line["price"]["amount"].is_f64(), "{line}");
+    }
+    assert_eq!(lines[0]["kind"], "SIZE");
+    let command = lines[0]["command"].as_str().expect("a command");
+    assert!(command.starts_with("thermocline mount BASE MOUNTPOINT --cache FILE --size "));
+    assert_eq!(lines[0]["undo"], "thermocline umount MOUNTPOINT");
+}
+
+#[test]
+fn what_only_passes_is_kept_off_flash_and_following_gains_what_was_said() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path(), "hot.csv", 60_000);
+    let path = path.to_str().expect("path");
+    let arguments = [
+        "advise",
+        path,
+        "--policies",
+        "lru",
+        "--policy",
+        "lru",
+        "--size",
+        "2000p",
+        "--keep-size",
+    ];
+    let lines = json(&arguments);
+    let of = |kind: &str| lines.iter().find(|line| line["kind"] == kind);
+    let pin = of("PIN").expect("hot.db is worth a pin");
+    assert_eq!(pin["id"], "pin:hot.db");
+    assert!(pin["gain"]["percent"].as_f64() > Some(10.0), "{pin}");
+    assert_eq!(pin["price"]["flash_bytes"], 2000 * 4096);
+    assert_eq!(
+        (&pin["price"]["amount"], &pin["now"]["flash_bytes"]),
+        (&0.0.into(), &8_192_000.into())
+    );
+    let advice = directory.path().join("advice.json");
+    let advice = advice.to_str().expect("path");
+    fs::write(advice, serde_json::to_string(&lines).expect("JSON")).expect("writes");
+    let checked = json(&[&arguments[..2], &["--check", advice]].concat());
+    assert_eq!(checked.len(), lines.len());
+    for (line, row) in lines.iter().zip(&checked) {
+        assert_eq!((&row["id"], &row["held"]), (&line["id"], &true.into()));
+        assert_eq!(
+            row["observed"]["percent"], line["gain"]["percent"],
+            "the same trace"
+        );
+    }
+    let text = success(&[&arguments[..2], &["--check", advice]].concat());
+    assert!(
+        text.contains("predicted") && text.contains("pin:hot.db"),
+        "{text}"
+    );
+    // Room for `audit` too, but nothing of it is read twice.
+    let roomy = [&arguments[..6], &["--size", "2500p", "--keep-size"]].concat();
+    let bypass = json(&roomy);
+    let bypass = bypass.iter().find(|line| line["kind"] == "BYPASS");
+    let bypass = bypass.expect("audit hits nothing");
+    assert!(
+        bypass["more_flash_writes"].as_f64() < Some(-0.5),
+        "{bypass}"
+    );
+    let rule = bypass["command"].as_str().expect("a rule");
+    let config = directory.path().join("tier.toml");
+    fs::write(&config, rule).expect("writes");
+    success(&["config", "--check", config.to_str().expect("path")]);
+}
+
+#[test]
+fn too_little_evidence_is_refused_with_what_is_needed() {
+    let directory = tempfile::tempdir().expect("dir");
+    let short = trace(directory.path(), "short.csv", 1000);
+    let short = short.to_str().expect("path");
+    let message = failure(&["advise", short]);
+    assert!(
+        message.contains("640 page reads") && message.contains("needs 10000"),
+        "{message}"
+    );
+    assert!(
+        message.contains("record 16 times as long: about 16 minutes"),
+        "{message}"
+    );
+    let empty = directory.path().join("empty.csv");
+    fs::write(&empty, "time_ns,object,offset,length,operation\n").expect("writes");
+    let output = thermocline(&["advise", empty.to_str().expect("path")]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && message.starts_with("error: "),
+        "{message}"
+    );
+}
+
+#[test]
+fn wrong_files_and_options_are_named() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path(), "hot.csv", 40_000);
+    let path = path.to_str().expect("path");
+    let advice = directory.path().join("advice.json");
+    let line = serde_json::json!([{
+        "id": "pin:gone.db",
+        "gain": {"percent": 5.0, "plus_minus": 1.0},
+        "now": {"flash_bytes": 4_096_000, "policy": "lru", "memory_bytes": 0, "pinned": [],
+                "bypassed": []},
+        "then": {"flash_bytes": 4_096_000, "policy": "lru", "memory_bytes": 0,
+                 "pinned": ["gone.db"], "bypassed": []},
+    }]);
+    fs::write(&advice, line.to_string()).expect("writes");
+    let advice = advice.to_str().expect("path");
+    let message = failure(&["advise", path, "--check", advice]);
+    assert!(message.contains("no request for \"gone.db\""), "{message}");
+    let message = failure(&["advise", path, "--check", path]);
+    assert!(
+        message.contains("is not what advise --json prints"),
+        "{message}"
+    );
+    let message = failure(&["advise", path, "--begin", "60%", "--end", "50%"]);
+    assert!(message.contains("--begin 60%"), "{message}");
+    let output = thermocline(&["advise", path, "--keep-size"]);
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,137 @@
+//! A gain with its uncertainty.
+
+use crate::result::RunResult;
+use serde::{Deserialize, Serialize};
+
+/// Blocks of time that a run is cut into.
+pub const BLOCKS: usize = 8;
+/// Student's t for 95 %, two-sided, with `BLOCKS - 1` degrees of freedom.
+const STUDENT: f64 = 2.365;
+
+/// The part of the virtual time that goes, in per cent, and how far that of another period as long
+/// may be from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Gain {
+    /// Per cent of the time; below 0 when it takes longer.
+    pub percent: f64,
+    /// Points either way: 95 %.
+    pub plus_minus: f64,
+}
+
+impl Gain {
+    /// What `with` gains on `without`, two runs over the same requests.
+    #[must_use]
+    pub fn between(without: &RunResult, with: &RunResult) -> Self {
+        Self::of(&blocks(without), &blocks(with))
+    }
+
+    /// The same of the times of each block.
+    ///
+    /// The gain is 1 - sum of b / sum of a: a ratio estimate. Its variance is that of the residuals
+    /// d = (a - b) - gain × a (Cochran: "Sampling Techniques", 3rd ed., §6.3). Another period has
+    /// the same variance again. To it comes the *drift*: as far as the gain moved from the first
+    /// half to the second it may move again. Blocks do not show that when each is like the last.
+    fn of(without: &[f64], with: &[f64]) -> Self {
+        let (all, left): (f64, f64) = (without.iter().sum(), with.iter().sum());
+        let count = without.len() as f64;
+        if all <= 0.0 || count < 2.0 {
+            return Self::default();
+        }
+        let gain = 1.0 - left / all;
+        let residuals = without.iter().zip(with).map(|(a, b)| (a - b) - gain * a);
+        let squares: f64 = residuals.map(|d| d * d).sum();
+        let deviation = (count / (count - 1.0) * squares).sqrt() / all;
+        let spread = STUDENT * std::f64::consts::SQRT_2 * deviation;
+        let half = |from: usize, to: usize| {
+            let sum = |times: &[f64]| times[from..to].iter().sum::<f64>();
+            1.0 - sum(with) / sum(without).max(f64::MIN_POSITIVE)
+        };
+        let middle = without.len() / 2;
+        let drift = half(middle, without.len()) - half(0, middle);
+        Self {
+            percent: 100.0 * gain,
+            plus_minus: 100.0 * spread.hypot(drift),
+        }
+    }
+
+    /// Whether another period would gain as well, most likely.
+    #[must_use]
+    pub fn is_sure(&self) -> bool {
+        self.percent > self.plus_minus
+    }
+
+    /// Whether `observed`, of another period, is as near as was said.
+    #[must_use]
+    pub fn holds(&self, observed: &Self) -> bool {
+        (observed.percent - self.percent).abs() <= self.plus_minus
+    }
+}
+
+/// Virtual time of each block of the counted part, ms. Blocks have equally many requests, but for
+/// the last one.
+fn blocks(run: &RunResult) -> Vec<f64> {
+    let before = run.samples.iter();
+    let warm = before.take_while(|sample| sample.requests < run.warm_up_requests);
+    // The sample in which the warm-up ends is the first whose end counts as a beginning.
+    let from = warm.count();
+    let ends = run.sample_ms.get(from..).unwrap_or_default();
+    let Some(steps) = ends.len().checked_sub(1) else {
+        return Vec::new();
+    };
+    let end = |block: usize| ends[block * steps / BLOCKS];
+    (0..BLOCKS)
+        .map(|block| end(block + 1) - end(block))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Sample;
+
+    #[test]
+    fn equal_blocks_are_certain_and_unequal_ones_are_not() {
+        let without = [10.0; BLOCKS];
+        let halved = Gain::of(&without, &[5.0; BLOCKS]);
+        assert_eq!((halved.percent, halved.plus_minus), (50.0, 0.0));
+        let mut with = [5.0; BLOCKS];
+        (with[0], with[1]) = (0.0, 10.0);
+        let unsure = Gain::of(&without, &with);
+        assert_eq!(unsure.percent, 50.0);
+        // Two residuals of 5 among 80: sqrt(8 / 7 × 50) / 80.
+        let deviation = (8.0f64 / 7.0 * 50.0).sqrt() / 80.0;
+        assert!((unsure.plus_minus - 100.0 * 2.365 * 2f64.sqrt() * deviation).abs() < 1e-9);
+        assert!(halved.is_sure() && unsure.holds(&halved) && !halved.holds(&unsure.worse()));
+        assert_eq!(Gain::of(&[], &[]), Gain::default());
+        // From 60 % to 40 %, in two steps.
+        let with = [4.0, 4.0, 4.0, 4.0, 6.0, 6.0, 6.0, 6.0];
+        let moved = Gain::of(&without, &with);
+        let spread = 100.0 * STUDENT * 2f64.sqrt() * (8.0f64 / 7.0 * 8.0).sqrt() / 80.0;
+        assert!((moved.plus_minus - spread.hypot(20.0)).abs() < 1e-9);
+    }
+
+    impl Gain {
+        fn worse(&self) -> Self {
+            Self {
+                percent: self.percent - 1.0,
+                ..*self
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_begin_after_the_warm_up() {
+        let sample = |at: u64| Sample {
+            requests: 10 * at,
+            ..Sample::default()
+        };
+        let run = RunResult {
+            warm_up_requests: 200,
+            samples: (1..=100).map(sample).collect(),
+            sample_ms: (1..=100).map(|at| f64::from(at) * 2.0).collect(),
+            ..RunResult::default()
+        };
+        // Samples 20 to 100 are the ends: 80 samples of 2 ms in 8 blocks.
+        assert_eq!(blocks(&run), [20.0; BLOCKS]);
+    }
+}

@@ -1,0 +1,235 @@
+//! Advice on a tier from what was recorded: size, policy, what to pin, what to leave out.
+//!
+//! Every line of the advice is a pair of [`State`]s, *now* and *then*, and both were simulated on
+//! the trace. The *gain* is the part of the virtual time that goes (closed loop, device models).
+//! Lines are what is worth simulating; what they say comes from the run and from nothing else:
+//!
+//! - *Size*: the sizes asked for, under the policy there is; chosen as [`plan`](mod@crate::plan)
+//!   does, while a doubling of the cost gains at least `worth`.
+//! - *Policy*: the fastest of those named, at the size there is or that was advised.
+//! - *Pin*: objects with the most time still lost on base per page, each tried.
+//! - *Bypass*: objects with the most flash writes beyond their hits, each tried.
+//! - *Memory*: what the same money would gain as buffers of the database: a pool above what was.
+//!
+//! A size, a policy or a pin is advised only where its gain is above its uncertainty, and above
+//! [`GAIN_MIN`]; a bypass where it saves writes and costs next to no time. Lines influence each
+//! other, so each was found and run on what the lines before it lead to; memory is instead of the
+//! size. [`Advice::together`] is all of them.
+//!
+//! *Uncertainty* ([`Gain`]): the trace is cut into [`BLOCKS`] blocks of time; how much the gain
+//! differs between them, and between the halves of the trace, says how far that of another period
+//! as long may be from this one (95 %). That holds where the load goes on as it was; a new kind of
+//! load is not in the trace.
+
+mod gain;
+mod lines;
+
+pub use gain::{BLOCKS, Gain};
+
+use crate::error::SimError;
+use crate::experiment::{Experiment, NO_TIER, Progress, Setting, run_each};
+use crate::placement::{self, Fixed, ObjectProfile};
+use crate::plan::{Endurance, Plan, Prices};
+use crate::result::RunResult;
+use crate::workload::Workload;
+use lines::Adviser;
+use serde::{Deserialize, Serialize};
+use thermocline_core::ObjectId;
+
+/// Page reads after the warm-up that advice needs at least.
+pub const READS_MIN: u64 = 10_000;
+/// The least gain that is worth a line, per cent.
+pub const GAIN_MIN: f64 = 1.0;
+/// Seconds of a trace below which nothing is said about wear.
+pub const WEAR_SECONDS_MIN: f64 = 60.0;
+
+/// A tier as it is or as it would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Its size, bytes; 0 for no tier.
+    pub flash_bytes: u64,
+    /// Its policy.
+    pub policy: String,
+    /// Memory of the database's buffers beyond what it has, bytes.
+    pub memory_bytes: u64,
+    /// Objects that are wholly on flash, by their recorded names.
+    pub pinned: Vec<String>,
+    /// Objects that are never on flash.
+    pub bypassed: Vec<String>,
+}
+
+/// What a line is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Kind {
+    /// How large the tier is.
+    Size,
+    /// Which policy it has.
+    Policy,
+    /// An object to keep on flash.
+    Pin,
+    /// An object to keep off flash.
+    Bypass,
+    /// Memory for the database instead of flash.
+    Memory,
+}
+
+/// One piece of advice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// The same advice has the same id in another run.
+    pub id: String,
+    /// What it is about.
+    pub kind: Kind,
+    /// What it starts from.
+    pub now: State,
+    /// What it leads to.
+    pub then: State,
+    /// The virtual time that goes.
+    pub gain: Gain,
+    /// Bytes per page.
+    pub page_size: u64,
+    /// Money for what is to be bought.
+    pub cost: f64,
+    /// The object of a pin or a bypass.
+    pub object: Option<ObjectProfile>,
+    /// The object that loses most, and by which part of the virtual time of reads.
+    pub loser: Option<(String, f64)>,
+    /// Pages written to flash: 0.1 is a tenth more than now; none where nothing was written.
+    pub more_flash_writes: Option<f64>,
+    /// Years the flash lasts, now and then; none where nothing is said.
+    pub years: [Option<f64>; 2],
+    /// Requests to base per second of the trace that go; none where the trace has no time.
+    pub base_requests_saved: Option<f64>,
+}
+
+/// What to advise on.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Devices, clients, warm-up; its policies and sizes are not used.
+    pub experiment: Experiment,
+    /// The tier there is.
+    pub now: State,
+    /// Sizes to try, pages.
+    pub sizes: Vec<u32>,
+    /// Policies to try.
+    pub policies: Vec<String>,
+    /// Prices.
+    pub prices: Prices,
+    /// The rating of the flash drive.
+    pub endurance: Endurance,
+    /// The least gain that a doubling of the cost is worth.
+    pub worth: f64,
+}
+
+/// One way to use the same flash, for comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Placement {
+    /// What it is called.
+    pub name: String,
+    /// Flash it fills or may fill, bytes.
+    pub flash_bytes: u64,
+    /// Virtual time it saves against base alone.
+    pub gain: Gain,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advice {
+    /// The lines; the first is the first to follow.
+    pub lines: Vec<Line>,
+    /// All lines but that of memory, where there is more than one.
+    pub together: Option<Gain>,
+    /// All sizes under the policy there is.
+    pub plan: Plan,
+    /// Virtual time saved by size against base alone.
+    pub sizes: Vec<(u64, Gain)>,
+    /// Whole objects and parts of objects instead of a cache, at the size of the lines.
+    pub placements: Vec<Placement>,
+    /// Whether the trace is long enough to say anything of wear.
+    pub tells_wear: bool,
+    /// All objects.
+    pub profiles: Vec<ObjectProfile>,
+}
+
+/// Advises. Same workload and question, same advice.
+///
+/// # Errors
+/// As [`run_each`]; [`SimError::Evidence`] when the trace is too short for advice.
+pub fn advise(
+    workload: &Workload,
+    question: &Question,
+    progress: &Progress,
+) -> Result<Advice, SimError> {
+    evidence(workload, question.experiment.warm_up)?;
+    Adviser::new(workload, question, progress)?.advise()
+}
+
+/// The gain that following `now` to `then` has on `workload`, and the runs of both.
+///
+/// # Errors
+/// As [`advise`]; [`SimError::NoObject`] when a state names an object that the trace has not.
+pub fn follow(
+    workload: &Workload,
+    experiment: &Experiment,
+    now: &State,
+    then: &State,
+    progress: &Progress,
+) -> Result<Gain, SimError> {
+    evidence(workload, experiment.warm_up)?;
+    let rows = placement::profile(workload)?;
+    let runs = run_states(workload, experiment, &rows, &[now, then], progress)?;
+    Ok(Gain::between(&runs[0], &runs[1]))
+}
+
+/// Whether there is enough to advise on.
+fn evidence(workload: &Workload, warm_up: u64) -> Result<(), SimError> {
+    let facts = workload.facts();
+    let counted = facts.requests.saturating_sub(warm_up) as f64 / facts.requests as f64;
+    let reads = (facts.reads as f64 * counted) as u64;
+    if reads < READS_MIN {
+        return Err(SimError::Evidence {
+            reads,
+            needed: READS_MIN,
+            seconds: f64::from(facts.duration_ms) / 1e3,
+        });
+    }
+    Ok(())
+}
+
+/// A run of each state, in order.
+fn run_states(
+    workload: &Workload,
+    experiment: &Experiment,
+    rows: &[ObjectProfile],
+    states: &[&State],
+    progress: &Progress,
+) -> Result<Vec<RunResult>, SimError> {
+    let page = u64::from(workload.facts().page_size);
+    let pages = |bytes: u64| u32::try_from(bytes / page).unwrap_or(u32::MAX);
+    let find = |names: &[String]| -> Result<Vec<ObjectId>, SimError> {
+        let find = |name: &String| {
+            let row = rows.iter().find(|row| row.path == *name);
+            let missing = || SimError::NoObject(name.clone());
+            row.map(|row| row.object).ok_or_else(missing)
+        };
+        names.iter().map(find).collect()
+    };
+    let setting = |state: &&State| {
+        Ok(Setting {
+            policy: match state.flash_bytes {
+                0 => NO_TIER.into(),
+                _ => state.policy.clone(),
+            },
+            capacity: pages(state.flash_bytes),
+            frames: pages(state.memory_bytes),
+            fixed: Fixed {
+                pinned: find(&state.pinned)?,
+                bypassed: find(&state.bypassed)?,
+                ..Fixed::default()
+            },
+        })
+    };
+    let settings: Result<Vec<Setting>, SimError> = states.iter().map(setting).collect();
+    run_each(workload, experiment, &settings?, progress)
+}
