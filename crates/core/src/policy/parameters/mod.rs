@@ -390,9 +390,21 @@ pub fn having() -> impl Iterator<Item = &'static str> {
 }
 
 /// The names with `:paper` at their ends, for the policies that have parameters.
-pub fn papers() -> impl Iterator<Item = String> {
-    having().map(|name| format!("{name}{PAPER}"))
-}
+pub const PAPERS: &[&str] = &[
+    "tac:paper",
+    "tac-bands-lru:paper",
+    "tac-bands-mru:paper",
+    "clic:paper",
+    "clic-topk:paper",
+    "clic-hybrid:paper",
+    "dp-clic:paper",
+    "dp-clic-topk:paper",
+    "dp-clic-hybrid:paper",
+    "cac:paper",
+    "cc:paper",
+    "tac-mixed:paper",
+    "tac-blocks:paper",
+];
 
 /// The policy that `name` names without `:paper`, with its options: those given, the paper's
 /// values where the name asks for them, and the settings that concern it. `None` when there is no
@@ -463,6 +475,12 @@ mod tests {
         each::<TacConfig>();
         each::<ClicConfig>();
         each::<super::super::CacConfig>();
+    }
+
+    #[test]
+    fn every_policy_with_parameters_has_a_paper() {
+        let names: Vec<_> = having().map(|name| format!("{name}{PAPER}")).collect();
+        assert_eq!(names, PAPERS);
     }
 
     #[test]
