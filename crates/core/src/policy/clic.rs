@@ -35,6 +35,9 @@ use std::collections::binary_heap::PeekMut;
 pub enum Ties {
     /// Never (figure 3.7, line 12), once a window has closed.
     Refuse,
+    /// Never where hints tell pages apart, that is, where two hint sets have different priorities
+    /// above 0; else as [`Ties::Overdue`], as a tier whose pages are all alike would freeze.
+    Informed,
     /// Always: LRU among equals.
     Admit,
     /// If the page is overdue: not requested for longer than its hint set's mean distance D, or,

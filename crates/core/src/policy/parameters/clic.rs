@@ -90,12 +90,13 @@ impl Parameters for ClicConfig {
             name: "ties",
             unit: "rule",
             zero: "",
-            range: Range::Words(&["refuse", "admit", "overdue"]),
+            range: Range::Words(&["refuse", "informed", "admit", "overdue"]),
             paper: Some(Value::Word("refuse")),
             source: "thesis figure 3.7, line 12",
             get: |c| {
                 Value::Word(match c.ties {
                     Ties::Refuse => "refuse",
+                    Ties::Informed => "informed",
                     Ties::Admit => "admit",
                     Ties::Overdue => "overdue",
                 })
@@ -103,6 +104,7 @@ impl Parameters for ClicConfig {
             set: |c, value| {
                 c.ties = match value {
                     Value::Word("refuse") => Ties::Refuse,
+                    Value::Word("informed") => Ties::Informed,
                     Value::Word("admit") => Ties::Admit,
                     _ => Ties::Overdue,
                 }
