@@ -38,6 +38,8 @@ for program in initdb pgbench pg_amcheck; do
     fi
 done
 
+compgen -G "/usr/include/postgresql/*/server/postgres.h" > /dev/null || missing+=(postgresql-server-dev-15)
+
 if ((${#missing[@]})); then
     if [[ $install == no ]] || ! type -P apt-get > /dev/null; then
         echo "missing; Debian packages: ${missing[*]}" >&2
@@ -72,4 +74,5 @@ step scripts/with-ring.sh cargo test --locked -p thermocline-mount
 # The engine's threads in orders that a scheduler chooses: another build, so another directory.
 step env RUSTFLAGS="${RUSTFLAGS-} --cfg shuttle" \
     cargo test --locked -p thermocline --test shuttle --target-dir target/shuttle
+step pg/test.sh
 step scripts/suite-postgres.sh

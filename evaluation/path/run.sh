@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The way through the mount beside the hardware, through /dev/fuse and over io_uring, in one run; and
-# where the time of flash hits goes.
+# The way through the mount beside the hardware, and beside the least that FUSE costs, through
+# /dev/fuse and over io_uring, in one run; and where the time of flash hits goes.
 #
 #   evaluation/path/run.sh [RESULT.md]
 #

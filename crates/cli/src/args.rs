@@ -3,6 +3,7 @@
 use crate::config::{NO_TIER, Transport};
 use crate::demo;
 use crate::failure::CODES_HELP;
+use crate::filter::FilterCommand;
 use crate::import::{self, ImportArgs};
 use crate::joint;
 use crate::mrc;
@@ -93,6 +94,9 @@ pub(crate) enum Command {
     /// Do a trace's requests on real files through the tier, and time them
     #[command(after_long_help = replay::EXAMPLES)]
     Replay(Box<replay::ReplayArgs>),
+    /// Keep sets of keys larger than memory on flash, and ask them: anti-joins, duplicates
+    #[command(subcommand)]
+    Filter(FilterCommand),
     /// Show the tier at work on an emulated disk: no mount, no database server needed
     #[command(after_help = demo::EXPLANATION)]
     Demo(demo::DemoArgs),

@@ -58,6 +58,8 @@ pub(crate) struct MountSection {
     pub(crate) passthrough: bool,
     /// How requests come from the kernel.
     pub(crate) transport: Transport,
+    /// Where PostgreSQL's extension publishes plans; empty for a file in /dev/shm, `off` for none.
+    pub(crate) hints: PathBuf,
     /// Log of a mount in the background; empty for the cache file's name + `.log`.
     pub(crate) log: PathBuf,
 }
@@ -124,6 +126,7 @@ impl Default for MountSection {
             allow_other: true,
             passthrough: true,
             transport: Transport::Auto,
+            hints: PathBuf::new(),
             log: PathBuf::new(),
         }
     }

@@ -6,12 +6,15 @@
 //! | `stats.json` | the report                    |                              |
 //! | `metrics`    | Prometheus text format        |                              |
 //! | `config`     | the settings in effect (TOML) |                              |
+//! | `hints`      | where plans are published     |                              |
 //! | `policy`     | the policy's name             | a name: switches the policy  |
 //! | `tier`       | `on`, or `off: ` and why      | `on` or `off`                |
 //! | `write_back` | `on` or `off`                 | `on` or `off`                |
 //! | `flush`      | `dirty N of M`, and its state | see [`Flushing::command`]    |
 //! | `cache`      | how a change of it stands     | see [`Reshaping::command`]   |
 //! | `faults`     | how many struck, by kind      | a script: makes flash fail   |
+//!
+//! `hints` is there unless it was switched off.
 //!
 //! `faults` is there only when asked for; its language is that of [`FaultScript`].
 
@@ -25,6 +28,7 @@ use crate::reshaping::Reshaping;
 use crate::serving::Counted;
 use crate::units::Size;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use thermocline::Engine;
 use thermocline::device::{FaultScript, OperationMeter};
@@ -33,6 +37,8 @@ use thermocline_mount::{ControlFile, ControlFiles};
 /// The control files of one mount.
 pub(crate) struct Control {
     facts: MountFacts,
+    /// The file that query plans are read from.
+    hints: Option<PathBuf>,
     /// Set once the mount is there.
     ending: Arc<OnceLock<Arc<Ending>>>,
     config: Config,
@@ -48,6 +54,7 @@ impl Control {
     #[expect(clippy::too_many_arguments, reason = "each is a part of one mount")]
     pub(crate) fn new(
         facts: MountFacts,
+        hints: Option<PathBuf>,
         ending: Arc<OnceLock<Arc<Ending>>>,
         config: Config,
         devices: Vec<Counted>,
@@ -58,6 +65,7 @@ impl Control {
     ) -> Self {
         Self {
             facts,
+            hints,
             ending,
             config,
             devices,
@@ -98,6 +106,12 @@ impl Control {
             }
         }
         toml::to_string(&config).map_err(io::Error::other)
+    }
+
+    /// The path, for the extension; it has no line feed, which ends it there.
+    fn hints(&self) -> io::Result<String> {
+        let path = self.hints.as_ref().and_then(|path| path.to_str());
+        Ok(format!("{}\n", path.ok_or(io::ErrorKind::NotFound)?))
     }
 
     fn tier(&self) -> String {
@@ -209,6 +223,8 @@ fn io_facts(meter: &OperationMeter) -> IoFacts {
 impl ControlFiles for Control {
     fn files(&self) -> Vec<ControlFile> {
         let readable = ["stats", "stats.json", "metrics", "config"];
+        let hints = self.hints.as_ref().map(|_| "hints");
+        let readable = readable.into_iter().chain(hints);
         let readable = readable.map(|name| ControlFile {
             name,
             writable: false,
@@ -219,7 +235,7 @@ impl ControlFiles for Control {
             name,
             writable: true,
         });
-        readable.into_iter().chain(writable).collect()
+        readable.chain(writable).collect()
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -230,6 +246,7 @@ impl ControlFiles for Control {
             }
             "metrics" => metrics::render(&self.report()),
             "config" => self.config()?,
+            "hints" => self.hints()?,
             "policy" => self.engine.policy() + "\n",
             "tier" => self.tier(),
             "write_back" if self.engine.is_write_back() => "on\n".to_string(),

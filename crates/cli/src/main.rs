@@ -14,6 +14,7 @@ mod demo;
 mod ending;
 mod explain;
 mod failure;
+mod filter;
 mod flushing;
 mod import;
 mod joint;
@@ -76,6 +77,7 @@ fn run(command: Command) -> Outcome {
         Command::Mrc(args) => mrc::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Filter(command) => filter::run(&command),
         Command::Demo(args) => demo::run(&args),
         Command::Config(args) => commands::config::run(&args),
         Command::Man(args) => commands::generate::man(&args),

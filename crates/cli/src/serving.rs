@@ -13,6 +13,8 @@ use crate::log;
 use crate::report::MountFacts;
 use crate::reshaping::Reshaping;
 use crate::units::show_count;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use thermocline::claim::{Fence, Fenced};
@@ -20,7 +22,7 @@ use thermocline::device::{
     Device, FaultScript, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
 };
 use thermocline::{Engine, Store};
-use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle, Transport};
+use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle, PlanSource, Transport};
 use thermocline_trace::{Recorder, RecorderOptions};
 
 /// A device whose work is counted, with the words for it.
@@ -75,8 +77,10 @@ impl Serving {
         let flushing = Flushing::new(Arc::clone(&engine));
         let reshaping = Reshaping::new(Arc::clone(&engine), caches);
         let told: Arc<OnceLock<Arc<Ending>>> = Arc::default();
+        let plans = plan_source(plan);
         let control = Control::new(
             facts(plan),
+            plans.as_ref().map(|plans| plans.path.clone()),
             Arc::clone(&told),
             plan.config.clone(),
             counted,
@@ -100,6 +104,7 @@ impl Serving {
                 config::Transport::Device => Transport::Device,
             },
             discard: false,
+            plans,
         };
         match Mount::start(config, Arc::clone(&engine)) {
             Ok(handle) => {
@@ -272,6 +277,23 @@ fn base_devices(plan: &Plan, fence: &Arc<dyn Fence>) -> (DeviceFactory, Counted)
         Ok(device)
     });
     (factory, counted)
+}
+
+/// Where query plans are published.
+fn plan_source(plan: &Plan) -> Option<PlanSource> {
+    let path = match plan.config.mount.hints.to_str() {
+        Some("off") => return None,
+        Some("") => {
+            let mountpoint = plan.places.mountpoint.as_os_str().as_bytes();
+            let mixed = |sum: u64, byte: &u8| thermocline_core::hash::mix(sum, u64::from(*byte));
+            let sum = mountpoint.iter().fold(0, mixed);
+            PathBuf::from(format!("/dev/shm/thermocline-{sum:016x}"))
+        }
+        _ => plan.config.mount.hints.clone(),
+    };
+    // Function (1) with n1 = 2 and n2 = N - 2.
+    let range = plan.config.priority.priorities.saturating_sub(4);
+    Some(PlanSource { path, range })
 }
 
 /// The recorder `plan` asks for.

@@ -150,7 +150,7 @@ fn errors_name_the_value_and_the_way_out() {
             &[path, "--policy", "opt", "--memory", "1k"],
             &["--memory", "opt"],
         ),
-        (&[path, "--noise", "8"], &["--noise", "12"]),
+        (&[path, "--noise", "8"], &["--noise", "15"]),
     ];
     for (arguments, parts) in cases {
         let message = failure(arguments, 2);

@@ -40,6 +40,8 @@ const FILES: u64 = 100_000;
 const BASE: u64 = 20;
 /// Requests of a stream for each slot, at least, and at most in all.
 const REQUESTS_MIN: u64 = 2_000_000;
+/// Pages that come back at a time.
+const FILL: usize = 1 << 18;
 /// Changes in a batch.
 const BATCH: usize = 10_000;
 /// CPU nanoseconds of this thread so far, then two other numbers.
@@ -112,14 +114,17 @@ impl Tier {
 
     /// Every slot gets a page, as after a restart.
     fn fill(&mut self) {
-        for block in 0..self.slots {
-            let entry = MapEntry {
+        for first in (0..self.slots).step_by(FILL) {
+            let of = |block| MapEntry {
                 page: page_of(scattered(block, self.pages()), self.pages()),
                 checksum: block,
                 version: block,
                 dirty: false,
             };
-            assert!(self.hierarchy.restore(BlockId(block as u32), &entry));
+            let blocks = first..self.slots.min(first + FILL as u64);
+            let entries: Vec<_> = blocks.clone().map(of).collect();
+            let named = blocks.map(|block| BlockId(block as u32)).zip(&entries);
+            assert_eq!(self.hierarchy.restore_all(named) as usize, entries.len());
         }
         self.hierarchy.restored(self.slots + 1, []);
         assert_eq!(u64::from(self.hierarchy.slots().resident()), self.slots);

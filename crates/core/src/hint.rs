@@ -3,12 +3,12 @@
 //! A hint is advice. Wrong or missing hints change speed, never contents. Every hint is
 //! categorical (thesis §3.1): a *hint type* (a column) takes one of a set of *hint values*
 //! (small integers), and one value per type makes a *hint set*. Value 0 always means
-//! "unknown". The first five types are known to the built-in classifiers and rules; any
+//! "unknown". The first eight types are known to the built-in classifiers and rules; any
 //! further type is named by the client's [`HintSchema`] and means something only to the
 //! learning policies.
 
 /// The most hint types one client can declare, the five built-in ones included.
-pub const HINT_TYPES_MAX: usize = 12;
+pub const HINT_TYPES_MAX: usize = 15;
 
 /// Positions of the built-in hint types in every [`HintSet`].
 pub mod hint_type {
@@ -22,8 +22,14 @@ pub mod hint_type {
     pub const PAGE_TYPE: usize = 3;
     /// [`super::Role`].
     pub const ROLE: usize = 4;
+    /// [`super::PlanLevel`].
+    pub const PLAN_LEVEL: usize = 5;
+    /// [`super::PlanAccess`].
+    pub const PLAN_ACCESS: usize = 6;
+    /// [`super::PlanOperator`].
+    pub const PLAN_OPERATOR: usize = 7;
     /// The first position free for a client's own hint types.
-    pub const FIRST_CUSTOM: usize = 5;
+    pub const FIRST_CUSTOM: usize = 8;
 }
 
 /// One value per hint type and the client that gave them; 52 bytes, compared and hashed as a
@@ -113,7 +119,16 @@ pub struct HintSchema {
 
 impl Default for HintSchema {
     fn default() -> Self {
-        let names = ["hint_object", "file_kind", "request", "page_type", "role"];
+        let names = [
+            "hint_object",
+            "file_kind",
+            "request",
+            "page_type",
+            "role",
+            "plan_level",
+            "plan_access",
+            "plan_operator",
+        ];
         Self {
             names: names.map(String::from).to_vec(),
         }
@@ -281,6 +296,73 @@ hint_domain! {
     }
 }
 
+hint_domain! {
+    /// Where in the plans of the running queries the page's table or index is read at random:
+    /// steps above the lowest level of all, by function (1) of hStorage-DB §4.2.2, so 0 is read
+    /// most often. The plan's own level is not known here.
+    PlanLevel {
+        /// The lowest.
+        L0 = "0",
+        /// One step above it, and so on.
+        L1 = "1",
+        /// Two steps.
+        L2 = "2",
+        /// Three steps.
+        L3 = "3",
+        /// Four steps.
+        L4 = "4",
+        /// Five steps.
+        L5 = "5",
+        /// Six steps.
+        L6 = "6",
+        /// Seven steps.
+        L7 = "7",
+        /// Eight steps.
+        L8 = "8",
+        /// Nine steps.
+        L9 = "9",
+        /// Ten steps or more.
+        L10 = "10",
+    }
+}
+
+impl PlanLevel {
+    /// The level `steps` above the lowest; the last one where there are more.
+    #[must_use]
+    pub fn of_steps(steps: u8) -> Self {
+        let at = (usize::from(steps) + 1).min(Self::ALL.len() - 1);
+        Self::ALL[at]
+    }
+}
+
+hint_domain! {
+    /// How the reader's plan reads the page's table or index.
+    PlanAccess {
+        /// From its beginning to its end.
+        Sequential = "sequential",
+        /// Page by page, as an index says.
+        Random = "random",
+    }
+}
+
+hint_domain! {
+    /// The operator that reads the page.
+    PlanOperator {
+        /// Sequential scan.
+        SeqScan = "seq-scan",
+        /// Scan of a sample.
+        SampleScan = "sample-scan",
+        /// Index scan: of the index and its table.
+        IndexScan = "index-scan",
+        /// Scan of an index, and of its table where the visibility map does not do.
+        IndexOnlyScan = "index-only-scan",
+        /// Bitmap scan: of indexes and their table.
+        BitmapScan = "bitmap-scan",
+        /// Rows by their addresses.
+        TidScan = "tid-scan",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,5 +382,12 @@ mod tests {
         let eight = (0..8).map(|i| format!("t{i}"));
         assert!(HintSchema::with_custom(seven).is_some());
         assert!(HintSchema::with_custom(eight).is_none());
+    }
+
+    #[test]
+    fn levels_are_named_for_their_steps() {
+        assert_eq!(PlanLevel::of_steps(0).name(), "0");
+        assert_eq!(PlanLevel::of_steps(10).name(), "10");
+        assert_eq!(PlanLevel::of_steps(255).name(), "10");
     }
 }

@@ -34,5 +34,6 @@ pub use hierarchy::{
     Watermarks, WriteJob,
 };
 pub use hint::{FileKind, HintSchema, HintSet, PageType, RequestType, Role, hint_type};
+pub use hint::{PlanAccess, PlanLevel, PlanOperator};
 pub use ledger::{Doubtful, Intent, MapChange, MapEntry};
 pub use page::{BlockId, FrameId, ObjectId, PageId, RegionId, SlotId};

@@ -30,9 +30,12 @@
 //! Memory: 17 bytes a slot, 6 for the map, less than one for the extents as a rule, plus about 45 a
 //! dirty page.
 
+mod bulk;
 mod extents;
 mod lines;
 mod slot;
+
+pub(crate) use bulk::Bulk;
 
 use crate::hash;
 use crate::page::{BlockId, ObjectId, PageId, SlotId};
@@ -398,6 +401,12 @@ impl SlotTable {
 
     /// `page` is in the free `slot`, which is in no chain any more.
     fn occupy(&mut self, slot: SlotId, page: PageId) {
+        self.hold(slot, page);
+        self.extents.insert(page);
+    }
+
+    /// The same, but the extents do not count it yet.
+    fn hold(&mut self, slot: SlotId, page: PageId) {
         let hash = hash::of_page(page);
         assert!(self.find(page).is_none(), "a page has at most one slot");
         let s = &mut self.slots[slot.at()];
@@ -405,7 +414,6 @@ impl SlotTable {
         assert!(!s.is_busy() && !s.is_dirty(), "invariants 6 and 9");
         *s = Slot::holding(page, SlotState::Staged);
         self.resident += u32::from(slot.0 < self.capacity);
-        self.extents.insert(page);
         self.map.insert(hash, slot.0);
     }
 
@@ -443,12 +451,16 @@ impl SlotTable {
         if self.find(page).is_some() {
             return None;
         }
-        let slot = match self.free.pop(&self.slots) {
-            None if dirty => self.free_reserve.pop(&self.slots)?,
-            slot => slot?,
-        };
+        let slot = self.pop_to_restore(dirty)?;
         self.settle(slot, page, block, dirty);
         Some(slot)
+    }
+
+    fn pop_to_restore(&mut self, dirty: bool) -> Option<SlotId> {
+        match self.free.pop(&self.slots) {
+            None if dirty => self.free_reserve.pop(&self.slots),
+            slot => slot,
+        }
     }
 
     /// `page`, whose valid bytes are in `block`, is in the free `slot`.

@@ -41,6 +41,8 @@ enum Step {
     /// A batch that names the pages being written; those whose bit is set fail.
     StartCommitAhead(u8),
     EndCommit,
+    /// The device fails under the batch under way; whose bytes arrived all the same depends.
+    FailCommit(u64),
     Sync(u32),
     Trim(u64),
     /// Pages of an object from here on become zeros under one intent for all of it.
@@ -78,6 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::StartCommit),
         4 => fails().prop_map(Step::StartCommitAhead),
         2 => Just(Step::EndCommit),
+        1 => any::<u64>().prop_map(Step::FailCommit),
         2 => (0..2u32).prop_map(Step::Sync),
         1 => (0..PAGES).prop_map(Step::Trim),
         1 => (0..PAGES).prop_map(Step::Punch),
@@ -664,7 +667,14 @@ impl World {
         };
         let known = ahead.iter().enumerate().map(of).collect();
         self.batch = self.hierarchy.begin_commit_ahead(&ahead);
-        assert!(self.batch.is_some(), "one batch at a time");
+        if self.batch.is_none() {
+            assert!(
+                self.broken,
+                "one batch at a time, and none after one that failed"
+            );
+            self.flushes.extend(ahead);
+            return;
+        }
         self.ahead = known;
         for (job, ..) in &self.ahead {
             let owed = !self.hierarchy.ledger().may_write_base(job.page);
@@ -696,6 +706,38 @@ impl World {
         self.map.cut = None;
         self.hierarchy.end_commit(&mut out);
         self.carry_out(out, None);
+    }
+
+    fn fail_commit(&mut self, mut seed: u64) {
+        let Some(batch) = self.batch.take() else {
+            return;
+        };
+        self.broken = true;
+        if draw(&mut seed).is_multiple_of(2) {
+            self.map.apply(&batch);
+        }
+        let mut out = Vec::new();
+        for (job, version, ..) in std::mem::take(&mut self.ahead) {
+            if draw(&mut seed).is_multiple_of(2) {
+                self.flash.write(job.block, (job.page, version));
+            }
+            self.hierarchy.lose_ahead(job, &mut out);
+        }
+        self.hierarchy.fail(Fault::WriteError, &mut out);
+        self.carry_out(out, None);
+        assert!(self.hierarchy.is_off(), "the device cannot be written");
+    }
+
+    /// A device that failed under a batch is used again with an empty map.
+    fn switch_on(&mut self) {
+        let failed = self.batch.is_none() && self.hierarchy.ledger().is_committing();
+        if self.hierarchy.slots().dirty() > 0 || failed && !self.hierarchy.forget_map() {
+            return;
+        }
+        if failed {
+            (self.flash, self.map) = (Disk::default(), Map::default());
+        }
+        self.hierarchy.switch_on();
     }
 
     /// As the engine does it: dirty frames are placed, staged pages written, base synced if need
@@ -1031,6 +1073,7 @@ impl World {
             Step::StartCommit => self.start_commit(),
             Step::StartCommitAhead(fails) => self.start_commit_ahead(fails),
             Step::EndCommit => self.end_commit(),
+            Step::FailCommit(seed) => self.fail_commit(seed),
             Step::Sync(object) => self.sync(ObjectId(object)),
             Step::Trim(i) => self.trim(i),
             Step::Punch(i) => self.punch(page(i)),
@@ -1042,8 +1085,7 @@ impl World {
                 self.hierarchy.switch_off(&mut out);
                 self.carry_out(out, None);
             }
-            Step::On if self.hierarchy.slots().dirty() == 0 => self.hierarchy.switch_on(),
-            Step::On => {}
+            Step::On => self.switch_on(),
             Step::Back(back) => self.hierarchy.set_write_back(back),
             Step::Policy(at) => self.hierarchy.set_policy(policy::NAMES[at]).expect("known"),
             Step::Calm(at) => self.calm(CALM[at]),

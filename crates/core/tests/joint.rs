@@ -859,7 +859,7 @@ fn built(name: &str, capacity: u32) -> Boxed {
 }
 
 /// Every policy under a pool, with everything that can happen.
-const JOINT: [&str; 9] = [
+const JOINT: [&str; 10] = [
     "cac",
     "cc",
     "lc",
@@ -869,6 +869,7 @@ const JOINT: [&str; 9] = [
     "tac-mixed",
     "tac-blocks",
     "priority",
+    "value",
 ];
 
 proptest! {

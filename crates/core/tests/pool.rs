@@ -603,7 +603,7 @@ fn policies_by_name() {
     assert_eq!(pool.policy().name(), "lru");
     assert_eq!(
         pool.bytes(),
-        100 * (100 + 9),
-        "100 bytes a frame and LRU's 9"
+        100 * (116 + 9),
+        "116 bytes a frame and LRU's 9"
     );
 }

@@ -7,6 +7,9 @@
 //! and the highest. Files lie in `THERMOCLINE_BENCH_DIR` (default: the temporary directory). A
 //! word as argument runs the rows whose name has it.
 
+mod floor;
+
+use floor::Floor;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -155,22 +158,37 @@ impl Bench {
         without: &dyn Fn() -> f64,
         with: &dyn Fn() -> f64,
     ) {
-        if !self.only.is_empty() && !self.only.iter().any(|word| name.contains(word.as_str())) {
+        self.rows(&[name], (scale, unit), without, &[with]);
+    }
+
+    /// As [`Bench::row`], several rivals of one, each with a name. The first name says whether to.
+    fn rows(
+        &self,
+        names: &[&str],
+        (scale, unit): (f64, &str),
+        without: &dyn Fn() -> f64,
+        with: &[&dyn Fn() -> f64],
+    ) {
+        let wanted = |word: &String| names[0].contains(word.as_str());
+        if !self.only.is_empty() && !self.only.iter().any(wanted) {
             return;
         }
-        let turns: Vec<(f64, f64)> = (0..=REPEATS).map(|_| (without(), with())).skip(1).collect();
-        let column = |of: fn(&(f64, f64)) -> f64| sorted(turns.iter().map(of).collect());
-        let ratios = column(|turn| turn.1 / turn.0);
-        let (a, b) = (column(|turn| turn.0), column(|turn| turn.1));
+        let turn = |_| (without(), with.iter().map(|one| one()).collect::<Vec<_>>());
+        let turns: Vec<_> = (0..=REPEATS).map(turn).skip(1).collect();
+        let a = sorted(turns.iter().map(|turn| turn.0).collect());
         let middle = REPEATS / 2;
-        println!(
-            "{name:<44} {:>7.1} {unit} {:>7.1} {unit} {:>6.2}x  {:.2}-{:.2}",
-            a[middle] / scale,
-            b[middle] / scale,
-            ratios[middle],
-            ratios[0],
-            ratios[REPEATS - 1]
-        );
+        for (at, name) in names.iter().enumerate() {
+            let b = sorted(turns.iter().map(|turn| turn.1[at]).collect());
+            let ratios = sorted(turns.iter().map(|turn| turn.1[at] / turn.0).collect());
+            println!(
+                "{name:<44} {:>7.1} {unit} {:>7.1} {unit} {:>6.2}x  {:.2}-{:.2}",
+                a[middle] / scale,
+                b[middle] / scale,
+                ratios[middle],
+                ratios[0],
+                ratios[REPEATS - 1]
+            );
+        }
     }
 
     fn flash(&self, mounted: &Mounted) {
@@ -181,11 +199,42 @@ impl Bench {
                 scan(&file, size)
             });
         }
+        self.hits(mounted, &raw, &file);
+    }
+
+    /// Hits, and what the kernel alone makes of them: a mount that answers at once, from memory,
+    /// and one that reads the device once for each read. All take turns.
+    fn hits(&self, mounted: &Mounted, raw: &File, file: &File) {
+        let ring = mounted.handle.is_over_io_uring();
+        let source = Arc::new(direct(&mounted.directory.join("cache")));
+        let start = |name: &str, source, threads| {
+            let at = mounted.directory.join(name);
+            Floor::start(&at, DATA as u64, source, ring, threads)
+        };
+        // The fewest threads that serve all clients are the fastest.
+        let memory = start("memory", None, 1);
+        let device = start("device", Some(source), 16);
+        let (memory_file, device_file) = (direct(&memory.file()), direct(&device.file()));
         for threads in [1, 8] {
             let name = format!("8-KiB flash hit, {threads} threads, a read");
-            let (without, with) = (|| reads(&raw, threads), || reads(&file, threads));
-            self.row(&name, 1e-6, "us", &without, &with);
+            self.rows(
+                &[
+                    &name,
+                    &format!("  floor, answered from memory, {threads} threads"),
+                    &format!("  floor, read from the device, {threads} threads"),
+                ],
+                (1e-6, "us"),
+                &|| reads(raw, threads),
+                &[
+                    &|| reads(file, threads),
+                    &|| reads(&memory_file, threads),
+                    &|| reads(&device_file, threads),
+                ],
+            );
         }
+        drop((memory_file, device_file));
+        memory.end();
+        device.end();
     }
 
     fn base(&self, mounted: &Mounted) {

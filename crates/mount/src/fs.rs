@@ -29,6 +29,7 @@ use crate::control::{Control, ControlFiles};
 use crate::handle::{Handle, Handles};
 use crate::inode::{Node, Nodes};
 use crate::object::{DeviceFactory, Objects};
+use crate::plans::{PlanReader, PlanSource};
 use crate::roles::Roles;
 use crate::sys::{self, Stat};
 
@@ -63,6 +64,7 @@ pub struct Fs {
     objects: Objects,
     control: Option<Control>,
     roles: Roles,
+    plans: Option<PlanReader>,
     privileged: bool,
 }
 
@@ -95,8 +97,18 @@ impl Fs {
             objects: Objects::new(engine, devices, base, rules),
             control: control.map(Control::new),
             roles: Roles::start()?,
+            plans: None,
             privileged: sys::effective_uid() == 0,
         })
+    }
+
+    /// The same, with hints from query plans for reads.
+    ///
+    /// # Errors
+    /// Whatever starting a thread gives.
+    pub fn with_plans(self, source: Option<PlanSource>) -> io::Result<Self> {
+        let plans = source.map(PlanReader::start).transpose()?;
+        Ok(Self { plans, ..self })
     }
 
     /// Opens the files that dirty pages of the tier wait for, and compares the others that it has

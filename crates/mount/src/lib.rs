@@ -2,7 +2,7 @@
 //!
 //! [`Fs`] has the operations and can be tested without a mount; [`Mount`] serves them to the
 //! kernel. The mount never decides what is cached: it translates requests, adds hints (object,
-//! file kind, request type, role) and gives them to the engine.
+//! file kind, request type, role, what query plans say) and gives them to the engine.
 
 mod acting;
 mod control;
@@ -15,6 +15,7 @@ mod lock;
 mod mount;
 mod object;
 mod passthrough;
+mod plans;
 mod protocol;
 mod roles;
 mod search;
@@ -28,3 +29,4 @@ pub use fs::{Caller, Entry, Fs, Listed, Opened, SetAttr, Time, WriteOptions};
 pub use inode::ROOT;
 pub use mount::{Mount, MountConfig, MountHandle, Transport, file_devices, is_gone};
 pub use object::{BaseFile, DeviceFactory};
+pub use plans::PlanSource;

@@ -27,6 +27,7 @@ use crate::fs::Fs;
 use crate::fuse::{Frontend, Handshake};
 use crate::object::DeviceFactory;
 use crate::passthrough::Passthrough;
+use crate::plans::PlanSource;
 use crate::sys;
 use crate::transport::{self, Server};
 
@@ -55,6 +56,8 @@ pub struct MountConfig {
     pub transport: Transport,
     /// Give up dirty pages of the tier whose files are gone or were changed meanwhile.
     pub discard: bool,
+    /// Where query plans are published; `None` for nowhere.
+    pub plans: Option<PlanSource>,
 }
 
 /// How requests come from the kernel.
@@ -83,6 +86,7 @@ impl MountConfig {
             passthrough: true,
             transport: Transport::default(),
             discard: false,
+            plans: None,
         }
     }
 }
@@ -140,6 +144,7 @@ impl Mount {
             config.rules,
             config.control,
         );
+        let fs = fs.and_then(|fs| fs.with_plans(config.plans));
         let fs = Arc::new(fs.map_err(base_error)?);
         fs.adopt_dirty(config.discard)
             .map_err(|error| Error::Tier(Box::new(error)))?;

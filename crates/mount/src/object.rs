@@ -23,7 +23,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use thermocline::classify::path::object_group;
-use thermocline::classify::{Access, FileClass, Rules, Streams};
+use thermocline::classify::plan::Relation;
+use thermocline::classify::{Access, Dialect, FileClass, Rules, Streams};
 use thermocline::device::Device;
 use thermocline::{Engine, Grave, Identity, Object, ObjectSpec, Stamp, TouchFn};
 use thermocline_core::hint::{HintSet, RequestType, Role, hint_type};
@@ -64,6 +65,8 @@ pub(crate) struct OpenObject {
     pub(crate) write_error: Option<i32>,
     /// Whether the kernel serves it.
     pub(crate) backing: Backing,
+    /// The table or index it is, where query plans have a word for it.
+    pub(crate) relation: Option<Relation>,
     hints: HintSet,
     streams: Mutex<Streams>,
 }
@@ -78,14 +81,14 @@ impl std::fmt::Debug for OpenObject {
 }
 
 impl OpenObject {
-    /// Hints of a read by `role`.
-    pub(crate) fn read_hints(&self, role: Role, offset: u64, len: u64) -> HintSet {
+    /// Hints of a read by `role`, and what the detector of streams says of it.
+    pub(crate) fn read_hints(&self, role: Role, offset: u64, len: u64) -> (HintSet, Access) {
         let access = lock(&self.streams).note(offset, len);
         let request = match access {
             Access::Sequential => RequestType::SequentialRead,
             Access::Random => RequestType::Read,
         };
-        self.with(request, role)
+        (self.with(request, role), access)
     }
 
     /// Hints of a write by `role`.
@@ -377,7 +380,9 @@ impl Objects {
         let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
         let file = Arc::new(file);
         let identity = identity(node.fd(), &stat);
+        let relation = Relation::of_path(&name);
         let (spec, class) = self.spec(Arc::clone(&file), name, identity)?;
+        let relation = relation.filter(|_| class.dialect == Dialect::Postgres);
         // The engine adds the object hint, which it makes from the group.
         let hints = HintSet::UNKNOWN.with(hint_type::FILE_KIND, class.kind.value());
         let object = self.engine.open_object(spec)?;
@@ -389,6 +394,7 @@ impl Objects {
             mapped,
             write_error,
             backing: Backing::default(),
+            relation,
             hints,
             streams,
         })

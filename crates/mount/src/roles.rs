@@ -312,7 +312,7 @@ fn command_role(command: &str) -> Role {
 }
 
 /// Milliseconds on the coarse monotonic clock, which costs no system call.
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

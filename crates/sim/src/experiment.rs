@@ -8,7 +8,7 @@ use crate::opt::{self, OPT_BYPASS, OptTier};
 use crate::outlook::Outlook;
 use crate::parallel;
 use crate::request::Kind;
-use crate::result::{LearnedRow, LearnedTable, LearnedType, RunResult, ratio};
+use crate::result::{LearnedRow, LearnedTable, LearnedType, RunResult, WorthRow, ratio};
 use crate::split::Writes;
 use crate::tier::{PolicyTier, Tier};
 use crate::workload::{BYTES_PER_REQUEST, Workload};
@@ -336,6 +336,13 @@ impl Bench<'_> {
             priority: set.priority,
             resident: set.resident,
         };
+        let worth = |of: &policy::LearnedWorth| WorthRow {
+            hints: describe(&of.hints),
+            client: of.hints.client(),
+            age: of.age,
+            worth: of.worth,
+            samples: of.samples,
+        };
         let any = self
             .workload
             .hint_sets()
@@ -352,6 +359,7 @@ impl Bench<'_> {
             window: learned.window,
             hint_sets: learned.hint_sets.iter().map(row).collect(),
             hint_types: learned.hint_types.iter().map(hint_type).collect(),
+            worth: learned.worth.iter().map(worth).collect(),
         }
     }
 }

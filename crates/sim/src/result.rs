@@ -94,6 +94,24 @@ pub struct LearnedTable {
     pub hint_sets: Vec<LearnedRow>,
     /// Hint types, purest first.
     pub hint_types: Vec<LearnedType>,
+    /// What pages turned out to be worth by hint set and age; empty where that is not kept.
+    pub worth: Vec<WorthRow>,
+}
+
+/// What a page is worth some time after its last request (see
+/// [`thermocline_core::policy::LearnedWorth`]).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WorthRow {
+    /// The hint values that are known, `type=value`.
+    pub hints: String,
+    /// The client whose hints these are; 0 where there is but one.
+    pub client: u32,
+    /// Requests since the last one, at least.
+    pub age: u64,
+    /// From 0 (not read again, or written first) to 1 (read at once).
+    pub worth: f64,
+    /// Samples that the mean is over.
+    pub samples: u32,
 }
 
 /// What a run came to. Field names are those of `thermocline simulate --json`; ratios are null

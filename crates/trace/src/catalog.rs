@@ -5,6 +5,7 @@ use std::path::Path;
 
 use thermocline_core::hint::HINT_TYPES_MAX;
 use thermocline_core::{FileKind, HintSchema, ObjectId, PageType, RequestType, Role, hint_type};
+use thermocline_core::{PlanAccess, PlanLevel, PlanOperator};
 
 use crate::error::ReadError;
 
@@ -129,6 +130,9 @@ impl Interner {
             hint_type::REQUEST => fill(&mut RequestType::ALL.iter().map(|v| v.name())),
             hint_type::PAGE_TYPE => fill(&mut PageType::ALL.iter().map(|v| v.name())),
             hint_type::ROLE => fill(&mut Role::ALL.iter().map(|v| v.name())),
+            hint_type::PLAN_LEVEL => fill(&mut PlanLevel::ALL.iter().map(|v| v.name())),
+            hint_type::PLAN_ACCESS => fill(&mut PlanAccess::ALL.iter().map(|v| v.name())),
+            hint_type::PLAN_OPERATOR => fill(&mut PlanOperator::ALL.iter().map(|v| v.name())),
             _ => fill(&mut ["unknown"].into_iter()),
         }
         interner
@@ -186,11 +190,14 @@ mod tests {
         catalog
             .add_hint_columns(path, &columns(&["b", "c"]))
             .unwrap();
-        assert_eq!(catalog.schema().names()[5..], ["a", "b", "c"]);
+        assert_eq!(
+            catalog.schema().names()[hint_type::FIRST_CUSTOM..],
+            ["a", "b", "c"]
+        );
         let many = columns(&["d", "e", "f", "g", "h"]);
         match catalog.add_hint_columns(path, &many).unwrap_err() {
             ReadError::TooManyHints { found, column, .. } => {
-                assert_eq!((found, column.as_str()), (13, "h"));
+                assert_eq!((found, column.as_str()), (16, "h"));
             }
             other => panic!("{other}"),
         }

@@ -176,10 +176,13 @@ mod tests {
                 "request",
                 "page_type",
                 "role",
+                "plan_level",
+                "plan_access",
+                "plan_operator",
                 "plan_node"
             ]
         );
-        assert!(parquet.get_fields()[13].is_optional());
+        assert!(parquet.get_fields()[16].is_optional());
         assert!(!parquet.get_fields()[0].is_optional());
     }
 

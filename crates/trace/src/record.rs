@@ -1,6 +1,6 @@
 //! One row of a trace: what was asked, by whom, how long it took and where it was served.
 //!
-//! A [`TraceRecord`] is a fixed-size value: recording one copies 96 bytes and allocates
+//! A [`TraceRecord`] is a fixed-size value: recording one copies 112 bytes and allocates
 //! nothing. Names (of objects, of hint values) are kept apart and joined when a row is written.
 
 use thermocline_core::{HintSet, ObjectId};
@@ -34,7 +34,7 @@ pub struct TraceRecord {
 }
 
 // The memory formula in `recorder` and in docs/trace-format.md rests on this size.
-const _: () = assert!(size_of::<TraceRecord>() == 96);
+const _: () = assert!(size_of::<TraceRecord>() == 112);
 
 /// Declares an enum written to a trace under stable names.
 macro_rules! trace_word {

@@ -11,7 +11,7 @@
 //!    counted as dropped, never both: after `finish`, written + dropped = records handed in.
 //! 3. A shard never grows beyond its capacity, so nothing is allocated while recording.
 //!
-//! Memory, in bytes, with `R` = 96 (one [`TraceRecord`]):
+//! Memory, in bytes, with `R` = 112 (one [`TraceRecord`]):
 //! `queue_records × R × 9/8` (eight shards and one spare) + `row_group_rows × R` (the row group
 //! being filled) + at most `row_group_rows × 64` (one column being encoded) + one compressed
 //! column + names (at most [`NAMES_MAX`] objects; 64 KiB rows and records by default: below

@@ -73,7 +73,7 @@ fn recorded(path: &Path) {
     for (object, name) in [" a,b", "say \"x\"", "", "x;y\tz"].iter().enumerate() {
         recorder.name_object(thermocline_core::ObjectId(object as u32), name);
     }
-    recorder.name_hint_value(5, 3, "hash;join");
+    recorder.name_hint_value(thermocline_core::hint_type::FIRST_CUSTOM, 3, "hash;join");
     for number in 0..3000u64 {
         let op = Op::ALL[(number % 11 % 4) as usize];
         let mut hints = HintSet::UNKNOWN;
@@ -81,7 +81,10 @@ fn recorded(path: &Path) {
             hint_type::FILE_KIND,
             (number % FileKind::ALL.len() as u64) as u32,
         );
-        hints.set(5, (number % 5) as u32);
+        hints.set(
+            thermocline_core::hint_type::FIRST_CUSTOM,
+            (number % 5) as u32,
+        );
         recorder.record(TraceRecord {
             time_ns: number * 1_234_567,
             client: (number % 7) as u32,
@@ -121,7 +124,10 @@ fn native_to_csv_and_back_loses_nothing() {
     assert_eq!(all(&csv), original);
     converted(opened(&csv), &last, &WriteOptions::default());
     assert_eq!(all(&last), original);
-    assert_eq!(opened(&last).schema().names()[5..], ["plan, node"]);
+    assert_eq!(
+        opened(&last).schema().names()[thermocline_core::hint_type::FIRST_CUSTOM..],
+        ["plan, node"]
+    );
 }
 
 /// Pages in order, numbered by first appearance.

@@ -10,6 +10,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use thermocline_core::hint_type::FIRST_CUSTOM;
 use thermocline_core::{ObjectId, hint_type};
 use thermocline_trace::{
     Op, ReadError, Recorder, RecorderOptions, Served, TraceReader, TraceRecord, summarise,
@@ -127,7 +128,10 @@ fn columns_in_any_order_and_unknown_ones_become_hints() {
     ));
     write(&at.path, &columns, &[]);
     let mut reader = TraceReader::open(&at.path).unwrap();
-    assert_eq!(reader.schema().names()[5..], ["pool_id", "priority"]);
+    assert_eq!(
+        reader.schema().names()[FIRST_CUSTOM..],
+        ["pool_id", "priority"]
+    );
     let first = reader.next().unwrap().unwrap();
     let second = reader.next().unwrap().unwrap();
     assert_eq!(
@@ -140,11 +144,11 @@ fn columns_in_any_order_and_unknown_ones_become_hints() {
     );
     let name = |record: &TraceRecord, at| reader.catalog().value_name(at, record.hints.get(at));
     assert_eq!(
-        (name(&first, 5), name(&first, 6)),
+        (name(&first, FIRST_CUSTOM), name(&first, FIRST_CUSTOM + 1)),
         (Some("unknown"), Some("4"))
     );
     assert_eq!(
-        (name(&second, 5), name(&second, 6)),
+        (name(&second, FIRST_CUSTOM), name(&second, FIRST_CUSTOM + 1)),
         (Some("keep"), Some("unknown"))
     );
     assert_eq!(name(&second, hint_type::ROLE), Some("tape robot"));
@@ -160,7 +164,7 @@ fn too_many_hint_columns_are_a_clear_error() {
     }
     let error = open_error(columns, &[]);
     assert!(
-        error.contains("13 hint types, at most 12") && error.contains("\"h8\""),
+        error.contains("16 hint types, at most 15") && error.contains("\"h8\""),
         "{error}"
     );
 }

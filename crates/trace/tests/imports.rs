@@ -2,6 +2,7 @@
 
 use std::io::Cursor;
 
+use thermocline_core::hint_type::FIRST_CUSTOM;
 use thermocline_trace::{
     Addressing, CsvColumns, Format, ImportOptions, Op, ReadError, Source, TraceRecord, open,
     open_reader,
@@ -266,10 +267,10 @@ fn csv_with_a_mapping() {
     assert_eq!((records[0].op, records[1].op), (Op::Read, Op::Write));
     let catalog = source.catalog();
     assert_eq!(catalog.object_name(records[1].object), Some("1262/fsm"));
-    assert_eq!(catalog.schema().names()[5..], ["path"]);
+    assert_eq!(catalog.schema().names()[FIRST_CUSTOM..], ["path"]);
     let name = |record: &TraceRecord, at| catalog.value_name(at, record.hints.get(at));
     assert_eq!(name(&records[0], 4), Some("autovacuum_launcher"));
-    assert_eq!(name(&records[1], 5), Some("oltp"));
+    assert_eq!(name(&records[1], FIRST_CUSTOM), Some("oltp"));
     assert_eq!(records[1].hints.get(4), 0);
 }
 
@@ -296,7 +297,11 @@ fn csv_with_native_names_needs_no_mapping() {
     assert_eq!((record.op, record.served.name()), (Op::Write, "flash"));
     assert_eq!(source.catalog().object_name(record.object), Some("t/1"));
     assert_eq!(
-        source.catalog().value_name(5, record.hints.get(5)),
+        {
+            source
+                .catalog()
+                .value_name(FIRST_CUSTOM, record.hints.get(FIRST_CUSTOM))
+        },
         Some("scan")
     );
     assert!(source.next().is_none());
@@ -333,7 +338,7 @@ fn damaged_csv() {
         ("page,page\n1,2\n", "column \"page\": there twice"),
         (
             "page,a,b,c,d,e,f,g,h\n",
-            "13 hint types, at most 12 are possible; first one too many: \"h\"",
+            "16 hint types, at most 15 are possible; first one too many: \"h\"",
         ),
         ("page\n", "t: no request in it"),
         ("", "t: no request in it"),

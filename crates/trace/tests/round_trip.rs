@@ -82,7 +82,7 @@ fn record_some(path: &Path, options: RecorderOptions, count: u64) -> Vec<TraceRe
         recorder.name_object(object, &object_name(object));
     }
     for value in 1..5 {
-        recorder.name_hint_value(5, value, &format!("node {value}"));
+        recorder.name_hint_value(hint_type::FIRST_CUSTOM, value, &format!("node {value}"));
     }
     let mut random = Random(count + 1);
     let records: Vec<_> = (0..count)
@@ -107,7 +107,7 @@ fn assert_same(read: &TraceRecord, written: &TraceRecord, reader: &TraceReader) 
             hint_type::REQUEST => written.hints.request().name().to_string(),
             hint_type::PAGE_TYPE => written.hints.page_type().name().to_string(),
             hint_type::ROLE => written.hints.role().name().to_string(),
-            5 => format!("node {value}"),
+            hint_type::FIRST_CUSTOM => format!("node {value}"),
             _ => format!("#{value}"),
         };
         let read = catalog.value_name(position, read.hints.get(position));
@@ -130,7 +130,10 @@ fn a_hundred_thousand_records_come_back() {
     assert_eq!(reader.meta().rows, Some(100_000));
     assert_eq!(reader.meta().page_size, Some(16384));
     assert_eq!(reader.meta().start_unix_ns, Some(1_700_000_000_000_000_000));
-    assert_eq!(reader.schema().names()[5..], ["plan_node", "query"]);
+    assert_eq!(
+        reader.schema().names()[hint_type::FIRST_CUSTOM..],
+        ["plan_node", "query"]
+    );
     for record in &written {
         let read = reader.next().unwrap().unwrap();
         assert_same(&read, record, &reader);

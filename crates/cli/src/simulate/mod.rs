@@ -83,6 +83,9 @@ pub(crate) struct SimulateArgs {
     /// Add this many hint types that mean nothing, of 10 values each (Zipf 1)
     #[arg(long, value_name = "TYPES", default_value_t = 0)]
     pub(crate) noise: usize,
+    /// Drive writes a day that `value` keeps below, of a drive of the tier's size
+    #[arg(long, value_name = "WRITES")]
+    pub(crate) drive_writes_per_day: Option<f64>,
     /// Runs at the same time; as many as the machine has processors if not given
     #[arg(long, value_name = "COUNT")]
     pub(crate) threads: Option<usize>,
@@ -168,6 +171,7 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
     let policies = args.parameters.beside(policies, |name| name);
     let mut policy_options = args.parameters.options()?;
     policy_options.seed = args.seed;
+    policy_options.value.drive_writes_per_day = args.drive_writes_per_day;
     Ok(Experiment {
         policies,
         capacities,

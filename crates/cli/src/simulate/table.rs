@@ -7,7 +7,7 @@ use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
 use clap::ValueEnum;
 use std::fmt::Write;
 use thermocline_sim::experiment::{Experiment, Results};
-use thermocline_sim::result::LearnedTable;
+use thermocline_sim::result::{LearnedTable, WorthRow};
 use thermocline_sim::{RunResult, Workload};
 
 /// Hint sets listed for each policy.
@@ -191,6 +191,7 @@ fn learned_table(run: &RunResult, learned: &LearnedTable) -> String {
         let more = learned.hint_sets.len() - LEARNED_ROWS;
         let _ = writeln!(out, "  ({more} more: --json lists all)");
     }
+    out += &worth_table(learned);
     if !learned.hint_types.is_empty() {
         let mut table = Table::new(&["hint type", "impurity", "used"]);
         for hint_type in &learned.hint_types {
@@ -200,5 +201,34 @@ fn learned_table(run: &RunResult, learned: &LearnedTable) -> String {
         }
         out += &table.to_string();
     }
+    out
+}
+
+/// What a page is worth by hint set, most requests first, and age; nothing where that is not kept.
+fn worth_table(learned: &LearnedTable) -> String {
+    /// Requests since the last one: of every fourth power of two.
+    const AGES: [u64; 5] = [0, 15, 255, 4095, 65_535];
+    if learned.worth.is_empty() {
+        return String::new();
+    }
+    let mut sets: Vec<_> = learned.hint_sets.iter().collect();
+    sets.sort_by(|a, b| b.requests.total_cmp(&a.requests));
+    let mut out =
+        "\nworth of a page (1: read at once, 0: never, or written first) by age\n".to_string();
+    let names = AGES.map(|age| format!("{} requests", show_count(age)));
+    let [a, b, c, d, e] = names.each_ref().map(String::as_str);
+    let mut table = Table::new(&["hint set", a, b, c, d, e]);
+    for set in sets.iter().take(LEARNED_ROWS) {
+        let worth = |age: u64| {
+            let same = |row: &&WorthRow| {
+                (&row.hints, row.client, row.age) == (&set.hints, set.client, age)
+            };
+            let row = learned.worth.iter().find(same);
+            row.map_or("-".to_string(), |row| format!("{:.3}", row.worth))
+        };
+        let [a, b, c, d, e] = AGES.map(worth);
+        table.row([set.hints.clone(), a, b, c, d, e]);
+    }
+    out += &table.to_string();
     out
 }

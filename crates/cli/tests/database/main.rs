@@ -13,6 +13,7 @@ mod ground;
 mod maria;
 mod mariadb;
 mod mounted;
+mod plans;
 mod postgres;
 mod process;
 mod server;

@@ -37,6 +37,7 @@ mod clean;
 mod destage;
 mod doubt;
 mod reshape;
+mod restore;
 mod staging;
 mod write;
 
@@ -49,7 +50,7 @@ use crate::counters::{Counters, Source};
 use crate::health::{Fault, Health, Way};
 use crate::hint::HintSet;
 use crate::inflight::InFlight;
-use crate::ledger::{Intent, Ledger, MapEntry};
+use crate::ledger::Ledger;
 use crate::page::{BlockId, FrameId, ObjectId, PageId, SlotId};
 use crate::policy::{self, Access, Op, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy};
 use crate::pool::{self, FlashMove, Pool};
@@ -601,39 +602,6 @@ impl Hierarchy {
         for page in frames.filter_map(|frame| self.pool.page(frame)) {
             policy.on_pool(page, true);
         }
-    }
-
-    /// As after a restart: `block` holds a page. False when either is taken or there is no room,
-    /// which happens to clean pages only while the tier has as many slots as before.
-    pub fn restore(&mut self, block: BlockId, entry: &MapEntry) -> bool {
-        if self.slots.find(entry.page).is_some() || !self.ledger.restore(block, entry) {
-            return false;
-        }
-        let Some(slot) = self.slots.restore(entry.page, block, entry.dirty) else {
-            self.ledger.removed(block, entry.page, entry.dirty);
-            return false;
-        };
-        if self.slots.is_policy(slot) {
-            self.policy.on_admit(&quiet_access(entry.page, 0), slot);
-        }
-        self.came_in(entry.page);
-        true
-    }
-
-    /// As after a restart: what the map says of `block` is not to be believed; the next commit says
-    /// so. False when the block is taken.
-    pub fn discard(&mut self, block: BlockId, entry: &MapEntry) -> bool {
-        let known = self.ledger.restore(block, entry);
-        if known {
-            self.ledger.removed(block, entry.page, entry.dirty);
-        }
-        known
-    }
-
-    /// Ends a series of [`Hierarchy::restore`], [`Hierarchy::hold_in_doubt`] and
-    /// [`Hierarchy::discard`]. The `intents` cover every page in doubt.
-    pub fn restored(&mut self, next_version: u64, intents: impl IntoIterator<Item = Intent>) {
-        self.ledger.restored(next_version, intents);
     }
 
     /// Stops using flash: every clean copy is forgotten; dirty pages stay until they are destaged.

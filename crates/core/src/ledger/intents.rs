@@ -67,6 +67,9 @@ impl Doubtful {
     /// Whether a clean copy of `page` is not to be believed.
     #[must_use]
     pub fn covers(&self, page: PageId) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
         let of = [Intent::of(page), Intent::all_of(page.object)];
         of.iter().any(|intent| self.0.contains(intent))
     }

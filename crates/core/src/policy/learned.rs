@@ -14,6 +14,22 @@ pub struct Learned {
     /// Hint types with their impurity (thesis §5.2), purest first; empty where the policy does
     /// not choose among hint types.
     pub hint_types: Vec<LearnedHintType>,
+    /// What pages turned out to be worth by hint set and age; empty where that is not kept.
+    pub worth: Vec<LearnedWorth>,
+}
+
+/// What a page is worth some time after its last request (`value`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LearnedWorth {
+    /// The hint set of the page's last request; types that say nothing are 0 (unknown).
+    pub hints: HintSet,
+    /// Requests since then, at least; fewer than twice as many and one more.
+    pub age: u64,
+    /// Mean of e^(-d/H), d being the requests until it was read, H the horizon; 0 for a page
+    /// that was written first.
+    pub worth: f64,
+    /// Samples that the mean is over, at most 1024.
+    pub samples: u32,
 }
 
 /// One hint set H (thesis §3.2.1). Counts are those of the last closed window, smoothed where the

@@ -33,6 +33,7 @@ mod sieve;
 mod tac;
 mod tq;
 mod two_q;
+mod value;
 mod w_tiny_lfu;
 
 mod learned;
@@ -45,7 +46,7 @@ pub use dp_clic::DpClic;
 pub use fifo::Fifo;
 pub use hints::{ClicConfig, HintKeys};
 pub use lc::LazyCleaning;
-pub use learned::{Learned, LearnedHintSet, LearnedHintType};
+pub use learned::{Learned, LearnedHintSet, LearnedHintType, LearnedWorth};
 pub use lirs::Lirs;
 pub use lru::Lru;
 pub use lru2::Lru2;
@@ -58,6 +59,7 @@ pub use sieve::Sieve;
 pub use tac::{Labels as TacLabels, Order as TacOrder, Tac, TacConfig};
 pub use tq::Tq;
 pub use two_q::TwoQ;
+pub use value::{Value, ValueConfig};
 pub use w_tiny_lfu::WTinyLfu;
 
 use crate::cost::Costs;
@@ -255,6 +257,10 @@ pub trait TierPolicy: Send {
     /// `page` came into the DRAM pool (`buffered`), or left it. Not called without a pool.
     fn on_pool(&mut self, _page: PageId, _buffered: bool) {}
 
+    /// It is `now_ms` milliseconds since a moment that stays the same. For policies that have an
+    /// allowance by time; the others do not ask. Called now and then, or never.
+    fn on_time(&mut self, _now_ms: u64) {}
+
     /// What becomes of dirty pages under this policy in write-back mode.
     fn dirty_pages(&self) -> DirtyPages {
         DirtyPages::Back
@@ -311,6 +317,8 @@ pub struct PolicyOptions {
     pub clic: ClicConfig,
     /// Parameters of CAC and CC.
     pub cac: CacConfig,
+    /// Parameters of `value`.
+    pub value: ValueConfig,
     /// Parameters of single policies, over all of these; see [`parameters`].
     pub settings: Vec<Setting>,
 }
@@ -328,6 +336,7 @@ impl PolicyOptions {
             priority: Assignment::default(),
             clic: ClicConfig::default(),
             cac: CacConfig::default(),
+            value: ValueConfig::default(),
             settings: Vec::new(),
         }
     }
@@ -365,6 +374,7 @@ pub const NAMES: &[&str] = &[
     "dual-write",
     "tac-mixed",
     "tac-blocks",
+    "value",
 ];
 
 /// Builds the policy called `name`, with `:paper` at its end as its paper says; `None` when there
@@ -404,6 +414,7 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "dual-write" => Box::new(LazyCleaning::dual_write(options)),
         "tac-mixed" => Box::new(Tac::mixed(options)),
         "tac-blocks" => Box::new(Tac::with_blocks(options)),
+        "value" => Box::new(Value::new(options)),
         _ => return None,
     })
 }

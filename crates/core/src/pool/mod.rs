@@ -21,7 +21,7 @@
 //! 5. A victim is neither dirty nor busy.
 //! 6. `objects` lists exactly the filled frames, by the object of their page.
 //!
-//! Memory beside the page itself: 100 bytes a frame, 5 to 10 for the map, and the policy's.
+//! Memory beside the page itself: 116 bytes a frame, 5 to 10 for the map, and the policy's.
 
 pub mod clock;
 mod dirty;

@@ -29,6 +29,16 @@ impl Extents {
         *self.extents.entry(extent_of(page)).or_default() += 1;
     }
 
+    /// Pages of these extents, which were not on flash, are; empties `pages`.
+    pub(super) fn insert_all(&mut self, pages: &mut Vec<(ObjectId, u64)>) {
+        // In order: neighbours in the map are near each other in memory.
+        pages.sort_unstable();
+        for same in pages.chunk_by(|a, b| a == b) {
+            *self.extents.entry(same[0]).or_default() += same.len() as u32;
+        }
+        pages.clear();
+    }
+
     /// `page`, which was on flash, is not.
     pub(super) fn remove(&mut self, page: PageId) {
         let Entry::Occupied(mut entry) = self.extents.entry(extent_of(page)) else {
@@ -81,6 +91,7 @@ impl Extents {
     }
 }
 
-fn extent_of(page: PageId) -> (ObjectId, u64) {
+/// The extent that `page` is in.
+pub(super) fn extent_of(page: PageId) -> (ObjectId, u64) {
     (page.object, page.index / EXTENT_PAGES)
 }

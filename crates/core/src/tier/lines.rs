@@ -99,6 +99,11 @@ impl Lines {
         }
     }
 
+    /// A byte of the line that an id of `hash` is in as a rule: whoever looks brings it near.
+    pub(super) fn glance(&self, hash: u64) -> u8 {
+        self.lines[self.home(hash)].head[0]
+    }
+
     /// The id of `hash` that `is` the one.
     pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         let mut at = self.home(hash);

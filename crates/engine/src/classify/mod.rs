@@ -8,6 +8,7 @@
 pub mod glob;
 pub mod innodb;
 pub mod path;
+pub mod plan;
 pub mod postgres;
 pub mod sqlite;
 pub mod stream;

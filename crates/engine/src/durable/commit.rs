@@ -8,12 +8,16 @@
 //! with the batch that names them, so that nobody waits for a page, then for the journal, then for
 //! the device. Other writers take none meanwhile. The batch *settles* what was staged before it:
 //! pages that it could not take, or that could not be written, wait for another.
+//!
+//! When much is staged while a commit is under way, those who wait for the next one write it, as
+//! writers do: the device is given bytes while it makes the batch durable, and the next batch only
+//! names them.
 
 use crate::device::AlignedBuf;
 use crate::durable::lease::{LEASE, MARGIN};
 use crate::engine::Engine;
 use crate::files::object::Object;
-use crate::lifecycle::background::take_jobs;
+use crate::lifecycle::background::{take_jobs, write_batch};
 use crate::lock::{self, MutexGuard};
 use crate::mutant::Mutant;
 use crate::state::Inner;
@@ -24,6 +28,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thermocline_core::{BlockId, Fault, MapChange, ObjectId, WriteJob};
+
+/// Pages staged from which on those who wait for a commit write them. Fewer cost less as part of
+/// the next commit than as a request of their own.
+const WRITE_MEANWHILE: u32 = 16;
 
 /// State of commits, under the engine's lock.
 #[derive(Debug, Default)]
@@ -190,7 +198,12 @@ impl Engine {
                 return Err(io::Error::other("the flash device has failed"));
             }
             let stuck = inner.hierarchy.is_starved();
+            let many = staged > 0 && inner.hierarchy.staged() >= WRITE_MEANWHILE;
             inner = match inner.commits.under_way {
+                true if many => match write_batch(self, inner) {
+                    Ok(inner) => inner,
+                    Err(inner) => self.wait_for_commit(inner, target),
+                },
                 true => self.wait_for_commit(inner, target),
                 // What they write is named by the next batch; they take nothing else.
                 false if staged > 0 && inner.writers_at_work > 0 => self.wait_for_page(inner),

@@ -117,17 +117,12 @@ impl Engine {
     /// can be written: whoever waits for the buffer need not wake anybody.
     pub(crate) fn write_some<'a>(
         &'a self,
-        mut inner: MutexGuard<'a, Inner>,
+        inner: MutexGuard<'a, Inner>,
     ) -> Result<MutexGuard<'a, Inner>, MutexGuard<'a, Inner>> {
-        let Some(flash) = self.store() else {
-            return Err(inner);
-        };
-        let Some(jobs) = start_batch(&mut inner) else {
-            return Err(inner);
-        };
-        drop(inner);
-        write(self, &flash, &jobs);
-        Ok(self.inner())
+        match inner.commits.takes_pages() {
+            true => Err(inner),
+            false => write_batch(self, inner),
+        }
     }
 
     pub(crate) fn commit_if_due(&self) -> bool {
@@ -253,12 +248,34 @@ fn may_start(engine: &Engine, inner: &mut Inner) -> bool {
 
 /// A batch to be written apart from commits; none while those take the pages themselves.
 fn start_batch(inner: &mut Inner) -> Option<Vec<Job>> {
-    if inner.commits.takes_pages() {
-        return None;
+    match inner.commits.takes_pages() {
+        true => None,
+        false => take_batch(inner),
     }
+}
+
+/// A batch to be written now, by one more writer; `None` when nothing can be.
+fn take_batch(inner: &mut Inner) -> Option<Vec<Job>> {
     let jobs = take_jobs(inner, BATCH);
     inner.writers_at_work += u32::from(!jobs.is_empty());
     (!jobs.is_empty()).then_some(jobs)
+}
+
+/// Writes a batch of staged pages on the caller's thread, whoever else would take them; gives the
+/// lock back as it is when nothing can be written.
+pub(crate) fn write_batch<'a>(
+    engine: &'a Engine,
+    mut inner: MutexGuard<'a, Inner>,
+) -> Result<MutexGuard<'a, Inner>, MutexGuard<'a, Inner>> {
+    let Some(flash) = engine.store() else {
+        return Err(inner);
+    };
+    let Some(jobs) = take_batch(&mut inner) else {
+        return Err(inner);
+    };
+    drop(inner);
+    write(engine, &flash, &jobs);
+    Ok(engine.inner())
 }
 
 /// At most `most` staged pages, those that wait longest first.

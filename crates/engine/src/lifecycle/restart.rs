@@ -18,7 +18,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use thermocline_core::{Doubtful, ObjectId};
+use thermocline_core::ledger::MapEntry;
+use thermocline_core::{BlockId, Doubtful, ObjectId};
 
 /// Finds the file an identity stands for under this name, or, when the flag is set, under any;
 /// `None` when there is none.
@@ -67,21 +68,24 @@ impl Engine {
         let is_known = |id: ObjectId| is_known.get(id.0 as usize) == Some(&true);
         let mut inner = self.inner();
         let hierarchy = &mut inner.hierarchy;
-        let mut doubts = Vec::new();
-        // Dirty pages later: they may take the reserve when the policy has no slot left.
-        for dirty in [false, true] {
-            for (block, entry) in found.entries.iter().filter(|(_, e)| e.dirty == dirty) {
-                if !is_known(entry.page.object) {
-                    hierarchy.discard(*block, entry);
-                } else if !dirty && doubtful.covers(entry.page) {
-                    doubts.push((block, entry));
-                } else {
-                    hierarchy.restore(*block, entry);
-                }
+        let clean = |entry: &MapEntry| {
+            !entry.dirty && is_known(entry.page.object) && !doubtful.covers(entry.page)
+        };
+        let mut others = Vec::new();
+        let believed = found.entries.iter().filter(|(block, entry)| {
+            let clean = clean(entry);
+            if !clean {
+                others.push((*block, entry));
             }
-        }
-        for (block, entry) in doubts {
-            if !hierarchy.hold_in_doubt(*block, entry) {
+            clean
+        });
+        hierarchy.restore_all(believed.map(|(block, entry)| (*block, entry)));
+        // Dirty pages later: they may take the reserve when the policy has no slot left.
+        let dirty = |(_, entry): &&(BlockId, &MapEntry)| entry.dirty && is_known(entry.page.object);
+        hierarchy.restore_all(others.iter().filter(dirty).copied());
+        for (block, entry) in others.iter().filter(|other| !dirty(other)) {
+            let known = is_known(entry.page.object);
+            if !known || !hierarchy.hold_in_doubt(*block, entry) {
                 hierarchy.discard(*block, entry);
             }
         }

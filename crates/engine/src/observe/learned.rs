@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use thermocline_core::policy::Learned;
 use thermocline_core::{FileKind, HintSchema, HintSet, PageType, RequestType, Role, hint_type};
+use thermocline_core::{PlanAccess, PlanLevel, PlanOperator};
 
 /// Hint sets reported at most, the most valuable first: with thousands the rest is noise.
 const ROWS_MAX: usize = 40;
@@ -126,6 +127,9 @@ fn value_name(position: usize, value: u32, groups: &Groups) -> String {
         hint_type::REQUEST => Some(RequestType::from_value(value).name().into()),
         hint_type::PAGE_TYPE => Some(PageType::from_value(value).name().into()),
         hint_type::ROLE => Some(Role::from_value(value).name().into()),
+        hint_type::PLAN_LEVEL => Some(PlanLevel::from_value(value).name().into()),
+        hint_type::PLAN_ACCESS => Some(PlanAccess::from_value(value).name().into()),
+        hint_type::PLAN_OPERATOR => Some(PlanOperator::from_value(value).name().into()),
         _ => None,
     }
     .unwrap_or_else(|| format!("#{value}"))
@@ -159,12 +163,13 @@ mod tests {
                 impurity: 0.5,
                 used: true,
             }],
+            worth: Vec::new(),
         };
         let groups = Groups::from([(77, "stock".to_string())]);
         let table = name(&learned, &groups);
         assert_eq!(
             table.hint_sets[0].hints,
-            "hint_object=stock request=replacement-write hint 5=#3"
+            "hint_object=stock request=replacement-write hint 8=#3"
         );
         assert_eq!(table.hint_sets[1].hints, "no hint");
         assert_eq!(table.hint_sets_known, 2);

@@ -8,7 +8,7 @@ pub use crate::settings::policy_section::{CacSettings, ClicSettings, PolicySecti
 pub use crate::settings::policy_table::PrioritySettings;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use thermocline_core::policy::PolicyOptions;
+use thermocline_core::policy::{PolicyOptions, ValueConfig};
 use thermocline_core::{Costs, Watermarks};
 
 /// Frames at most: their numbers are 32 bits long, and the largest means none.
@@ -316,6 +316,7 @@ impl EngineConfig {
             tac: self.tac.0,
             clic: self.clic.0,
             cac: self.cac.0,
+            value: ValueConfig::default(),
             settings: Vec::new(),
             priority: self.priority.to_core().unwrap_or_default(),
         }

@@ -10,14 +10,16 @@
 //! ```
 //!
 //! Rules match hints that have names in every trace and database: the kind of file, the type of
-//! request, the type of page and the caller's role. Which *object* a request is for is a number
+//! request, the type of page, the caller's role and what a query plan says. Which *object* a
+//! request is for is a number
 //! that the frontend gives as it meets files; it means nothing in a configuration, so no rule
 //! matches it. To treat one file otherwise give it a `kind` by path (`[[rules]]`) and match that.
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use thermocline_core::hint::{FileKind, PageType, RequestType, Role, hint_type};
+use thermocline_core::hint::{FileKind, PageType, PlanAccess, PlanLevel, PlanOperator};
+use thermocline_core::hint::{RequestType, Role, hint_type};
 use thermocline_core::policy::{Assignment, BuiltIn, Condition, PriorityRule};
 
 /// Parameters of the policy `priority`; see [`Assignment`].
@@ -79,7 +81,7 @@ impl Values {
 }
 
 /// Hint types that rules can match.
-const TYPES: &str = "file_kind, request, page_type, role";
+const TYPES: &str = "file_kind, request, page_type, role, plan_level, plan_access, plan_operator";
 
 impl PrioritySettings {
     /// The table that these settings describe.
@@ -143,6 +145,22 @@ fn condition(hint_type: &str, values: &Values) -> Result<Condition, String> {
         ),
         "page_type" => any_of(hint_type::PAGE_TYPE, names, PageType::ALL, PageType::name),
         "role" => any_of(hint_type::ROLE, names, Role::ALL, Role::name),
+        "plan_level" => any_of(
+            hint_type::PLAN_LEVEL,
+            names,
+            PlanLevel::ALL,
+            PlanLevel::name,
+        ),
+        "plan_access" => any_of(
+            hint_type::PLAN_ACCESS,
+            names,
+            PlanAccess::ALL,
+            PlanAccess::name,
+        ),
+        "plan_operator" => {
+            let all = PlanOperator::ALL;
+            any_of(hint_type::PLAN_OPERATOR, names, all, PlanOperator::name)
+        }
         _ => {
             return Err(format!(
                 "no hint type is called '{hint_type}'; there are {TYPES}"

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use thermocline::{Engine, ReadStarted, Request};
+use thermocline_core::hint::HintSet;
 
 use super::attr::has_privileges;
 use super::{Caller, Entry, Fs, Stat};
@@ -197,8 +198,7 @@ impl Fs {
     ) -> io::Result<usize> {
         match &*self.handle(handle)? {
             Handle::File(FileHandle { object, .. }) => {
-                let role = self.roles.of(caller.tid);
-                let hints = object.read_hints(role, offset, buf.len() as u64);
+                let hints = self.read_hints(caller, object, offset, buf.len() as u64);
                 let request = Request {
                     object: &object.object,
                     offset,
@@ -221,6 +221,15 @@ impl Fs {
         }
     }
 
+    fn read_hints(&self, caller: Caller, object: &OpenObject, offset: u64, len: u64) -> HintSet {
+        let role = self.roles.of(caller.tid);
+        let (hints, detected) = object.read_hints(role, offset, len);
+        match (&self.plans, object.relation) {
+            (Some(plans), Some(relation)) => plans.hint(hints, (caller, role), relation, detected),
+            _ => hints,
+        }
+    }
+
     /// Begins a read as [`Engine::start_read`] does, of at most `most` bytes from flash.
     pub(crate) fn start_read(
         &self,
@@ -237,7 +246,7 @@ impl Fs {
             return ReadStarted::Waits;
         };
         let len = buf.len() as u64;
-        let hints = || object.read_hints(self.roles.of(caller.tid), offset, len);
+        let hints = || self.read_hints(caller, object, offset, len);
         let at = (offset, caller.tid);
         self.engine()
             .start_read(&object.object, at, buf, most, hints)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use thermocline_core::{FileKind, ObjectId, PageType, RequestType, Role, hint_type};
+use thermocline_core::{PlanAccess, PlanLevel, PlanOperator};
 
 use super::NAMES_MAX;
 
@@ -66,6 +67,9 @@ fn builtin_name(position: usize, value: u32) -> Option<&'static str> {
         hint_type::REQUEST => RequestType::ALL.get(at).map(|v| v.name()),
         hint_type::PAGE_TYPE => PageType::ALL.get(at).map(|v| v.name()),
         hint_type::ROLE => Role::ALL.get(at).map(|v| v.name()),
+        hint_type::PLAN_LEVEL => PlanLevel::ALL.get(at).map(|v| v.name()),
+        hint_type::PLAN_ACCESS => PlanAccess::ALL.get(at).map(|v| v.name()),
+        hint_type::PLAN_OPERATOR => PlanOperator::ALL.get(at).map(|v| v.name()),
         _ => None,
     }
 }
@@ -76,15 +80,16 @@ mod tests {
 
     #[test]
     fn the_latest_name_counts_and_numbers_stand_in_for_missing_ones() {
-        let mut names = Names::new(6);
+        let custom = hint_type::FIRST_CUSTOM;
+        let mut names = Names::new(custom + 1);
         assert_eq!(names.object(ObjectId(7)), "#7");
         names.name_object(ObjectId(7), "base/5/1259");
         names.name_object(ObjectId(7), "base/5/1260");
         assert_eq!(names.object(ObjectId(7)), "base/5/1260");
-        assert_eq!(names.value(5, 3), "#3");
-        names.name_value(5, 3, "nested loop");
+        assert_eq!(names.value(custom, 3), "#3");
+        names.name_value(custom, 3, "nested loop");
         names.name_value(99, 3, "no such type");
-        assert_eq!(names.value(5, 3), "nested loop");
+        assert_eq!(names.value(custom, 3), "nested loop");
         assert_eq!(
             names.value(hint_type::ROLE, Role::Backend.value()),
             "backend"

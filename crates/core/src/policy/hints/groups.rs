@@ -210,12 +210,15 @@ impl<E: Evidence> Groups<E> {
         }
         self.drop_where(|_, group| group.counts == Counts::default() || group.idle > IDLE_MAX);
         self.keep_best();
-        let mut priorities = self
-            .iter()
-            .map(|(_, group)| group.priority)
-            .filter(|p| *p > 0.0);
-        let one = priorities.next();
-        self.tells_apart = one.is_some_and(|one| priorities.any(|other| other != one));
+        self.tells_apart = self.priorities_differ();
+    }
+
+    /// O(groups).
+    fn priorities_differ(&self) -> bool {
+        let all = self.iter().map(|(_, group)| group.priority);
+        let mut above = all.filter(|priority| *priority > 0.0);
+        let one = above.next();
+        one.is_some_and(|one| above.any(|other| other != one))
     }
 
     /// Bytes held.

@@ -193,6 +193,7 @@ impl<E: Evidence> Learning<E> {
             window: self.window,
             hint_sets,
             hint_types: self.hint_types.clone(),
+            worth: Vec::new(),
         }
     }
 

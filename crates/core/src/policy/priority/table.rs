@@ -1,6 +1,7 @@
 //! The policy assignment table: hints to priorities (hStorage-DB §2, §4).
 
-use crate::hint::{FileKind, HINT_TYPES_MAX, HintSet, PageType, RequestType, Role, hint_type};
+use crate::hint::{FileKind, HINT_TYPES_MAX, HintSet, PageType, PlanAccess, PlanLevel};
+use crate::hint::{RequestType, Role, hint_type};
 
 /// That a hint has one of some values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,9 @@ impl Assignment {
     /// | requests | priority |
     /// |---|---|
     /// | temporary files | 1 (rule 3) |
-    /// | logs; sequential reads | 7 = N − 1 (rule 1) |
+    /// | logs; checkpoint writes; what a plan reads in order | 7 = N − 1 (rule 1) |
+    /// | reads that a plan makes at random | 2 … 6 = N − 2 by level (rule 2) |
+    /// | other sequential reads | 7 |
     /// | updates of pages that stay in the database's buffer (below) | 7 |
     /// | B-tree inner and meta pages | 2 |
     /// | B-tree leaves, other indexes | 3 |
@@ -128,9 +131,11 @@ impl Assignment {
     /// Priority 6 is free for rules of one's own. With a smaller N what would be above N − 2 is
     /// N − 2.
     ///
-    /// *Random requests*: rule 2 goes by the level in the query plan, which a file system is not
-    /// told. What it can see is the kind of page, and the order is that of how often a page is
-    /// wanted again: an inner page leads to a hundred leaves, a leaf to a hundred rows.
+    /// *Random requests* whose place in a query plan is known ([`PlanLevel`]): rule 2, with the
+    /// range n1 = 2, n2 = N − 2; what a plan reads from beginning to end has N − 1 (rule 1).
+    /// Without a plan what a file system can see is the kind of page, and the order is that of how
+    /// often a page is wanted again: an inner page leads to a hundred leaves, a leaf to a hundred
+    /// rows.
     ///
     /// *Updates*: rule 4 needs a write buffer (see [`super`]). A page written because it leaves
     /// the database's buffer (replacement and synchronous writes) will be read from here when it
@@ -152,11 +157,12 @@ impl Assignment {
         let mut rules = vec![
             by_kind(&[FileKind::Temporary], 1),
             by_kind(&[FileKind::Log], never),
-            by_request(
-                &[RequestType::SequentialRead, RequestType::RecoveryWrite],
-                never,
-            ),
+            by_request(&[RequestType::RecoveryWrite], never),
+            by_access(PlanAccess::Sequential, never),
         ];
+        let levels = PlanLevel::ALL.iter().skip(1).zip(2u8..);
+        rules.extend(levels.map(|(level, priority)| by_level(*level, caching(priority))));
+        rules.push(by_request(&[RequestType::SequentialRead], never));
         match table {
             BuiltIn::General | BuiltIn::Sqlite => {}
             BuiltIn::Postgres => rules.push(by_role(&[Role::Maintenance, Role::Autovacuum], never)),
@@ -234,6 +240,14 @@ fn by_request(requests: &[RequestType], priority: u8) -> PriorityRule {
     )
 }
 
+fn by_access(access: PlanAccess, priority: u8) -> PriorityRule {
+    rule(hint_type::PLAN_ACCESS, [access.value()], priority)
+}
+
+fn by_level(level: PlanLevel, priority: u8) -> PriorityRule {
+    rule(hint_type::PLAN_LEVEL, [level.value()], priority)
+}
+
 fn by_page(pages: &[PageType], priority: u8) -> PriorityRule {
     rule(
         hint_type::PAGE_TYPE,
@@ -295,6 +309,29 @@ mod tests {
         for (hints, expected) in cases {
             let found = BuiltIn::ALL.map(|t| Assignment::built_in(t, 8).priority(&hints));
             assert_eq!(found, expected, "{hints:?}");
+        }
+    }
+
+    /// Rules 1 and 2 by the plan, and what comes before and after them.
+    #[test]
+    fn a_plan_says_more_than_a_page() {
+        use FileKind::{Relation, Temporary};
+        use PageType::{BtreeInner, Heap};
+        use RequestType::{Read, SequentialRead};
+        let random = |steps: u8| {
+            hints(Relation, SequentialRead, Heap, Role::Backend)
+                .with(hint_type::PLAN_ACCESS, PlanAccess::Random.value())
+                .with(hint_type::PLAN_LEVEL, PlanLevel::of_steps(steps).value())
+        };
+        let scan = hints(Relation, Read, BtreeInner, Role::Backend)
+            .with(hint_type::PLAN_ACCESS, PlanAccess::Sequential.value());
+        let temporary = scan.with(hint_type::FILE_KIND, Temporary.value());
+        for built_in in BuiltIn::ALL {
+            let table = Assignment::built_in(built_in, 8);
+            let found = [0, 1, 3, 4, 5, 200].map(|steps| table.priority(&random(steps)));
+            assert_eq!(found, [2, 3, 5, 6, 6, 6]);
+            assert_eq!(table.priority(&scan), 7);
+            assert_eq!(table.priority(&temporary), 1);
         }
     }
 

@@ -262,6 +262,9 @@ impl Regions {
 
     /// Heat of the region of `page`; 0 when nothing is known of it.
     pub(super) fn heat(&self, page: PageId) -> f64 {
+        if self.ends.is_empty() {
+            return 0.0;
+        }
         let id = self.region_of(page);
         let hash = hash::of_region(id);
         let found = self.parts[self.part(hash)].find(hash, |r| r.id() == id);

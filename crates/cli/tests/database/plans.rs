@@ -1,0 +1,133 @@
+//! PostgreSQL with the extension on a mount: its plans are hints of its reads.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::ground::{Ground, program};
+use crate::mounted::{Mounted, thermocline};
+use crate::process::{succeed, wait_for};
+use crate::server::{PROGRAMS, Postgres, initdb};
+
+/// Bytes of a slot and of the header before the first (docs/postgresql.md).
+const SLOT: usize = 512;
+const ROWS: u32 = 400_000;
+
+#[test]
+fn plans_reach_the_mount() {
+    let needed = [&PROGRAMS[..], &["pg_config", "make", "cc"]].concat();
+    let Some(ground) = Ground::prepare("plans", "postgres", &needed) else {
+        return;
+    };
+    let Some(library) = build(&ground) else {
+        return;
+    };
+    let trace = ground.path("trace.parquet");
+    let record = trace.to_str().expect("UTF-8");
+    let options = ["--size", "32M", "--policy", "priority", "--record", record];
+    let mount = Mounted::start(&ground, &options, "");
+    let data = mount.path("data");
+    initdb(ground.user, &data);
+    let path = format!("dynamic_library_path={library}");
+    let settings = [
+        "shared_preload_libraries=thermocline",
+        &path,
+        "autovacuum=off",
+    ];
+    let server = Postgres::start(&ground, &data, &settings);
+    let file = fs::read_to_string(mount.path(".thermocline/hints")).expect("a path");
+    let file = Path::new(file.trim_end());
+    server.query(
+        "postgres",
+        "CREATE TABLE big (k int PRIMARY KEY, fill text)",
+    );
+    let rows =
+        format!("INSERT INTO big SELECT n, repeat('x', 100) FROM generate_series(1, {ROWS}) n");
+    server.query("postgres", &rows);
+    server.query("postgres", "VACUUM ANALYZE big");
+    server.query("postgres", "CHECKPOINT");
+    server.query("postgres", &probes());
+    for _ in 0..3 {
+        server.query("postgres", SCAN);
+    }
+
+    killed_in_mid_query(&server, file);
+    server.stop();
+    assert!(publishers(file).is_empty(), "a server that ended");
+    mount.unmount();
+    let _ = fs::remove_file(file);
+    check_trace(&trace);
+}
+
+/// Reads a column that no index has, in one process.
+const SCAN: &str = "SET max_parallel_workers_per_gather = 0; SELECT sum(length(fill)) FROM big";
+
+/// Index scans of `big` in no order, for longer than the mount needs to find the slot.
+fn probes() -> String {
+    format!(
+        "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; \
+         SELECT count(fill) FROM generate_series(1, 60000) g JOIN big ON big.k = g * 7919 % {ROWS}"
+    )
+}
+
+/// A killed session's slot is free again within a second or so of the server noticing.
+fn killed_in_mid_query(server: &Postgres, file: &Path) {
+    let mut session = server.psql("postgres");
+    let sql = "SELECT pg_backend_pid() FROM big WHERE pg_sleep(1000) IS NOT NULL";
+    let mut session = session.args(["-c", sql]).spawn().expect("starts");
+    let pid = wait_for("a plan in the file", || publishers(file).first().copied());
+    let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(killed.expect("kill").success());
+    session.wait().expect("ends");
+    wait_for("the slot to be free", || {
+        publishers(file).is_empty().then_some(())
+    });
+    wait_for("the server", || {
+        let said = server.psql("postgres").args(["-c", "SELECT 1"]).output();
+        said.ok().filter(|output| output.status.success())
+    });
+}
+
+/// The processes that publish relations.
+fn publishers(file: &Path) -> Vec<u32> {
+    let bytes = fs::read(file).unwrap_or_default();
+    let slots = bytes.chunks_exact(SLOT).skip(1);
+    let publishing = slots.filter(|slot| slot[22] > 0);
+    let number = |slot: &[u8]| u32::from_le_bytes([slot[4], slot[5], slot[6], slot[7]]);
+    publishing.map(number).filter(|pid| *pid != 0).collect()
+}
+
+/// Builds the extension for the installed server; the directory it is in.
+fn build(ground: &Ground) -> Option<String> {
+    let config = program("pg_config")?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../pg");
+    let to = ground.make("extension");
+    let mut script = Command::new(source.join("private.sh"));
+    let built = script.arg(&config).arg(&to).output().expect("starts");
+    if !built.status.success() {
+        let said = String::from_utf8_lossy(&built.stderr);
+        let required = std::env::var_os("THERMOCLINE_REQUIRE_ALL").is_some_and(|v| v == "1");
+        assert!(!required, "{said}");
+        eprintln!("skipped: the extension is not built: {said}");
+        return None;
+    }
+    Some(to.join("build").to_str()?.to_string())
+}
+
+/// The recording has what the plans said.
+fn check_trace(trace: &Path) {
+    let mut info = thermocline();
+    let text = succeed(
+        info.args(["trace", "info", "--json", "--top", "100"])
+            .arg(trace),
+    );
+    for word in [
+        "index-scan",
+        "seq-scan",
+        "plan_level",
+        "random",
+        "sequential",
+    ] {
+        assert!(text.contains(&format!("\"{word}\"")), "no {word}: {text}");
+    }
+}

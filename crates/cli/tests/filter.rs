@@ -1,0 +1,203 @@
+//! `thermocline filter` as a built command.
+
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+fn filter(directory: &Path, line: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+    command.current_dir(directory).arg("filter");
+    command.args(line.split_whitespace());
+    command.output().expect("runs")
+}
+
+fn success(directory: &Path, line: &str) -> String {
+    let output = filter(directory, line);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{line}: {error}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The message of a command line that must be refused, and prints nothing.
+fn failure(directory: &Path, line: &str, code: i32) -> String {
+    let output = filter(directory, line);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{line}: {message}");
+    assert!(message.starts_with("error: "), "{line}: {message}");
+    assert!(output.stdout.is_empty(), "{line}");
+    message
+}
+
+/// A directory with `keys` (0 to 9,999) and the filters `f` (text) and `n` (integers) of them.
+fn ground() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("dir");
+    let keys: Vec<String> = (0..10_000).map(|key| key.to_string()).collect();
+    fs::write(directory.path().join("keys"), keys.join("\n")).expect("written");
+    success(directory.path(), "build keys --out f");
+    success(
+        directory.path(),
+        "build keys --integers --out n --page 4096 --memory 1MiB",
+    );
+    directory
+}
+
+fn parquet(path: &Path) {
+    let schema = "message rows { required int64 id; optional binary name (UTF8); }";
+    let schema = Arc::new(parse_message_type(schema).expect("a schema"));
+    let file = fs::File::create(path).expect("file");
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut writer = SerializedFileWriter::new(file, schema, properties).expect("writer");
+    let mut group = writer.next_row_group().expect("group");
+    let mut column = group.next_column().expect("column").expect("id");
+    let ids = [5, 99_999_999, 9_999];
+    column
+        .typed::<Int64Type>()
+        .write_batch(&ids, None, None)
+        .expect("ids");
+    column.close().expect("closed");
+    let mut column = group.next_column().expect("column").expect("name");
+    let names = [ByteArray::from("a,b"), ByteArray::from("7")];
+    let levels = [1, 0, 1];
+    let typed = column.typed::<ByteArrayType>();
+    typed
+        .write_batch(&names, Some(&levels), None)
+        .expect("names");
+    column.close().expect("closed");
+    group.close().expect("closed");
+    writer.close().expect("closed");
+}
+
+#[test]
+fn rows_that_may_be_in_and_rows_that_are_not_are_all_rows() {
+    let ground = ground();
+    let at = ground.path();
+    let rows: Vec<String> = (5_000..25_000).map(|key| key.to_string()).collect();
+    fs::write(at.join("rows"), rows.join("\n")).expect("written");
+    for name in ["f", "n"] {
+        let maybe = success(at, &format!("probe {name} rows"));
+        let not = success(at, &format!("probe {name} rows --not"));
+        let maybe: Vec<&str> = maybe.lines().collect();
+        let not: Vec<&str> = not.lines().collect();
+        assert_eq!(maybe.len() + not.len(), 20_000);
+        assert_eq!(maybe[..5_000], rows[..5_000], "in order, none missing");
+        assert!(not.iter().all(|row| rows[5_000..].iter().any(|r| r == row)));
+        let json = success(at, &format!("probe {name} rows --json"));
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["maybe"], maybe.len());
+        // As many false ones of 15,000 as promised, give or take six standard deviations.
+        let expected = json["expected_false_positives"].as_f64().expect("a share") * 15_000.0;
+        let off = (maybe.len() - 5_000) as f64 - expected;
+        assert!(
+            expected > 10.0 && off.abs() < 6.0 * expected.sqrt(),
+            "{off} {expected}"
+        );
+        assert_eq!(
+            (&json["rows"], &json["asked"]),
+            (&20_000.into(), &20_000.into())
+        );
+    }
+}
+
+#[test]
+fn columns_of_csv_and_parquet_are_keys() {
+    let ground = ground();
+    let at = ground.path();
+    fs::write(at.join("t.csv"), "id;name\n7;\"x;y\"\n123456789;z\n").expect("written");
+    assert_eq!(
+        success(at, "probe n t.csv --column id"),
+        "id;name\n7;\"x;y\"\n"
+    );
+    assert_eq!(
+        success(at, "probe n t.csv --column id --not"),
+        "id;name\n123456789;z\n"
+    );
+    parquet(&at.join("t.parquet"));
+    let found = success(at, "probe n t.parquet --column id");
+    assert_eq!(found, "id,name\n5,\"a,b\"\n9999,7\n");
+    // A null is in no filter, and not counted as a key.
+    let found = success(at, "probe f t.parquet --column name");
+    assert_eq!(found, "id,name\n9999,7\n");
+    let json = success(at, "build t.parquet --column name --out g --json");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(
+        (&json["null_keys"], &json["summary"]["keys"]),
+        (&1.into(), &2.into())
+    );
+}
+
+#[test]
+fn keys_of_another_kind_or_in_no_column_are_refused() {
+    let ground = ground();
+    let at = ground.path();
+    parquet(&at.join("t.parquet"));
+    fs::write(at.join("t.csv"), "id,name\n7,x\n").expect("written");
+    for (line, code, part) in [
+        ("probe f t.parquet --column id", 2, "is of kind integer"),
+        ("probe n t.parquet --column name", 2, "is of kind text"),
+        (
+            "probe n t.parquet --column ID",
+            2,
+            "--column with one of: id, name",
+        ),
+        ("probe n t.parquet", 2, "which column"),
+        (
+            "probe n t.csv --column nr",
+            2,
+            "--column with one of: id, name",
+        ),
+        (
+            "probe n t.csv --column name",
+            1,
+            "line 2: \"x\" is no whole number",
+        ),
+        ("build keys --out f", 2, "--force"),
+        (
+            "build keys --out h --memory 1k",
+            2,
+            "the memory must be at least",
+        ),
+        ("build keys --out h --page 5000", 2, "multiple of 4096"),
+        ("probe keys keys", 1, "not a filter"),
+    ] {
+        let message = failure(at, line, code);
+        assert!(message.contains(part), "{line}: {message}");
+    }
+    let left = fs::read_dir(at).expect("listed").flatten();
+    let left = left.filter(|file| file.file_name().to_string_lossy().contains("partial"));
+    assert_eq!(left.count(), 0, "nothing half done is left");
+}
+
+#[test]
+fn damaged_cut_and_foreign_filters_never_answer() {
+    let ground = ground();
+    let at = ground.path();
+    let whole = fs::read(at.join("n")).expect("read");
+    let mut torn = whole.clone();
+    torn[4096 + 512..4096 + 1024].fill(0);
+    let mut version = whole.clone();
+    version[8] = 2;
+    let mut unfinished = whole.clone();
+    unfinished[12] = 0;
+    for (bytes, part) in [
+        (torn, "page 0 is not what was written"),
+        (version, "filter format version 2"),
+        (unfinished, "damaged: the header"),
+        (whole[..whole.len() - 1].to_vec(), "truncated"),
+        (whole[..6000].to_vec(), "truncated"),
+        (Vec::new(), "not a filter"),
+    ] {
+        fs::write(at.join("x"), bytes).expect("written");
+        for not in ["", " --not", " --json"] {
+            let message = failure(at, &format!("probe x keys{not}"), 1);
+            assert!(
+                message.contains(part) && message.contains("try: "),
+                "{part}: {message}"
+            );
+        }
+    }
+}

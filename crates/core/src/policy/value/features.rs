@@ -1,0 +1,222 @@
+//! What a page looks like now: the indices of its weights.
+//!
+//! Ages and distances are counted in requests and told apart by powers, or half powers, of two.
+//! Extents are runs of 32 pages; blocks are aligned runs of 2, 4, … 128 extents. Extents and
+//! blocks have no entry of their own: they share the places their address hashes to, so where
+//! there are more of them than places they are taken for one another, and memory stays what it is.
+//!
+//! Memory: 16 bytes an extent's place and 4 a block's, with a power of two of places each, one a
+//! slot or up to two.
+
+use super::math::{exp2, half_log2, log2};
+use super::model::{Indices, TABLES, WEIGHTS};
+use super::pages::{Pages, Past};
+use crate::hash;
+use crate::page::{ObjectId, PageId};
+
+/// Pages of an extent, as a power of two.
+const EXTENT: u32 = 5;
+/// Blocks of 2¹ to 2⁷ extents.
+const LEVELS: u32 = 8;
+/// What was not read within the look-out, or never.
+const NEVER: u32 = 63;
+
+/// The time, in requests, and the times that are long for a tier of this size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// Low half of the number of the request at hand, never 0.
+    pub now: u32,
+    /// Slots, or 64 if there are fewer.
+    pub slots: u32,
+}
+
+impl Clock {
+    /// Requests since `then`, if that ever was.
+    fn since(&self, then: u32) -> Option<u32> {
+        (then != 0).then(|| self.now.wrapping_sub(then))
+    }
+
+    /// The epoch: an eighth of the slots long, for ages that are told apart coarsely.
+    pub(super) fn epoch(&self) -> u16 {
+        (self.now / (self.slots / 8)) as u16
+    }
+
+    fn log2(&self, then: u32) -> u32 {
+        self.since(then).map_or(NEVER, log2)
+    }
+
+    fn half_log2(&self, then: u32) -> u32 {
+        self.since(then).map_or(NEVER, |age| half_log2(age).min(62))
+    }
+
+    /// What is left of 1 after `age` requests; rates fade over five times the slots.
+    pub(super) fn left(&self, age: u32) -> f32 {
+        const FADE: f32 = std::f32::consts::LOG2_E / 5.0;
+        exp2(-(age as f32) / self.slots as f32 * FADE)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    /// Last read.
+    read: u32,
+    /// When the rates were renewed.
+    stamp: u32,
+    /// Reads and writes, fading.
+    reads: f32,
+    writes: f32,
+}
+
+/// See the module text.
+#[derive(Clone, Debug)]
+pub(super) struct Extents {
+    extents: Vec<Extent>,
+    /// Last reads of blocks of all levels.
+    blocks: Vec<u32>,
+}
+
+impl Extents {
+    /// For a tier of `slots` slots.
+    pub(super) fn new(slots: u32) -> Self {
+        let places = (slots as usize).next_power_of_two().max(4096);
+        Self {
+            extents: vec![Extent::default(); places],
+            blocks: vec![0; places],
+        }
+    }
+
+    /// `page` is read or written.
+    pub(super) fn on_request(&mut self, clock: &Clock, page: PageId, is_read: bool) {
+        let number = page.index as u32 >> EXTENT;
+        let at = self.extent_at(page.object, number);
+        let extent = &mut self.extents[at];
+        let left = clock.left(clock.now.wrapping_sub(extent.stamp));
+        extent.reads *= left;
+        extent.writes *= left;
+        extent.stamp = clock.now;
+        if !is_read {
+            extent.writes += 1.0;
+            return;
+        }
+        extent.reads += 1.0;
+        extent.read = clock.now;
+        for level in 1..LEVELS {
+            let at = self.block_at(page.object, level, number >> level);
+            self.blocks[at] = clock.now;
+        }
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        self.extents.capacity() * size_of::<Extent>() + self.blocks.capacity() * 4
+    }
+
+    fn extent(&self, page: PageId) -> &Extent {
+        &self.extents[self.extent_at(page.object, page.index as u32 >> EXTENT)]
+    }
+
+    /// The smallest block beside the extent of `page`, after it or before, that was read within
+    /// a quarter of the slots, as a power of two of extents; `LEVELS` where there is none.
+    fn beside(&self, clock: &Clock, page: PageId, after: bool) -> u32 {
+        let number = page.index as u32 >> EXTENT;
+        let recent = |level: u32| {
+            let block = number >> level;
+            let beside = match after {
+                true => block.checked_add(1),
+                false => block.checked_sub(1),
+            };
+            let read = beside.map(|block| match level {
+                0 => self.extents[self.extent_at(page.object, block)].read,
+                _ => self.blocks[self.block_at(page.object, level, block)],
+            });
+            let age = read.and_then(|read| clock.since(read));
+            age.is_some_and(|age| age < clock.slots / 4)
+        };
+        (0..LEVELS).find(|level| recent(*level)).unwrap_or(LEVELS)
+    }
+
+    fn extent_at(&self, object: ObjectId, number: u32) -> usize {
+        let hash = hash::of_page(PageId::new(object, u64::from(number)));
+        hash as usize & (self.extents.len() - 1)
+    }
+
+    fn block_at(&self, object: ObjectId, level: u32, block: u32) -> usize {
+        let address = u64::from(level) << 32 | u64::from(block);
+        let hash = hash::of_page(PageId::new(object, address));
+        hash as usize & (self.blocks.len() - 1)
+    }
+}
+
+/// A count told apart by the value up to 3, above by powers of two, at most 7.
+fn coarse(count: u8) -> u32 {
+    match count {
+        0..=3 => u32::from(count),
+        _ => (2 + count.ilog2()).min(7),
+    }
+}
+
+/// `steps` times log₂(`rate` + 1), at most `max`.
+fn of_rate(rate: f32, steps: u32, max: u32) -> u32 {
+    // In 1/16: half powers of two of 16 (rate + 1), less those of 16.
+    let sixteenths = (16.0 * rate.clamp(0.0, 1e6)) as u32 + 15;
+    let halves = half_log2(sixteenths).saturating_sub(8);
+    (halves * steps / 2).min(max)
+}
+
+/// The indices of a page with this past. About 20 cache lines.
+pub(super) fn indices(clock: &Clock, past: &Past, pages: &Pages, extents: &Extents) -> Indices {
+    let page = past.page();
+    let hints = u32::from(past.hints);
+    let is_read = past.is_read_last(clock.now);
+    let both = past.read != 0 && past.write != 0;
+    let other = if both { u32::from(past.other) + 1 } else { 0 };
+    let age = clock.half_log2(if is_read { past.read } else { past.write });
+    let (read, read_half) = (clock.log2(past.read), clock.half_log2(past.read));
+    let (distance_half, before) = (u32::from(past.distance), u32::from(past.before).div_ceil(2));
+    let distance = distance_half.div_ceil(2);
+    let (reads, writes) = (coarse(past.reads), u32::from(past.writes).min(7));
+    let epochs = u32::from(clock.epoch().wrapping_sub(past.first));
+    let seen = log2(epochs);
+    let idle = clock.since(past.read).map_or(0.0, |age| clock.left(age));
+    let warmth = f32::from(past.warmth) / 16.0 * idle;
+    let extent = extents.extent(page);
+    let left = clock.left(clock.now.wrapping_sub(extent.stamp));
+    let extent_reads = of_rate(extent.reads * left, 2, 24);
+    let extent_writes = of_rate(extent.writes * left, 1, 12);
+    let extent_age = clock.log2(extent.read);
+    let extent_half = clock.half_log2(extent.read);
+    let behind = extents.beside(clock, page, false);
+    let ahead = extents.beside(clock, page, true);
+    let neighbour = |index: Option<u64>| {
+        let entry = index.and_then(|index| pages.find(PageId::new(page.object, index)));
+        entry.map_or(40, |entry| clock.log2(pages.get(entry).read))
+    };
+    let previous = neighbour(page.index.checked_sub(1));
+    let next = neighbour(page.index.checked_add(1));
+    let wrote = clock.log2(past.write);
+    let keys: [[u32; 3]; TABLES] = [
+        [hints, age, 0],
+        [hints, other, 0],
+        [hints, writes, 0],
+        [hints, distance, 0],
+        [read_half, distance_half, 0],
+        [distance, before, 0],
+        [reads, seen, 0],
+        [extent_half, extent_reads, 0],
+        [hints, extent_reads, 0],
+        [of_rate(warmth, 3, 24), read, 0],
+        [behind, ahead, extent_age],
+        [hints, behind, ahead],
+        [extent_writes, wrote, writes],
+        [previous, read, 0],
+        [next, read, 0],
+        [hints, seen, 0],
+        [hints, reads, of_rate(warmth, 1, 12)],
+    ];
+    let mut indices = Indices::default();
+    for (table, (index, [a, b, c])) in indices.iter_mut().zip(keys).enumerate() {
+        let key = u64::from(a) << 16 ^ u64::from(b) << 36 ^ u64::from(c) << 50 ^ table as u64;
+        *index = (hash::mix(key, 0) >> 32) as u16 & (WEIGHTS - 1) as u16;
+    }
+    indices
+}

@@ -1,0 +1,429 @@
+//! The online learner: what is remembered of pages, the samples under observation, and the model
+//! that is fitted to what becomes of them.
+//!
+//! *Target* of a sample of a page: e^(-d/H) when the page's next request is a read d requests
+//! later; 0 when it is a write, or the page goes. A sample that hears nothing for a third of the
+//! horizon H ends with e^(-age/H) times what the model says of the page by then (temporal
+//! difference: Sutton, Machine Learning 1988), and so does one whose page is forgotten or whose
+//! place in the ring is needed. Pages are sampled at their request, and, so that the model learns
+//! what age means, some time after it: a request is drawn from the *trail* of past ones, its
+//! distance log-uniform.
+//!
+//! *Horizon*: what a tier of this size can keep: about slots / (hits a request) requests pass
+//! until a slot's page is hit.
+//!
+//! # Invariants (checked by [`Learner::assert_invariants`], with those of its parts)
+//! 1. H is between 1 and [`HORIZON_MAX`] times the slots.
+
+use super::ValueConfig;
+use super::features::{self, Clock, Extents};
+use super::hint_types::{Choice, Values};
+use super::math;
+use super::model::{Indices, Model};
+use super::pages::{Pages, Past, Place};
+use super::samples::{NONE, Sample, Samples};
+use super::worth::Worth;
+use crate::hash;
+use crate::page::PageId;
+use crate::policy::{Access, Learned, LearnedHintSet, Op};
+
+/// H = this × slots / (read hits a request).
+const HORIZON: f32 = 0.7;
+/// H at first, slots.
+const HORIZON_FIRST: f32 = 1.5;
+/// H at most, slots.
+const HORIZON_MAX: f32 = 20.0;
+/// Factor by which H changes at most when it is renewed, each time as many requests as slots.
+const HORIZON_STEP: f32 = 1.15;
+/// Share of H after which a sample ends unheard.
+const DELAY: f32 = 0.33;
+/// Every so many requests one is noted in the trail.
+const TRAIL_STEP: u32 = 4;
+/// Requests that the trail reaches back, slots.
+const TRAIL: u32 = 30;
+/// Tiers with fewer slots learn as if they had so many.
+const SLOTS_MIN: u32 = 64;
+
+/// Numbers drawn by lot: xorshift (Marsaglia 2003).
+#[derive(Clone, Debug)]
+pub(super) struct Lots(u64);
+
+impl Lots {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(hash::mix(seed, 1) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Below `bound`.
+    pub(super) fn below(&mut self, bound: u32) -> u32 {
+        (((self.next() >> 32) * u64::from(bound)) >> 32) as u32
+    }
+
+    /// From 0 to 1.
+    fn share(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 24) as f32
+    }
+}
+
+/// How a sample ended, for tests.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub page: PageId,
+    pub time: u32,
+    pub target: f32,
+    /// What the model said, where the sample ended unheard.
+    pub estimate: Option<f32>,
+    pub horizon: f32,
+}
+
+/// See the module text.
+#[derive(Clone, Debug)]
+pub(super) struct Learner {
+    pub(super) pages: Pages,
+    extents: Extents,
+    model: Model,
+    samples: Samples,
+    choice: Choice,
+    worth: Worth,
+    clock: Clock,
+    /// H, requests.
+    horizon: f32,
+    /// Requests since H was renewed, and read hits among them.
+    requests: u32,
+    hits: u32,
+    /// Read hits a request, smoothed.
+    hit_rate: Option<f32>,
+    renewals: u64,
+    /// Entries of pages requested.
+    trail: Vec<u32>,
+    trail_next: u32,
+    lots: Lots,
+    fresh: f32,
+    aged: f32,
+    #[cfg(test)]
+    ended: Vec<Ended>,
+}
+
+impl Learner {
+    /// Nothing known, for a tier of `slots` slots.
+    pub(super) fn new(slots: u32, seed: u64, config: &ValueConfig) -> Self {
+        let slots = slots.max(SLOTS_MIN);
+        let remembered = u64::from(slots) * (1 + u64::from(config.ghosts));
+        let places = (f64::from(slots) * f64::from(config.samples)) as u32;
+        Self {
+            pages: Pages::new(remembered),
+            extents: Extents::new(slots),
+            model: Model::new(),
+            samples: Samples::new(places.max(1)),
+            choice: Choice::new(),
+            worth: Worth::new(),
+            clock: Clock { now: 1, slots },
+            horizon: HORIZON_FIRST * slots as f32,
+            requests: 0,
+            hits: 0,
+            hit_rate: None,
+            renewals: 0,
+            trail: vec![NONE; (slots / TRAIL_STEP) as usize * TRAIL as usize],
+            trail_next: 0,
+            lots: Lots::new(seed),
+            fresh: config.fresh,
+            aged: config.aged,
+            #[cfg(test)]
+            ended: Vec::new(),
+        }
+    }
+
+    /// A request, which finds its page on flash or not: ends what waited for it, renews what is
+    /// remembered of the page, and takes samples. Gives the page's entry, `NONE` where there is no
+    /// room for it. O(samples that end).
+    pub(super) fn on_request(&mut self, access: &Access, is_hit: bool) -> u32 {
+        self.clock.now = (access.number as u32).max(1);
+        if let Some(entry) = self.pages.find(access.page) {
+            self.conclude(entry, access.op == Op::Read);
+        }
+        let delay = ((DELAY * self.horizon) as u32).max(SLOTS_MIN);
+        while let Some((at, sample)) = self.samples.oldest() {
+            if self.clock.now.wrapping_sub(sample.time) < delay {
+                break;
+            }
+            self.estimate(at, &sample);
+        }
+        self.renew_horizon(access.op == Op::Read && is_hit);
+        let entry = self.remember(access);
+        if self.lots.share() < self.fresh && entry != NONE {
+            let hints = self.choice.project(&access.hints);
+            self.worth.on_request(&hints, self.pages.get(entry).hints);
+            self.observe(entry, Some(Choice::values(&access.hints)));
+        }
+        self.follow_trail(entry);
+        entry
+    }
+
+    /// The page in `entry` came to flash without a request: taken for one just read, of which
+    /// nothing else is known. Gives the entry, `NONE` where there is no room.
+    pub(super) fn introduce(&mut self, page: PageId) -> u32 {
+        let entry = self.entry(page);
+        if entry != NONE {
+            let past = self.pages.get_mut(entry);
+            if past.read == 0 && past.write == 0 {
+                past.read = self.clock.now;
+            }
+        }
+        entry
+    }
+
+    /// The page in `entry` is gone for good.
+    pub(super) fn forget(&mut self, entry: u32) {
+        self.conclude(entry, false);
+        self.pages.forget(entry);
+    }
+
+    /// The odds V / (1 - V) of the page in `entry`, now. O(tables).
+    pub(super) fn odds(&self, entry: u32) -> f32 {
+        self.model.odds(&self.indices(entry))
+    }
+
+    /// A number below `bound`.
+    pub(super) fn draw(&mut self, bound: u32) -> u32 {
+        self.lots.below(bound)
+    }
+
+    /// What was learned; `resident` counts pages on flash by the number of their hint set.
+    pub(super) fn learned(&self, resident: impl Fn(u16) -> u32) -> Learned {
+        let sets = self.worth.known().map(|known| LearnedHintSet {
+            hints: known.hints,
+            requests: known.requests,
+            rereads: known.rereads,
+            distance: known.distance,
+            priority: f64::from(known.worth),
+            resident: resident(known.number),
+        });
+        let mut hint_sets: Vec<LearnedHintSet> = sets.collect();
+        hint_sets.sort_by(|a, b| {
+            let order = b.priority.total_cmp(&a.priority);
+            order.then(a.hints.cmp(&b.hints))
+        });
+        Learned {
+            windows: self.renewals,
+            window: u64::from(self.clock.slots),
+            hint_sets,
+            hint_types: self.choice.learned(),
+            worth: self.worth.by_age(),
+        }
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        let tables = self.pages.bytes() + self.extents.bytes() + self.model.bytes();
+        let samples = self.samples.bytes() + self.trail.capacity() * 4;
+        tables + samples + self.choice.bytes() + self.worth.bytes()
+    }
+
+    /// Panics unless all invariants hold. O(entries + samples × chain).
+    pub(super) fn assert_invariants(&self) {
+        self.pages.assert_invariants();
+        self.model.assert_invariants();
+        self.choice.assert_invariants();
+        let newest = |entry: u32| self.pages.get(entry).samples;
+        self.samples.assert_invariants(self.clock.now, newest);
+        let slots = self.clock.slots as f32;
+        let bounds = slots * 0.99..=slots * HORIZON_MAX * 1.01;
+        assert!(bounds.contains(&self.horizon), "invariant 1");
+    }
+
+    fn indices(&self, entry: u32) -> Indices {
+        features::indices(
+            &self.clock,
+            self.pages.get(entry),
+            &self.pages,
+            &self.extents,
+        )
+    }
+
+    /// e^(-age/H).
+    fn left(&self, age: u32) -> f32 {
+        math::exp(-(age as f32) / self.horizon)
+    }
+
+    /// Samples that ended since the last call.
+    #[cfg(test)]
+    pub(super) fn take_ended(&mut self) -> Vec<Ended> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// The sample ends: its page is worth `worth` now, as the model says (`estimate`), or as is
+    /// known (1 when it is read, else 0).
+    fn learn(&mut self, sample: &Sample, worth: f32, estimate: Option<f32>) {
+        let age = self.clock.now.wrapping_sub(sample.time);
+        let target = self.left(age) * worth;
+        #[cfg(test)]
+        self.ended.push(Ended {
+            page: self.pages.get(sample.entry).page(),
+            time: sample.time,
+            target,
+            estimate,
+            horizon: self.horizon,
+        });
+        if sample.values.is_some() {
+            let read = estimate.is_none() && worth > 0.0;
+            self.worth.settle(sample.hints, read.then_some(age));
+        }
+        self.model.learn(&sample.indices, target);
+        self.worth.learn(sample.hints, sample.age, target);
+        if let Some(values) = &sample.values {
+            self.choice.learn(values, target);
+        }
+    }
+
+    /// The page in `entry` is read, or else written or gone: its samples end.
+    fn conclude(&mut self, entry: u32, is_read: bool) {
+        let mut at = std::mem::replace(&mut self.pages.get_mut(entry).samples, NONE);
+        while at != NONE {
+            let sample = self.samples.end(at);
+            self.learn(&sample, f32::from(u8::from(is_read)), None);
+            at = sample.older;
+        }
+    }
+
+    /// The oldest sample, at `at`, ends unheard.
+    fn estimate(&mut self, at: u32, sample: &Sample) {
+        let value = self.model.value(&self.indices(sample.entry));
+        self.samples.end(at);
+        let newest = self.samples.cut(self.pages.get(sample.entry).samples, at);
+        self.pages.get_mut(sample.entry).samples = newest;
+        self.learn(sample, value, Some(value));
+    }
+
+    /// The page in `entry` is about to be forgotten: its samples end unheard.
+    fn estimate_all(&mut self, entry: u32) {
+        let mut at = self.pages.get(entry).samples;
+        if at == NONE {
+            return;
+        }
+        let value = self.model.value(&self.indices(entry));
+        self.pages.get_mut(entry).samples = NONE;
+        while at != NONE {
+            let sample = self.samples.end(at);
+            self.learn(&sample, value, Some(value));
+            at = sample.older;
+        }
+    }
+
+    /// Puts the page in `entry` under observation.
+    fn observe(&mut self, entry: u32, values: Option<Values>) {
+        while self.samples.is_full() {
+            let Some((at, sample)) = self.samples.oldest() else {
+                break;
+            };
+            self.estimate(at, &sample);
+        }
+        let past = self.pages.get(entry);
+        let now = self.clock.now;
+        let at = self.samples.push(Sample {
+            entry,
+            time: now,
+            older: past.samples,
+            age: now.wrapping_sub(past.last(now)),
+            hints: past.hints,
+            indices: self.indices(entry),
+            values,
+        });
+        self.pages.get_mut(entry).samples = at;
+    }
+
+    /// Notes the request in the trail, and samples the page of an earlier one.
+    fn follow_trail(&mut self, entry: u32) {
+        let len = self.trail.len() as u32;
+        if self.clock.now.is_multiple_of(TRAIL_STEP) {
+            self.trail[self.trail_next as usize] = entry;
+            self.trail_next = (self.trail_next + 1) % len;
+        }
+        if self.lots.share() >= self.aged {
+            return;
+        }
+        let longest = math::half_log2(TRAIL * self.clock.slots) as f32 / 2.0;
+        let back = math::exp2(self.lots.share() * longest) as u32 / TRAIL_STEP;
+        let at = (self.trail_next + len - 1 - back.min(len - 1)) % len;
+        let entry = self.trail[at as usize];
+        if entry != NONE && self.pages.is_known(entry) {
+            self.observe(entry, None);
+        }
+    }
+
+    /// Counts a request, and renews H when there were as many as slots.
+    fn renew_horizon(&mut self, is_read_hit: bool) {
+        self.requests += 1;
+        self.hits += u32::from(is_read_hit);
+        if self.requests < self.clock.slots {
+            return;
+        }
+        let rate = self.hits as f32 / self.requests as f32 + 0.005;
+        let rate = self
+            .hit_rate
+            .map_or(rate, |before| 0.7 * before + 0.3 * rate);
+        self.hit_rate = Some(rate);
+        (self.requests, self.hits) = (0, 0);
+        self.renewals += 1;
+        let slots = self.clock.slots as f32;
+        let wanted = (HORIZON * slots / rate).clamp(slots, HORIZON_MAX * slots);
+        let step = self.horizon / HORIZON_STEP..=self.horizon * HORIZON_STEP;
+        self.horizon = wanted.clamp(*step.start(), *step.end());
+    }
+
+    /// The entry of `page`, which may have to be given one; `NONE` where there is no room.
+    fn entry(&mut self, page: PageId) -> u32 {
+        match self.pages.place(page, self.clock.now) {
+            Place::Known(entry) => entry,
+            Place::Full => NONE,
+            Place::Free(entry) => {
+                if self.pages.is_known(entry) {
+                    self.estimate_all(entry);
+                }
+                let first = self.clock.epoch();
+                self.pages.take(entry, page).first = first;
+                entry
+            }
+        }
+    }
+
+    /// What is remembered of the page is that of this request.
+    fn remember(&mut self, access: &Access) -> u32 {
+        let is_read = access.op == Op::Read;
+        self.extents.on_request(&self.clock, access.page, is_read);
+        let entry = self.entry(access.page);
+        if entry == NONE {
+            return NONE;
+        }
+        let hints = self.choice.number(&access.hints);
+        let now = self.clock.now;
+        let past = self.pages.get_mut(entry);
+        let is_known = past.read != 0 || past.write != 0;
+        if is_known && past.is_read_last(now) != is_read {
+            past.other = past.hints;
+        }
+        past.hints = hints;
+        if !is_read {
+            past.write = now;
+            past.writes = past.writes.saturating_add(1);
+            return entry;
+        }
+        if past.read != 0 {
+            let distance = now.wrapping_sub(past.read);
+            past.before = past.distance;
+            past.distance = math::half_log2(distance.saturating_sub(1)) as u8 + 1;
+            past.warmth = (f32::from(past.warmth) * self.clock.left(distance)) as u16;
+        }
+        past.warmth = past.warmth.saturating_add(Past::WARM);
+        past.read = now;
+        past.reads = past.reads.saturating_add(1);
+        past.writes = 0;
+        entry
+    }
+}

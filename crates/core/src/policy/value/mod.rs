@@ -1,0 +1,275 @@
+//! Value: keeps the pages that an online model says are worth most.
+//!
+//! *Algorithm*: V(page) is about E[e^(-d/H)], d being the requests until the page is read next, 0
+//! when it is written before; a page with V near 1 is read soon. A model learns V from what
+//! became of sampled pages ([`learner`]): a sum of weights found under the page's hint set, the
+//! ages and distances of its requests, and the requests of its extent and its neighbours
+//! ([`features`]). A full tier evicts by sampling: of some residents drawn by lot and the least
+//! worthy of the draw before, the page with the lowest odds o = V / (1 - V) is the victim, and it
+//! leaves when o(newcomer) > 1.1 o(victim) + κ. κ is what a flash write must earn in read hits,
+//! the dial for wear ([`wear`]). A newcomer far below the victims of late is refused unseen. Hint
+//! types that say nothing are left out ([`hint_types`]). Nothing is known beforehand about any
+//! hint.
+//!
+//! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean);
+//! a miss [`DRAWS`] + [`KEPT`] evaluations of 17 tables besides. Nothing is allocated after the
+//! start. *Memory*: for each slot six pages remembered, on flash or not, of 32 bytes; a sample
+//! under observation of 68; 54 for trail, entry and places of extents and blocks, up to 74 where
+//! the slots are no power of two; besides 0.4 MiB whatever the size.
+//!
+//! # States of a page
+//! ```text
+//! unknown --request--> remembered --admit--> on flash
+//!    ^                     |   ^                    |
+//!    +------line full------+   +-------remove-------+
+//! ```
+//!
+//! # Choices
+//! - *Free slots* are filled by whatever comes, as under every policy.
+//! - *Writes* renew the copy. That a write ends a page's worth is what the targets say.
+//! - *Pages that come without a request* (restart, change of policy) count as just read.
+//! - *A resident page that is not remembered* (its line was full of pages on flash) is worth what
+//!   victims are worth.
+//!
+//! # Invariants (checked by [`TierPolicy::assert_invariants`], with those of the parts)
+//! 1. The entry of a slot is that of its page, and the entry is marked as on flash.
+//! 2. No other entry is.
+
+mod features;
+mod hint_types;
+mod learner;
+mod math;
+mod model;
+mod pages;
+mod samples;
+#[cfg(test)]
+mod tests;
+mod wear;
+mod worth;
+
+use super::{
+    Access, Decision, Learned, Op, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy, takes,
+};
+use crate::page::{PageId, SlotId};
+use crate::tier::SlotTable;
+use learner::Learner;
+use samples::NONE;
+use wear::Dial;
+
+/// Residents drawn by lot for an eviction.
+const DRAWS: u32 = 16;
+/// Candidates that stay candidates for the next one.
+const KEPT: usize = 8;
+/// Odds of a newcomer over those of its victim, at least.
+const MARGIN: f32 = 1.1;
+/// A newcomer with less than this share of the odds of victims of late is refused unseen.
+const HOPELESS: f32 = 0.7;
+/// Weight of one more victim in the mean odds of victims.
+const VICTIM_STEP: f32 = 0.02;
+
+/// Parameters of `value`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ValueConfig {
+    /// Pages remembered that are not on flash, for each slot.
+    pub ghosts: u32,
+    /// Pages under observation at most, for each slot.
+    pub samples: f32,
+    /// Share of the requests whose page is sampled.
+    pub fresh: f32,
+    /// Share of the requests at which the page of an earlier one is sampled.
+    pub aged: f32,
+    /// The wear dial: drive writes a day, of a drive of the tier's size, that flash writes are to
+    /// stay below. `None`: whatever earns its price of 0.12 read hits is written.
+    pub drive_writes_per_day: Option<f64>,
+}
+
+impl Default for ValueConfig {
+    fn default() -> Self {
+        Self {
+            ghosts: 5,
+            samples: 1.0,
+            fresh: 0.25,
+            aged: 0.25,
+            drive_writes_per_day: None,
+        }
+    }
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub struct Value {
+    learner: Learner,
+    dial: Dial,
+    /// Entry of the page in each slot.
+    entries: Vec<u32>,
+    /// Odds and slots considered for the eviction at hand.
+    candidates: Vec<(f32, u32)>,
+    /// Slots that stay candidates.
+    kept: Vec<u32>,
+    /// Odds of victims of late.
+    mean_victim: f32,
+    admit_on_write: bool,
+}
+
+impl Value {
+    /// An empty policy for `options.capacity` slots.
+    #[must_use]
+    pub fn new(options: &PolicyOptions) -> Self {
+        let (capacity, config) = (options.capacity, &options.value);
+        Self {
+            learner: Learner::new(capacity, options.seed, config),
+            dial: Dial::new(config.drive_writes_per_day, capacity),
+            entries: vec![NONE; capacity as usize],
+            candidates: Vec::with_capacity(DRAWS as usize + KEPT),
+            kept: Vec::with_capacity(KEPT),
+            mean_victim: 0.0,
+            admit_on_write: options.admit_on_write,
+        }
+    }
+
+    /// Read hits that a flash write must earn now.
+    #[must_use]
+    pub fn kappa(&self) -> f32 {
+        self.dial.kappa()
+    }
+
+    fn odds(&self, entry: u32) -> f32 {
+        match entry {
+            NONE => self.mean_victim,
+            entry => self.learner.odds(entry),
+        }
+    }
+
+    /// Finds the candidates for an eviction, lowest odds first.
+    fn draw_candidates(&mut self, slots: &SlotTable) {
+        let capacity = self.entries.len() as u32;
+        self.candidates.clear();
+        for at in 0..self.kept.len() + DRAWS.min(capacity) as usize {
+            let slot = match self.kept.get(at) {
+                Some(slot) => *slot,
+                None => self.learner.draw(capacity),
+            };
+            let is_known = self.candidates.iter().any(|(_, other)| *other == slot);
+            let is_held = slots.page(SlotId(slot)).is_some();
+            if !is_known && is_held && slots.evictable(SlotId(slot)) {
+                let odds = self.odds(self.entries[slot as usize]);
+                self.candidates.push((odds, slot));
+            }
+        }
+        self.candidates
+            .sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        debug_assert!(
+            self.candidates.len() <= DRAWS as usize + KEPT,
+            "as allocated"
+        );
+    }
+
+    /// The page in `slot` has this entry now.
+    fn hold(&mut self, slot: SlotId, entry: u32) {
+        self.entries[slot.at()] = entry;
+        if entry != NONE {
+            self.learner.pages.set_on_flash(entry, true);
+        }
+    }
+}
+
+impl TierPolicy for Value {
+    fn name(&self) -> &'static str {
+        "value"
+    }
+
+    fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
+        let entry = self.learner.on_request(access, resident.is_some());
+        if let Some(slot) = resident {
+            self.hold(slot, entry);
+            if access.op == Op::Write {
+                self.dial.on_write();
+            }
+        }
+    }
+
+    fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
+        if !takes(why, self.admit_on_write) {
+            return Decision::Refuse(Refusal::Opportunity);
+        }
+        if slots.has_room() {
+            return Decision::Admit;
+        }
+        let entry = self.learner.pages.find(access.page);
+        let odds = self.odds(entry.unwrap_or(NONE));
+        if odds < HOPELESS * self.mean_victim {
+            return Decision::Refuse(Refusal::Cold);
+        }
+        self.draw_candidates(slots);
+        let Some(&(lowest, victim)) = self.candidates.first() else {
+            return Decision::Refuse(Refusal::Pinned);
+        };
+        self.mean_victim += VICTIM_STEP * (lowest - self.mean_victim);
+        let comes = odds > MARGIN * lowest + self.dial.kappa();
+        let stay = self.candidates.iter().skip(usize::from(comes)).take(KEPT);
+        self.kept.clear();
+        self.kept.extend(stay.map(|(_, slot)| *slot));
+        match comes {
+            true => Decision::Replace(SlotId(victim)),
+            false => Decision::Refuse(Refusal::Cold),
+        }
+    }
+
+    fn on_admit(&mut self, access: &Access, slot: SlotId) {
+        let entry = self.learner.introduce(access.page);
+        self.hold(slot, entry);
+        self.dial.on_write();
+    }
+
+    fn on_remove(&mut self, _page: PageId, slot: SlotId, why: Removal) {
+        let entry = std::mem::replace(&mut self.entries[slot.at()], NONE);
+        if entry == NONE {
+            return;
+        }
+        self.learner.pages.set_on_flash(entry, false);
+        if why == Removal::Trimmed {
+            self.learner.forget(entry);
+        }
+    }
+
+    fn on_time(&mut self, now_ms: u64) {
+        self.dial.on_time(now_ms);
+    }
+
+    fn worth(&self, page: PageId) -> f64 {
+        let entry = self.learner.pages.find(page);
+        f64::from(self.odds(entry.unwrap_or(NONE)))
+    }
+
+    fn learned(&self) -> Option<Learned> {
+        let mut residents = vec![0u32; 1 << 16];
+        for entry in self.entries.iter().filter(|entry| **entry != NONE) {
+            residents[usize::from(self.learner.pages.get(*entry).hints)] += 1;
+        }
+        Some(
+            self.learner
+                .learned(|number| residents[usize::from(number)]),
+        )
+    }
+
+    fn bytes(&self) -> usize {
+        let lists = self.candidates.capacity() * size_of::<(f32, u32)>() + self.kept.capacity() * 4;
+        self.learner.bytes() + self.entries.capacity() * 4 + lists
+    }
+
+    fn assert_invariants(&self, slots: &SlotTable) {
+        self.learner.assert_invariants();
+        self.dial.assert_invariants();
+        let mut held = 0;
+        for (slot, page) in slots.residents() {
+            let entry = self.entries[slot.at()];
+            let found = self.learner.pages.find(page);
+            if entry != NONE {
+                assert_eq!(found, Some(entry), "invariant 1");
+                assert!(self.learner.pages.is_on_flash(entry), "invariant 1");
+                held += 1;
+            }
+        }
+        assert_eq!(self.learner.pages.on_flash(), held, "invariant 2");
+    }
+}

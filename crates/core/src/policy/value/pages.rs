@@ -1,0 +1,251 @@
+//! What is remembered of pages: those on flash, and several times as many that are not.
+//!
+//! A table of lines of [`WAYS`] entries; a page is in the line its address hashes to, or nowhere.
+//! A new page takes a free entry, else that of the page that is not on flash and was requested
+//! least recently; where all are on flash it is not remembered. So there are no lists, nothing
+//! is allocated, and a page is found with one or two cache lines.
+//!
+//! A page is known by its object and the low 32 bits of its index: two pages of an object 2³²
+//! pages apart would be taken for one, which costs speed and never contents.
+//!
+//! Memory: 32 bytes an entry and a bit.
+//!
+//! # Invariants (checked by [`Pages::assert_invariants`])
+//! 1. An entry in use is in the line of its page, and no page has two.
+//! 2. Only entries in use are on flash.
+
+use super::samples::NONE;
+use crate::hash;
+use crate::page::{ObjectId, PageId};
+
+/// Entries of a line.
+const WAYS: usize = 8;
+
+/// The past of a page. Times are low halves of numbers of requests, 0 for never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Past {
+    object: u32,
+    index: u32,
+    /// Last read.
+    pub read: u32,
+    /// Last write.
+    pub write: u32,
+    /// Newest of its samples, or `NONE`.
+    pub samples: u32,
+    /// When it was first seen, in epochs (see [`Clock`]).
+    ///
+    /// [`Clock`]: super::features::Clock
+    pub first: u16,
+    /// Hint set of the last request, as a number.
+    pub hints: u16,
+    /// That of the last request of the other operation.
+    pub other: u16,
+    /// Reads, fading: sixteenths.
+    pub warmth: u16,
+    /// Last distance between two reads, in half powers of two.
+    pub distance: u8,
+    /// The one before.
+    pub before: u8,
+    /// Reads since first seen, at most 255.
+    pub reads: u8,
+    /// Writes since the last read, at most 255.
+    pub writes: u8,
+}
+
+const _: () = assert!(size_of::<Past>() == 32);
+
+impl Past {
+    /// What a read adds to `warmth`.
+    pub(super) const WARM: u16 = 16;
+
+    /// Of a page that was never requested.
+    pub(super) const EMPTY: Self = Self {
+        object: 0,
+        index: 0,
+        read: 0,
+        write: 0,
+        samples: NONE,
+        first: 0,
+        hints: 0,
+        other: 0,
+        warmth: 0,
+        distance: 0,
+        before: 0,
+        reads: 0,
+        writes: 0,
+    };
+
+    /// The page; of its index the low half.
+    pub(super) fn page(&self) -> PageId {
+        PageId::new(ObjectId(self.object), u64::from(self.index))
+    }
+
+    /// Whether the last request was a read.
+    pub(super) fn is_read_last(&self, now: u32) -> bool {
+        self.read != 0
+            && (self.write == 0 || now.wrapping_sub(self.read) <= now.wrapping_sub(self.write))
+    }
+
+    /// When it was last requested.
+    pub(super) fn last(&self, now: u32) -> u32 {
+        match self.is_read_last(now) {
+            true => self.read,
+            false => self.write,
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.read == 0 && self.write == 0
+    }
+
+    fn is_of(&self, page: PageId) -> bool {
+        self.object == page.object.0 && self.index == page.index as u32 && !self.is_free()
+    }
+}
+
+/// Where a page may be remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is.
+    Known(u32),
+    /// It may take this entry, whose page, if there is one, is then forgotten.
+    Free(u32),
+    /// Nowhere: its line is full of pages on flash.
+    Full,
+}
+
+/// See the module text.
+#[derive(Clone, Debug)]
+pub(super) struct Pages {
+    entries: Vec<Past>,
+    on_flash: Vec<u64>,
+    lines: u64,
+}
+
+impl Pages {
+    /// Room for `pages` pages at least.
+    pub(super) fn new(pages: u64) -> Self {
+        let lines = pages.div_ceil(WAYS as u64).max(1);
+        let entries = lines as usize * WAYS;
+        assert!(entries < NONE as usize, "entries have numbers");
+        Self {
+            entries: vec![Past::EMPTY; entries],
+            on_flash: vec![0; entries.div_ceil(64)],
+            lines,
+        }
+    }
+
+    /// The entry of `page`.
+    pub(super) fn find(&self, page: PageId) -> Option<u32> {
+        let line = self.line(page);
+        let ways = &self.entries[line..line + WAYS];
+        let found = ways.iter().position(|past| past.is_of(page))?;
+        Some((line + found) as u32)
+    }
+
+    /// Where `page`, requested now, may be remembered.
+    pub(super) fn place(&self, page: PageId, now: u32) -> Place {
+        if let Some(found) = self.find(page) {
+            return Place::Known(found);
+        }
+        let line = self.line(page);
+        let ways = (line..line + WAYS).map(|at| at as u32);
+        let idle = |at: u32| match self.get(at) {
+            past if past.is_free() => u32::MAX,
+            past => now.wrapping_sub(past.last(now)),
+        };
+        let absent = ways.filter(|at| !self.is_on_flash(*at));
+        absent
+            .max_by_key(|at| (idle(*at), u32::MAX - at))
+            .map_or(Place::Full, Place::Free)
+    }
+
+    /// Gives the entry `at`, found by [`Self::place`], to `page`. What is there must be set by the
+    /// caller: its read or its write at least.
+    pub(super) fn take(&mut self, at: u32, page: PageId) -> &mut Past {
+        debug_assert!(!self.is_on_flash(at), "invariant 2");
+        let past = &mut self.entries[at as usize];
+        debug_assert_eq!(
+            past.samples, NONE,
+            "samples end before their page is forgotten"
+        );
+        *past = Past {
+            object: page.object.0,
+            index: page.index as u32,
+            ..Past::EMPTY
+        };
+        past
+    }
+
+    /// Forgets what is in `at`.
+    pub(super) fn forget(&mut self, at: u32) {
+        debug_assert_eq!(self.get(at).samples, NONE, "samples end before");
+        self.set_on_flash(at, false);
+        self.entries[at as usize] = Past::EMPTY;
+    }
+
+    /// What is in `at`.
+    pub(super) fn get(&self, at: u32) -> &Past {
+        &self.entries[at as usize]
+    }
+
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, at: u32) -> &mut Past {
+        &mut self.entries[at as usize]
+    }
+
+    /// Pages that can be remembered.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether `at` holds a page.
+    pub(super) fn is_known(&self, at: u32) -> bool {
+        !self.get(at).is_free()
+    }
+
+    /// Whether the page in `at` is on flash.
+    pub(super) fn is_on_flash(&self, at: u32) -> bool {
+        self.on_flash[at as usize / 64] & 1 << (at % 64) != 0
+    }
+
+    /// Entries of pages on flash. O(entries).
+    pub(super) fn on_flash(&self) -> u32 {
+        self.on_flash.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// The page in `at` came to flash, or left it.
+    pub(super) fn set_on_flash(&mut self, at: u32, on_flash: bool) {
+        let word = &mut self.on_flash[at as usize / 64];
+        match on_flash {
+            true => *word |= 1 << (at % 64),
+            false => *word &= !(1 << (at % 64)),
+        }
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Past>() + self.on_flash.capacity() * 8
+    }
+
+    /// Panics unless the numbered invariants hold. O(entries).
+    pub(super) fn assert_invariants(&self) {
+        for at in 0..self.entries.len() as u32 {
+            match self.get(at).is_free() {
+                true => assert!(!self.is_on_flash(at), "invariant 2"),
+                false => {
+                    let found = self.find(self.get(at).page());
+                    assert_eq!(found, Some(at), "invariant 1");
+                }
+            }
+        }
+    }
+
+    /// First entry of the line of `page`.
+    fn line(&self, page: PageId) -> usize {
+        let known = PageId::new(page.object, u64::from(page.index as u32));
+        let hash = hash::of_page(known) >> 32;
+        ((hash * self.lines) >> 32) as usize * WAYS
+    }
+}

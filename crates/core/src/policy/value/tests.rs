@@ -1,0 +1,299 @@
+//! The parts of `value` against plain slow code.
+
+use super::features::{self, Clock, Extents};
+use super::learner::Ended;
+use super::model::{Indices, Model, TABLES};
+use super::pages::{Pages, Past, Place};
+use super::*;
+use crate::hash::mix;
+use crate::hint::HintSet;
+use crate::page::ObjectId;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn page(index: u64) -> PageId {
+    PageId::new(ObjectId(1), index)
+}
+
+fn access(number: u64, index: u64, op: Op) -> Access {
+    Access {
+        page: page(index),
+        op,
+        hints: HintSet::UNKNOWN.with(0, (index % 3) as u32 + 1),
+        number,
+    }
+}
+
+/// The model as its text says, in double precision.
+#[derive(Default)]
+struct PlainModel {
+    /// Weight and sum of squares by table and position.
+    weights: BTreeMap<(usize, u16), (f64, f64)>,
+    bias: f64,
+}
+
+impl PlainModel {
+    fn value(&self, indices: &Indices) -> f64 {
+        let at = |(table, &at): (usize, &u16)| self.weights.get(&(table, at)).map_or(0.0, |w| w.0);
+        let sum: f64 = indices.iter().enumerate().map(at).sum();
+        1.0 / (1.0 + (-(self.bias - 1.0 + sum)).exp())
+    }
+
+    fn learn(&mut self, indices: &Indices, target: f64) {
+        let error = self.value(indices) - target;
+        self.bias -= 0.001 * error;
+        for (table, &at) in indices.iter().enumerate() {
+            let (weight, squares) = self.weights.entry((table, at)).or_default();
+            *squares += error * error;
+            *weight -= 0.05 * error / (*squares + 1.0).sqrt();
+        }
+    }
+}
+
+#[test]
+fn the_model_equals_the_plainest_code() {
+    let (mut model, mut plain) = (Model::new(), PlainModel::default());
+    for step in 0..3000u64 {
+        let draw = |table: usize| (mix(step, table as u64) % 20) as u16;
+        let indices: Indices = std::array::from_fn(draw);
+        let target = f32::from(indices[0] % 3) / 2.0;
+        let (found, expected) = (model.value(&indices), plain.value(&indices));
+        assert!(
+            (f64::from(found) - expected).abs() < 1e-3,
+            "{step} {found} {expected}"
+        );
+        let odds = f64::from(model.odds(&indices));
+        assert!(
+            (odds / (1.0 + odds) - expected).abs() < 1e-3,
+            "{step} {odds}"
+        );
+        model.learn(&indices, target);
+        plain.learn(&indices, f64::from(target));
+    }
+    model.assert_invariants();
+    let sure = [0, 1, 2].map(|value| model.value(&[value; TABLES]));
+    assert!(
+        sure[0] < sure[1] && sure[1] < sure[2],
+        "it learned: {sure:?}"
+    );
+}
+
+proptest! {
+    /// Against a map: what is remembered is what was put in last, pages on flash stay, and in each
+    /// line the least recent one leaves.
+    #[test]
+    fn pages_equal_a_map(
+        ops in proptest::collection::vec((0u8..4, 0u64..60), 1..500),
+    ) {
+        let mut pages = Pages::new(16);
+        let mut model: BTreeMap<u64, (u32, bool)> = BTreeMap::new();
+        for (step, (op, index)) in (1u32..).zip(ops) {
+            let known = pages.find(page(index));
+            prop_assert_eq!(known.is_some(), model.contains_key(&index));
+            match (op, known) {
+                (0 | 1, _) => {
+                    let place = pages.place(page(index), step);
+                    let at = match place {
+                        Place::Known(at) => at,
+                        Place::Full => continue,
+                        Place::Free(at) => {
+                            if pages.is_known(at) {
+                                let left = pages.get(at).page().index;
+                                let gone = model.remove(&left);
+                                prop_assert_eq!(gone.map(|(_, on_flash)| on_flash), Some(false));
+                            }
+                            pages.take(at, page(index));
+                            at
+                        }
+                    };
+                    pages.get_mut(at).read = step;
+                    model.entry(index).or_default().0 = step;
+                }
+                (2, Some(at)) => {
+                    let on_flash = !pages.is_on_flash(at);
+                    pages.set_on_flash(at, on_flash);
+                    model.entry(index).or_default().1 = on_flash;
+                }
+                (3, Some(at)) => {
+                    pages.forget(at);
+                    model.remove(&index);
+                }
+                _ => {}
+            }
+            pages.assert_invariants();
+            prop_assert!(model.len() <= pages.capacity());
+            for (index, (read, on_flash)) in &model {
+                let at = pages.find(page(*index));
+                prop_assert!(at.is_some(), "{} is remembered", index);
+                let Some(at) = at else { continue };
+                prop_assert_eq!((pages.get(at).read, pages.is_on_flash(at)), (*read, *on_flash));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_page_not_requested_for_longest_leaves_its_line() {
+    let mut pages = Pages::new(8);
+    for index in 0..8 {
+        let Place::Free(at) = pages.place(page(index), 100) else {
+            panic!("there is room");
+        };
+        pages.take(at, page(index)).read = 10 + index as u32;
+    }
+    let oldest = pages.find(page(0)).expect("known");
+    assert_eq!(pages.place(page(9), 100), Place::Free(oldest));
+    pages.set_on_flash(oldest, true);
+    assert_eq!(
+        pages.place(page(9), 100),
+        Place::Free(pages.find(page(1)).expect("known"))
+    );
+    for index in 1..8 {
+        pages.set_on_flash(pages.find(page(index)).expect("known"), true);
+    }
+    assert_eq!(pages.place(page(9), 100), Place::Full);
+}
+
+/// Every sample of a run ends with the target that its page's requests, written down and looked
+/// through, say.
+#[test]
+fn targets_equal_the_plainest_code() {
+    let config = ValueConfig {
+        ghosts: 1,
+        fresh: 1.0,
+        aged: 1.0,
+        ..ValueConfig::default()
+    };
+    let mut learner = Learner::new(64, 3, &config);
+    let mut requests: Vec<(u64, Op)> = vec![(0, Op::Read)];
+    let mut seen = [0u32; 3];
+    for number in 1..20_000u64 {
+        let draw = mix(5, number);
+        let index = draw % 200 % (1 + (draw >> 20) % 200);
+        let op = if draw >> 40 & 3 == 0 {
+            Op::Write
+        } else {
+            Op::Read
+        };
+        requests.push((index, op));
+        learner.on_request(&access(number, index, op), draw >> 50 & 1 == 0);
+        for Ended {
+            page,
+            time,
+            target,
+            estimate,
+            horizon,
+        } in learner.take_ended()
+        {
+            // The first request of the page after the sample.
+            let later =
+                (time as usize + 1..requests.len()).find(|at| requests[*at].0 == page.index);
+            let age = number as f64 - f64::from(time);
+            let left = (-age / f64::from(horizon)).exp();
+            let expected = match (estimate, later) {
+                (Some(value), None) => left * f64::from(value),
+                // It is forgotten, or overdue, at the moment of some other request.
+                (Some(_), Some(at)) => panic!("{page:?} was requested as number {at}"),
+                (None, at) => {
+                    assert_eq!(at, Some(number as usize), "it ends at once");
+                    if op == Op::Read { left } else { 0.0 }
+                }
+            };
+            assert!(
+                (f64::from(target) - expected).abs() < 1e-4,
+                "{target} {expected}"
+            );
+            seen[if estimate.is_some() {
+                2
+            } else {
+                usize::from(op == Op::Read)
+            }] += 1;
+        }
+    }
+    learner.assert_invariants();
+    assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
+}
+
+/// The victim is the least worthy of the candidates, all evaluated again one by one; the next
+/// eight stay candidates; it comes in only for more than the margin and the price.
+#[test]
+fn evictions_equal_the_plainest_code() {
+    let mut value = Value::new(&PolicyOptions::new(100));
+    let mut slots = SlotTable::new(100);
+    let (mut replaced, mut refused) = (0, 0);
+    for number in 1..6000u64 {
+        let draw = mix(8, number);
+        let access = access(number, draw % 400 % (1 + (draw >> 20) % 400), Op::Read);
+        let resident = slots.find(access.page);
+        value.on_request(&access, resident);
+        if resident.is_some() {
+            continue;
+        }
+        let mean = value.mean_victim;
+        let decision = value.decide(&access, Opportunity::Read, &slots);
+        let odds = value.worth(access.page) as f32;
+        let looked_at = odds >= HOPELESS * mean && !slots.has_room();
+        let candidates = value.candidates.clone();
+        if looked_at {
+            assert!((DRAWS as usize / 2..=DRAWS as usize + KEPT).contains(&candidates.len()));
+            let again = |slot: u32| value.learner.odds(value.entries[slot as usize]);
+            let mut plain: Vec<(f32, u32)> = candidates
+                .iter()
+                .map(|&(_, slot)| (again(slot), slot))
+                .collect();
+            plain.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
+            let comes = odds > MARGIN * plain[0].0 + value.kappa();
+            let expected = match comes {
+                true => Decision::Replace(SlotId(plain[0].1)),
+                false => Decision::Refuse(Refusal::Cold),
+            };
+            assert_eq!(decision, expected);
+            let stay: Vec<u32> = plain.iter().map(|(_, slot)| *slot).collect();
+            let from = usize::from(comes);
+            assert_eq!(value.kept, stay[from..(from + KEPT).min(stay.len())]);
+        }
+        match decision {
+            Decision::Replace(victim) => {
+                let left = slots.remove(victim);
+                value.on_remove(left, victim, Removal::Evicted);
+                replaced += 1;
+            }
+            Decision::Admit => {}
+            Decision::Refuse(_) => {
+                refused += 1;
+                continue;
+            }
+        }
+        let slot = slots.admit(access.page).expect("there is room");
+        value.on_admit(&access, slot);
+    }
+    value.assert_invariants(&slots);
+    assert!(replaced > 100 && refused > 100, "{replaced} {refused}");
+}
+
+/// A read of the extents beside a page shows on both sides, and fades.
+#[test]
+fn a_scan_nearby_is_seen() {
+    let pages = Pages::new(64);
+    let mut extents = Extents::new(64);
+    let mut clock = Clock {
+        now: 1000,
+        slots: 64,
+    };
+    let mut past = Past::EMPTY;
+    past.read = 990;
+    let look = |clock: &Clock, extents: &Extents| features::indices(clock, &past, &pages, extents);
+    let before = look(&clock, &extents);
+    extents.on_request(&clock, PageId::new(ObjectId(0), 40), true);
+    let near = look(&clock, &extents);
+    assert_ne!(before[10], near[10], "ahead");
+    assert_eq!(before[0], near[0], "hints and age are the same");
+    clock.now += 64;
+    let mut again = past;
+    again.read += 64;
+    let later = features::indices(&clock, &again, &pages, &extents);
+    assert_eq!(
+        before[10], later[10],
+        "a quarter of the slots later it is over"
+    );
+}
