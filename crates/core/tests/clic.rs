@@ -463,7 +463,7 @@ fn ties_do_not_freeze_a_tier_without_hints() {
         let mut tier = Tier::new("clic", &options(100, config));
         for number in 0..20_000_u64 {
             let hot = if number < 2000 { 0 } else { 1000 };
-            tier.request(hot + number % 90, Op::Read, HintSet::UNKNOWN);
+            tier.request(hot + number % 100, Op::Read, HintSet::UNKNOWN);
         }
         tier.read_hits
     };
