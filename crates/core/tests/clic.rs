@@ -345,7 +345,9 @@ proptest! {
     fn equals_the_plain_algorithm(
         capacity in prop::sample::select(vec![1u32, 2, 5, 12]),
         window in 3u64..60,
-        ties in prop::sample::select(vec![Ties::Refuse, Ties::Informed, Ties::Admit, Ties::Overdue]),
+        ties in prop::sample::select(
+            vec![Ties::Refuse, Ties::Informed, Ties::Admit, Ties::Overdue],
+        ),
         name in prop::sample::select(vec!["clic", "clic-topk"]),
         requests in prop::collection::vec(
             (prop_oneof![0u64..6, 0u64..60], prop::bool::weighted(0.3), 0u32..6, 1u32..3),
