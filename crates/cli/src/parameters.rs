@@ -53,14 +53,19 @@ impl ParameterArgs {
 
     /// `policies`, each followed by its `:paper` where the preset asks for it. `tier` is the name
     /// of the tier policy in one of them.
+    ///
+    /// # Errors
+    /// What was asked for holds for none of the policies.
     pub(crate) fn beside<T: Clone + PartialEq>(
         &self,
         policies: Vec<T>,
         tier: impl Fn(&mut T) -> &mut String,
-    ) -> Vec<T> {
+    ) -> Result<Vec<T>, Failure> {
         let mut out: Vec<T> = Vec::new();
+        let mut names = Vec::new();
         for mut policy in policies {
             let name = tier(&mut policy).clone();
+            names.push(name.clone());
             let mut add = |policy: T| match out.contains(&policy) {
                 true => {}
                 false => out.push(policy),
@@ -71,7 +76,24 @@ impl ParameterArgs {
                 add(policy);
             }
         }
-        out
+        self.check_used(&names)?;
+        Ok(out)
+    }
+
+    /// Refuses what would change nothing: whoever gave it believes otherwise.
+    fn check_used(&self, policies: &[String]) -> Result<(), Failure> {
+        let idle = |setting: &&Setting| !policies.iter().any(|name| setting.concerns(name));
+        if let Some(setting) = self.settings.iter().find(idle) {
+            let fact = format!("--set {setting} holds for none of the policies that would run");
+            return Err(Failure::usage(fact).advise("its policy among them, or leave it out"));
+        }
+        let plain = |name: &String| resolve(name, &PolicyOptions::new(0)).map(|found| found.0);
+        let mut plain = policies.iter().filter_map(plain);
+        if self.preset.is_some() && !plain.any(|name| Section::of(name).is_some()) {
+            let fact = "--preset paper: none of the policies that would run has parameters";
+            return Err(Failure::usage(fact).advise("thermocline policies lists those that have"));
+        }
+        Ok(())
     }
 }
 
@@ -148,10 +170,33 @@ mod tests {
             ..ParameterArgs::default()
         };
         let named = ["lru", "clic", "clic:paper", "tac"].map(String::from);
-        let all = args.beside(named.to_vec(), |name| name);
+        let beside = |args: &ParameterArgs, named: &[String]| {
+            args.beside(named.to_vec(), |name| name)
+                .map_err(|error| error.message)
+        };
+        let all = beside(&args, &named).expect("used");
         assert_eq!(all, ["lru", "clic", "clic:paper", "tac", "tac:paper"]);
         let none = ParameterArgs::default();
-        assert_eq!(none.beside(named.to_vec(), |name| name), named);
+        assert_eq!(beside(&none, &named).expect("used"), named);
+        let error = beside(&args, &named[..1]).expect_err("nothing to stand beside");
+        assert!(error.contains("none of the policies"), "{error}");
+        assert!(beside(&none, &named[..1]).is_ok());
+    }
+
+    #[test]
+    fn what_would_change_nothing_is_refused() {
+        let with = |setting: &str, policy: &str| {
+            let args = ParameterArgs {
+                settings: vec![Setting::parse(setting).expect("a setting")],
+                ..ParameterArgs::default()
+            };
+            args.beside(vec![policy.to_string()], |name| name).is_ok()
+        };
+        assert!(with("clic.k=3", "clic") && with("clic.k=3", "dp-clic"));
+        assert!(with("dp-clic.k=3", "dp-clic:paper"));
+        assert!(
+            !with("dp-clic.k=3", "clic") && !with("clic.k=3", "tac") && !with("cac.bands=3", "lru")
+        );
     }
 
     #[test]

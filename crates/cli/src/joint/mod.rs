@@ -137,7 +137,7 @@ fn experiment(args: &JointArgs, workload: &Workload) -> Result<JointExperiment, 
     Ok(JointExperiment {
         combinations: args
             .parameters
-            .beside(args.combination.clone(), |pair| &mut pair.tier),
+            .beside(args.combination.clone(), |pair| &mut pair.tier)?,
         databases: args.database.clone(),
         pools: args.pool.clone(),
         reserve: args.reserve.min(0.9),

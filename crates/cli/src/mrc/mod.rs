@@ -135,7 +135,7 @@ fn options(args: &MrcArgs, workload: &Workload) -> Result<MrcOptions, Failure> {
         false => args.policy.clone(),
     };
     Ok(MrcOptions {
-        policies: args.parameters.beside(policies, |name| name),
+        policies: args.parameters.beside(policies, |name| name)?,
         sizes,
         rate: rate.unwrap_or_else(|| Rate::for_pages(facts.distinct_pages, SAMPLE_PAGES)),
         warm_up: args.warm_up.of(facts.requests),

@@ -160,6 +160,8 @@ impl Replay<'_> {
 /// Replays and prints.
 pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     check(args)?;
+    let policy_options = args.parameters.options()?;
+    let policies = args.parameters.beside(args.policy.clone(), |name| name)?;
     let workload = args.reading.open()?;
     let facts = workload.facts();
     let layout = Layout {
@@ -187,7 +189,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
         admit_on_write: args.reading.writes == WriteMode::Allocate,
         seed: args.seed,
         costs,
-        policy_options: args.parameters.options()?,
+        policy_options,
         threads: args.threads,
         emulated: args.emulate_base.as_deref().and_then(Model::preset),
         recorded: args.speed == Speed::Recorded,
@@ -195,7 +197,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
         verify: args.verify,
     };
     let mut runs = Vec::new();
-    for policy in &args.parameters.beside(args.policy.clone(), |name| name) {
+    for policy in &policies {
         let template =
             format!("{policy} {{wide_bar}} {{percent}} % {{human_pos}} I/Os, {{eta}} left");
         let bar = Bar::new(&template, replay.starts.len() as u64);

@@ -168,7 +168,7 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
         true => known.map(String::from).collect(),
         false => args.policy.clone(),
     };
-    let policies = args.parameters.beside(policies, |name| name);
+    let policies = args.parameters.beside(policies, |name| name)?;
     let mut policy_options = args.parameters.options()?;
     policy_options.seed = args.seed;
     policy_options.value.drive_writes_per_day = args.drive_writes_per_day;

@@ -7,8 +7,9 @@
 //! A *section* is what a table holds for: `tac` for TAC and its variants, `clic` for all that
 //! learns from hints, `cac` for CAC and CC. A *setting* is written `POLICY.PARAMETER=VALUE`. It
 //! holds for the one policy it names, or, where that is the name of a section, for all of it.
-//! `POLICY:paper` is the policy with its paper's values. Order of precedence: settings (the
-//! latest first), the paper's values, [`PolicyOptions`].
+//! `POLICY:paper` is the policy with its paper's values. Order of precedence: settings of the one
+//! policy, settings of its section (of either, the latest first), the paper's values,
+//! [`PolicyOptions`].
 
 mod cac;
 mod clic;
@@ -355,10 +356,17 @@ impl Setting {
         Ok(setting)
     }
 
-    /// Whether it holds for the policy called `name`.
-    fn concerns(&self, name: &str) -> bool {
+    /// Whether it holds for the policy called `name`, which may have `:paper` at its end.
+    #[must_use]
+    pub fn concerns(&self, name: &str) -> bool {
+        let name = name.strip_suffix(PAPER).unwrap_or(name);
         let section = Section::of(name).map(Section::name);
         self.policy == name || section == Some(self.policy.as_str())
+    }
+
+    /// Whether it names a section, not one policy of it.
+    fn is_wide(&self) -> bool {
+        Section::ALL.iter().any(|s| s.name() == self.policy)
     }
 }
 
@@ -426,7 +434,9 @@ pub fn resolve(name: &str, options: &PolicyOptions) -> Option<(&'static str, Pol
         if paper {
             section.take_papers(&mut own);
         }
-        for setting in settings.iter().filter(|setting| setting.concerns(plain)) {
+        let mut settings: Vec<&Setting> = settings.iter().filter(|s| s.concerns(plain)).collect();
+        settings.sort_by_key(|setting| !setting.is_wide());
+        for setting in settings {
             let done = section.parse(&mut own, &setting.parameter, &setting.value);
             debug_assert!(done.is_ok(), "settings were checked: {setting}");
         }
@@ -485,7 +495,7 @@ mod tests {
 
     #[test]
     fn settings_hold_for_a_policy_or_its_section() {
-        let options = options(&["clic.window=500", "dp-clic.window=900", "clic.k=7"]);
+        let options = options(&["dp-clic.window=900", "clic.window=500", "clic.k=7"]);
         let window = |name| resolve(name, &options).expect(name).1.clic.window;
         assert_eq!(window("clic"), 500);
         assert_eq!(window("clic-topk"), 500);
