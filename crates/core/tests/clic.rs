@@ -474,6 +474,31 @@ fn ties_do_not_freeze_a_tier_without_hints() {
     assert!(hits(Ties::Informed) > 16_000, "{}", hits(Ties::Informed));
 }
 
+/// Where hints tell pages apart the default is figure 3.7's: a page that is overdue stays, as the
+/// one that would replace it is worth no more.
+#[test]
+fn ties_are_refused_where_hints_tell() {
+    let admissions = |config: ClicConfig| {
+        let mut tier = Tier::new("clic", &options(100, config));
+        let admitted = (0..20_000_u64).filter(|number| {
+            let draw = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+            let (index, hints) = match number % 2 {
+                0 => (draw % 150, hints(1)),
+                _ => (1000 + draw % 400, hints(2)),
+            };
+            let outcome = tier.request(index, Op::Read, hints);
+            matches!(outcome, Outcome::Admitted(_))
+        });
+        admitted.count()
+    };
+    let with = |ties| {
+        let config = window(1000);
+        admissions(ClicConfig { ties, ..config })
+    };
+    assert_eq!(admissions(window(1000)), with(Ties::Refuse));
+    assert!(with(Ties::Overdue) > 2 * with(Ties::Refuse));
+}
+
 /// §3.4.4 and §5.3: noise dilutes the frequent hint sets until top-k loses them; hybrid looks at
 /// other hint types.
 #[test]
