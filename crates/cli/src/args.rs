@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Switch the replacement policy of a running mount
     Policy(PolicyArgs),
+    /// List the parameters of the policies: defaults, the papers' values, ranges, sources
+    Policies,
     /// Switch the flash tier of a running mount off or back on
     Tier(TierArgs),
     /// Keep writes on flash and write them back later, or write them through to base

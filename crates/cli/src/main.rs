@@ -23,8 +23,10 @@ mod log;
 mod modelled;
 mod mrc;
 mod pace;
+mod parameters;
 mod plan;
 mod plot;
+
 mod preflight;
 mod replay;
 mod report;
@@ -59,6 +61,7 @@ fn run(command: Command) -> Outcome {
         Command::Umount(args) => commands::umount::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Policy(args) => commands::control::policy(&args),
+        Command::Policies => parameters::list(),
         Command::Tier(args) => commands::control::tier(&args),
         Command::Mode(args) => commands::control::mode(&args),
         Command::Flush(args) => commands::flush::run(&args),

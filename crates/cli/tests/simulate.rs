@@ -179,3 +179,68 @@ fn a_trace_that_does_not_fit_in_memory_gives_the_same_counts() {
         assert!(kept["opt_share"].is_number() && streamed["opt_share"].is_null());
     }
 }
+
+#[test]
+fn parameters_reach_the_policies() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    let window = |arguments: &[&str]| -> Vec<(String, u64)> {
+        let asked = [
+            "--policy",
+            "clic,dp-clic",
+            "--flash",
+            "10p",
+            "--learned",
+            "--json",
+        ];
+        let runs = json(&[&[path][..], &asked, arguments].concat());
+        let of = |run: &serde_json::Value| {
+            let name = run["policy"].as_str().expect("a name").to_string();
+            (name, run["learned"]["window"].as_u64().expect("a window"))
+        };
+        runs.iter().map(of).collect()
+    };
+    let pairs = |pairs: &[(&str, u64)]| -> Vec<(String, u64)> {
+        pairs
+            .iter()
+            .map(|(name, window)| (name.to_string(), *window))
+            .collect()
+    };
+    let set = ["--set", "clic.window=77", "--set", "dp-clic.window=88"];
+    assert_eq!(window(&set), pairs(&[("clic", 77), ("dp-clic", 88)]));
+    let file = directory.path().join("t.toml");
+    fs::write(&file, "[clic]\nwindow = 55\n").expect("writes");
+    let config = ["--config", file.to_str().expect("path")];
+    let both = [
+        &config[..],
+        &["--set", "dp-clic.window=88", "--preset", "paper"],
+    ]
+    .concat();
+    let papers = [
+        ("clic", 55),
+        ("clic:paper", 1_000_000),
+        ("dp-clic", 88),
+        ("dp-clic:paper", 88),
+    ];
+    assert_eq!(window(&both), pairs(&papers));
+    let text = success(&[
+        path, "--policy", "clic", "--flash", "10p", "--preset", "paper",
+    ]);
+    assert!(
+        text.contains("clic:paper window 1000000 (default 0: 2 a slot"),
+        "{text}"
+    );
+}
+
+#[test]
+fn wrong_parameters_name_what_there_is() {
+    for (setting, part) in [
+        ("magic.window=1", "those with parameters are tac"),
+        ("clic.widow=1", "there are window"),
+        ("clic.smoothing=2", "must be above 0 and at most 1"),
+    ] {
+        let message = failure(&["none.lis", "--set", setting], 2);
+        assert!(message.contains(part), "{message}");
+    }
+}

@@ -277,14 +277,24 @@ impl Naive {
         self.outqueue.retain(|(at, _)| at + places > inserted);
     }
 
+    /// Whether two hint sets have different priorities above 0.
+    fn tells_apart(&self) -> bool {
+        let priorities = self.in_force.values().map(|found| found.0);
+        let mut above: Vec<f64> = priorities.filter(|priority| *priority > 0.0).collect();
+        above.sort_by(f64::total_cmp);
+        above.dedup();
+        above.len() > 1
+    }
+
     fn breaks_tie(&self, victim: &Last) -> bool {
         let mean = self.in_force.get(&victim.hints).map(|found| found.1);
         let due = mean.unwrap_or(self.config.window as f64);
         match self.config.ties {
             _ if self.closed == 0 => true,
             Ties::Refuse => false,
+            Ties::Informed if self.tells_apart() => false,
             Ties::Admit => true,
-            Ties::Overdue => (self.seq - victim.seq) as f64 > due,
+            Ties::Informed | Ties::Overdue => (self.seq - victim.seq) as f64 > due,
         }
     }
 
@@ -335,7 +345,9 @@ proptest! {
     fn equals_the_plain_algorithm(
         capacity in prop::sample::select(vec![1u32, 2, 5, 12]),
         window in 3u64..60,
-        ties in prop::sample::select(vec![Ties::Refuse, Ties::Admit, Ties::Overdue]),
+        ties in prop::sample::select(
+            vec![Ties::Refuse, Ties::Informed, Ties::Admit, Ties::Overdue],
+        ),
         name in prop::sample::select(vec!["clic", "clic-topk"]),
         requests in prop::collection::vec(
             (prop_oneof![0u64..6, 0u64..60], prop::bool::weighted(0.3), 0u32..6, 1u32..3),
@@ -439,6 +451,52 @@ fn learns_where_hints_tell() {
         let hits = read_hits(name, &options, 0);
         assert!(hits > at_least, "{name}: {hits}");
     }
+}
+
+/// Without hints all pages are equal: refusing every tie keeps the pages of the first window for
+/// good, when nobody asks for them any more.
+#[test]
+fn ties_do_not_freeze_a_tier_without_hints() {
+    let hits = |ties| {
+        let config = ClicConfig {
+            ties,
+            ..window(1000)
+        };
+        let mut tier = Tier::new("clic", &options(100, config));
+        for number in 0..20_000_u64 {
+            let hot = if number < 2000 { 0 } else { 1000 };
+            tier.request(hot + number % 100, Op::Read, HintSet::UNKNOWN);
+        }
+        tier.read_hits
+    };
+    assert!(hits(Ties::Refuse) < 2000, "the old pages stay");
+    assert_eq!(hits(Ties::Informed), hits(Ties::Overdue));
+    assert!(hits(Ties::Informed) > 16_000, "{}", hits(Ties::Informed));
+}
+
+/// Where hints tell pages apart the default is figure 3.7's: a page that is overdue stays, as the
+/// one that would replace it is worth no more.
+#[test]
+fn ties_are_refused_where_hints_tell() {
+    let admissions = |config: ClicConfig| {
+        let mut tier = Tier::new("clic", &options(100, config));
+        let admitted = (0..20_000_u64).filter(|number| {
+            let draw = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+            let (index, hints) = match number % 2 {
+                0 => (draw % 150, hints(1)),
+                _ => (1000 + draw % 400, hints(2)),
+            };
+            let outcome = tier.request(index, Op::Read, hints);
+            matches!(outcome, Outcome::Admitted(_))
+        });
+        admitted.count()
+    };
+    let with = |ties| {
+        let config = window(1000);
+        admissions(ClicConfig { ties, ..config })
+    };
+    assert_eq!(admissions(window(1000)), with(Ties::Refuse));
+    assert!(with(Ties::Overdue) > 2 * with(Ties::Refuse));
 }
 
 /// §3.4.4 and §5.3: noise dilutes the frequent hint sets until top-k loses them; hybrid looks at

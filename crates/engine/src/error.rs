@@ -7,6 +7,9 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A parameter of a policy is out of its range; the text says which and what is allowed.
+    #[error("{0}")]
+    Parameter(String),
     /// The cache file cannot be opened, made or locked.
     #[error("cannot use cache file {path}: {source}")]
     CacheIo {

@@ -173,7 +173,8 @@ fn check(workload: &Workload, experiment: &Experiment) -> Result<(), SimError> {
         });
     }
     for name in &experiment.policies {
-        if !opt::names().contains(&name.as_str()) {
+        let known = policy::resolve(name, &experiment.policy_options).is_some();
+        if !known && !opt::is_opt(name) {
             return Err(SimError::UnknownPolicy(name.clone()));
         }
         if opt::is_opt(name) && workload.decoded().is_none() {

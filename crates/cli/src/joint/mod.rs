@@ -5,11 +5,11 @@ mod table;
 use crate::commands::status;
 use crate::failure::{Failure, Outcome};
 use crate::modelled::{self, ModelArgs, Reading};
+use crate::parameters::ParameterArgs;
 use crate::simulate::Amount;
 use clap::Args;
 use std::str::FromStr;
 use thermocline_core::hierarchy::Watermarks;
-use thermocline_core::policy::PolicyOptions;
 use thermocline_sim::joint::{self, Combination, JointExperiment};
 use thermocline_sim::{Workload, Writes};
 
@@ -22,6 +22,8 @@ Examples:
     thermocline joint postgres-tpcc-0.parquet --warm-up 40% --transactions 7071 --base-filled
   One combination, a database three times the tier, pools of three sizes, eight clients:
     thermocline joint t.parquet --combination gd2l+cac --database 3 --pool 10%,20%,40% --clients 8
+  CAC as the thesis has it (counts never fade) beside the default:
+    thermocline joint t.parquet --combination gd2l+cac,gd2l+cac:paper
   What an eviction zone would have cost instead of the journal:
     thermocline joint t.parquet --combination gd2l+cac --zone 1%,2%,5%,10%,100%
 
@@ -51,6 +53,8 @@ pub(crate) struct JointArgs {
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', value_parser = percent,
           default_value = "10%,20%,40%")]
     pub(crate) pool: Vec<f64>,
+    #[command(flatten)]
+    pub(crate) parameters: ParameterArgs,
     #[command(flatten)]
     pub(crate) devices: ModelArgs,
     /// The pages of the trace fill the base disk: its arm moves over all of it for them. Otherwise
@@ -125,13 +129,15 @@ fn experiment(args: &JointArgs, workload: &Workload) -> Result<JointExperiment, 
         let bytes = pages.saturating_mul(u64::from(facts.page_size));
         devices.base = devices.base.filled_by(bytes);
     }
-    let mut policy_options = PolicyOptions::new(0);
+    let mut policy_options = args.parameters.options()?;
     policy_options.seed = args.seed;
     policy_options.admit_on_write = workload.options().writes == Writes::Allocate;
     let watermarks = Watermarks::default();
     let gap = watermarks.dirty_high - watermarks.dirty_low;
     Ok(JointExperiment {
-        combinations: args.combination.clone(),
+        combinations: args
+            .parameters
+            .beside(args.combination.clone(), |pair| &mut pair.tier)?,
         databases: args.database.clone(),
         pools: args.pool.clone(),
         reserve: args.reserve.min(0.9),

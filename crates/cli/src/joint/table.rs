@@ -1,6 +1,7 @@
 //! What `joint` prints: one table for each size of the database.
 
 use super::JointArgs;
+use crate::parameters::changed;
 use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_share};
 use std::fmt::Write as _;
@@ -18,6 +19,11 @@ pub(super) fn text(
     for line in facts(workload, experiment) {
         let _ = writeln!(out, "{line}");
     }
+    let tiers = experiment.combinations.iter().map(|pair| &pair.tier);
+    out += &changed(
+        tiers.collect::<std::collections::BTreeSet<_>>(),
+        &experiment.policy_options,
+    );
     for &database in &experiment.databases {
         let of_size = |run: &&JointResult| run.database == database;
         let runs: Vec<&JointResult> = results.iter().filter(of_size).collect();

@@ -5,12 +5,13 @@ mod table;
 use crate::commands::status;
 use crate::failure::{Failure, Outcome};
 use crate::modelled::{self, Reading};
+use crate::parameters::{self, ParameterArgs};
 use crate::simulate::{Amount, TierSize};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::str::FromStr;
-use thermocline_core::policy::{NAMES, PolicyOptions};
+use thermocline_core::policy::NAMES;
 use thermocline_sim::Workload;
 use thermocline_sim::mrc::{self, Curve, MrcOptions, Rate};
 
@@ -21,6 +22,8 @@ Examples:
     thermocline mrc tpcc.parquet
   Do other policies need less?
     thermocline mrc tpcc.parquet --policy lru,arc,tac,clic
+  Does the window of the thesis suit CLIC better than the default?
+    thermocline mrc tpcc.parquet --policy clic --preset paper
   A long trace, looking at a hundredth of its pages:
     thermocline mrc month.oracleGeneral.bin.zst --rate 1%
   The curve at sizes of your own, for a program:
@@ -43,8 +46,10 @@ pub(crate) struct MrcArgs {
     pub(crate) reading: Reading,
     /// Policies to draw, separated by commas; "all" for every one
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "lru",
-          value_parser = PossibleValuesParser::new(NAMES.iter().copied().chain(["all"])))]
+          value_parser = PossibleValuesParser::new(parameters::names().chain(["all"])))]
     pub(crate) policy: Vec<String>,
+    #[command(flatten)]
+    pub(crate) parameters: ParameterArgs,
     /// Sizes of the tier: shares of the trace's different pages (5%), bytes (2GiB) or pages
     /// (4096p)
     #[arg(
@@ -120,16 +125,17 @@ fn options(args: &MrcArgs, workload: &Workload) -> Result<MrcOptions, Failure> {
     let mut sizes = sizes?;
     sizes.sort_unstable();
     sizes.dedup();
-    let mut policy_options = PolicyOptions::new(0);
+    let mut policy_options = args.parameters.options()?;
     policy_options.seed = args.seed;
     policy_options.costs = modelled::devices(BASE, FLASH, facts.page_size)?.costs(facts.page_size);
     let all = args.policy.iter().any(|name| name == "all");
     let rate = args.rate.map(|share| share.0);
+    let policies = match all {
+        true => NAMES.iter().map(ToString::to_string).collect(),
+        false => args.policy.clone(),
+    };
     Ok(MrcOptions {
-        policies: match all {
-            true => NAMES.iter().map(ToString::to_string).collect(),
-            false => args.policy.clone(),
-        },
+        policies: args.parameters.beside(policies, |name| name)?,
         sizes,
         rate: rate.unwrap_or_else(|| Rate::for_pages(facts.distinct_pages, SAMPLE_PAGES)),
         warm_up: args.warm_up.of(facts.requests),

@@ -3,6 +3,7 @@
 use super::MrcArgs;
 use crate::curve_page::{self, Page};
 use crate::failure::Outcome;
+use crate::parameters::changed;
 use crate::plot::{self, Axes};
 use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_share};
@@ -20,6 +21,10 @@ const ENOUGH: f64 = 0.9;
 pub(super) fn text(args: &MrcArgs, workload: &Workload, curves: &[Curve]) -> String {
     let page = u64::from(workload.facts().page_size);
     let mut out = heading(args, workload, curves);
+    let names: Vec<String> = curves.iter().map(|curve| curve.policy.clone()).collect();
+    if let Ok(options) = args.parameters.options() {
+        out += &changed(&names, &options);
+    }
     out += "\n";
     out += &picture(curves, page);
     out += "\n";

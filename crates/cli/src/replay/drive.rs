@@ -12,12 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use thermocline::classify::Dialect;
+use thermocline::config::PolicySection;
 use thermocline::device::{Device, FileDevice, FileOptions, Metered, Meters, ShapedDisk};
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stats, Store,
     StoreOptions,
 };
 use thermocline_core::FileKind;
+use thermocline_core::policy::resolve;
 use thermocline_sim::PageRequest;
 use thermocline_sim::request::{Kind, PAGES_MAX};
 
@@ -164,7 +166,13 @@ fn measure(
         ..EngineConfig::default()
     };
     if let Some(policy) = policy {
-        config.policy = policy.to_string();
+        let resolved = resolve(policy, &replay.policy_options);
+        let (plain, own) =
+            resolved.ok_or_else(|| Failure::usage(format!("no policy is called '{policy}'")))?;
+        config.policy = plain.to_string();
+        config.tac = PolicySection(own.tac);
+        config.clic = PolicySection(own.clic);
+        config.cac = PolicySection(own.cac);
     }
     let engine = Engine::start(config, store)?;
     let bench = Bench::new(replay, engine, bar)?;

@@ -9,6 +9,7 @@ mod files;
 use crate::commands::status;
 use crate::failure::{Code, Failure, Outcome};
 use crate::modelled::{self, Bar, Reading};
+use crate::parameters::{self, ParameterArgs, changed};
 use crate::simulate::{TierSize, WriteMode};
 use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use thermocline::config::CostSettings;
 use thermocline_core::HintSet;
 use thermocline_core::model::Model;
-use thermocline_core::policy::NAMES;
+use thermocline_core::policy::PolicyOptions;
 use thermocline_sim::request::Kind;
 use thermocline_sim::{PageRequest, Workload};
 
@@ -62,8 +63,10 @@ pub(crate) struct ReplayArgs {
     pub(crate) size: Option<TierSize>,
     /// Policies, one after another; "none" is base alone
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "none,lru,tac",
-          value_parser = PossibleValuesParser::new(NAMES.iter().copied().chain([NO_TIER])))]
+          value_parser = PossibleValuesParser::new(parameters::names().chain([NO_TIER])))]
     pub(crate) policy: Vec<String>,
+    #[command(flatten)]
+    pub(crate) parameters: ParameterArgs,
     /// Memory for a pool of pages above the tier, written as a size of the tier
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) pool: TierSize,
@@ -138,6 +141,7 @@ struct Replay<'a> {
     admit_on_write: bool,
     seed: u64,
     costs: CostSettings,
+    policy_options: PolicyOptions,
     threads: u32,
     emulated: Option<Model>,
     /// I/Os wait for their time in the trace.
@@ -156,6 +160,8 @@ impl Replay<'_> {
 /// Replays and prints.
 pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     check(args)?;
+    let policy_options = args.parameters.options()?;
+    let policies = args.parameters.beside(args.policy.clone(), |name| name)?;
     let workload = args.reading.open()?;
     let facts = workload.facts();
     let layout = Layout {
@@ -183,6 +189,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
         admit_on_write: args.reading.writes == WriteMode::Allocate,
         seed: args.seed,
         costs,
+        policy_options,
         threads: args.threads,
         emulated: args.emulate_base.as_deref().and_then(Model::preset),
         recorded: args.speed == Speed::Recorded,
@@ -190,7 +197,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
         verify: args.verify,
     };
     let mut runs = Vec::new();
-    for policy in &args.policy {
+    for policy in &policies {
         let template =
             format!("{policy} {{wide_bar}} {{percent}} % {{human_pos}} I/Os, {{eta}} left");
         let bar = Bar::new(&template, replay.starts.len() as u64);
@@ -314,7 +321,10 @@ fn text(args: &ReplayArgs, workload: &Workload, replay: &Replay, runs: &[Measure
         Speed::Closed => "as fast as they go",
         Speed::Recorded => "at the pace of the trace",
     };
-    let _ = writeln!(out, "clients   {}, {speed}\n", args.threads);
+    let _ = writeln!(out, "clients   {}, {speed}", args.threads);
+    let names: Vec<String> = runs.iter().map(|run| run.policy.clone()).collect();
+    out += &changed(&names, &replay.policy_options);
+    out += "\n";
     out + &table(runs).to_string()
 }
 

@@ -8,13 +8,14 @@ mod table;
 use crate::commands;
 use crate::failure::{Code, Failure, Outcome};
 use crate::modelled::{self, ModelArgs, Reading};
+use crate::parameters::{self, ParameterArgs};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
 pub(crate) use input::TraceInput;
 pub(crate) use size::{Amount, TierSize};
 use std::path::PathBuf;
-use thermocline_core::policy::PolicyOptions;
 use thermocline_sim::experiment::{Experiment, Results};
+use thermocline_sim::opt::{OPT, OPT_BYPASS};
 use thermocline_sim::{Noise, SimError, Workload};
 
 /// Shown at the end of `simulate --help`.
@@ -27,6 +28,9 @@ Examples:
   8 GiB of flash under 1 GiB of memory, over a network volume, 16 clients:
     thermocline simulate tpcc.parquet --policy tac,lru --flash 8GiB --pool 1GiB \\
       --base network --clients 16
+  CLIC with the values of the thesis beside the defaults, and with a window of your own:
+    thermocline simulate tpcc.parquet --policy clic --preset paper
+    thermocline simulate tpcc.parquet --policy clic,lru --set clic.window=100000
   What did CLIC learn about the hints?
     thermocline simulate tpcc.parquet --policy clic --flash 10% --learned
   Miss counts to hold against another simulator (its writes are reads):
@@ -59,6 +63,8 @@ pub(crate) struct SimulateArgs {
     /// Memory for a pool of pages above the tier (LRU); written as a size of the tier
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) pool: TierSize,
+    #[command(flatten)]
+    pub(crate) parameters: ParameterArgs,
     #[command(flatten)]
     pub(crate) devices: ModelArgs,
     /// Page requests at the start that warm the tier and are not counted: a number, or a share
@@ -117,7 +123,8 @@ pub(crate) enum Order {
 
 /// Names for `--policy`.
 fn policies() -> impl Iterator<Item = &'static str> {
-    thermocline_sim::opt::names().into_iter().chain(["all"])
+    let opt = [OPT, OPT_BYPASS, "all"];
+    parameters::names().chain(opt)
 }
 
 /// Simulates and prints.
@@ -152,7 +159,7 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
     let capacities = args.flash.iter().map(|size| pages("--flash", size));
     let capacities = capacities.collect::<Result<Vec<_>, _>>()?;
     let all = args.policy.iter().any(|name| name == "all");
-    let known = policies().filter(|name| *name != "all");
+    let known = thermocline_sim::opt::names().into_iter();
     let policies = match all {
         true if workload.decoded().is_none() => known
             .filter(|name| !thermocline_sim::opt::is_opt(name))
@@ -161,7 +168,8 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
         true => known.map(String::from).collect(),
         false => args.policy.clone(),
     };
-    let mut policy_options = PolicyOptions::new(0);
+    let policies = args.parameters.beside(policies, |name| name)?;
+    let mut policy_options = args.parameters.options()?;
     policy_options.seed = args.seed;
     policy_options.value.drive_writes_per_day = args.drive_writes_per_day;
     Ok(Experiment {

@@ -1,6 +1,7 @@
 //! The results as text.
 
 use super::SimulateArgs;
+use crate::parameters::changed;
 use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
 use clap::ValueEnum;
@@ -30,6 +31,7 @@ pub(super) fn text(
         "writes    {mode}; warm-up {} page requests",
         experiment.warm_up
     );
+    out += &changed(&experiment.policies, &experiment.policy_options);
     for &capacity in &experiment.capacities {
         let of_size = |run: &&RunResult| run.capacity_pages == u64::from(capacity);
         let runs: Vec<&RunResult> = results.runs.iter().filter(of_size).collect();

@@ -14,8 +14,8 @@
 //! *Memory*: see [`super::hints`]; the heap adds 25 bytes a group.
 //!
 //! # Where the thesis leaves a choice
-//! - *Equal priorities*: figure 3.7 refuses. Where hints are few or all alike that freezes the
-//!   tier, so among equals [`Ties`] decides.
+//! - *Equal priorities*: figure 3.7, line 12 refuses, and so does the default where hints tell
+//!   pages apart. Where they do not, refusing would freeze the tier: [`Ties::Informed`].
 //! - *Before the first window closes* all priorities are 0: LRU.
 //! - *Writes* are opportunities as much as reads (§3.2), unless `admit_on_write` is off.
 //! - *Pinned pages* are passed over.
@@ -35,6 +35,9 @@ use std::collections::binary_heap::PeekMut;
 pub enum Ties {
     /// Never (figure 3.7, line 12), once a window has closed.
     Refuse,
+    /// Never where hints tell pages apart, that is, where two hint sets have different priorities
+    /// above 0; else as [`Ties::Overdue`], as a tier whose pages are all alike would freeze.
+    Informed,
     /// Always: LRU among equals.
     Admit,
     /// If the page is overdue: not requested for longer than its hint set's mean distance D, or,

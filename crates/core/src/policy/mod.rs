@@ -26,6 +26,7 @@ mod lru;
 mod lru2;
 mod mq;
 mod mv_fifo;
+pub mod parameters;
 mod priority;
 mod s3_fifo;
 mod sieve;
@@ -51,6 +52,7 @@ pub use lru::Lru;
 pub use lru2::Lru2;
 pub use mq::Mq;
 pub use mv_fifo::MvFifo;
+pub use parameters::{Parameters, Setting, resolve};
 pub use priority::{Assignment, BuiltIn, Condition, Priority, PriorityRule};
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
@@ -317,6 +319,8 @@ pub struct PolicyOptions {
     pub cac: CacConfig,
     /// Parameters of `value`.
     pub value: ValueConfig,
+    /// Parameters of single policies, over all of these; see [`parameters`].
+    pub settings: Vec<Setting>,
 }
 
 impl PolicyOptions {
@@ -333,6 +337,7 @@ impl PolicyOptions {
             clic: ClicConfig::default(),
             cac: CacConfig::default(),
             value: ValueConfig::default(),
+            settings: Vec::new(),
         }
     }
 }
@@ -372,9 +377,12 @@ pub const NAMES: &[&str] = &[
     "value",
 ];
 
-/// Builds the policy called `name`; `None` when there is no such policy.
+/// Builds the policy called `name`, with `:paper` at its end as its paper says; `None` when there
+/// is no such policy.
 #[must_use]
 pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>> {
+    let (name, options) = resolve(name, options)?;
+    let options = &options;
     Some(match name {
         "tac" => Box::new(Tac::new(options)),
         "tac-bands-lru" => Box::new(Tac::with_bands(options, TacOrder::Lru)),

@@ -4,12 +4,11 @@ use crate::claim::TICK;
 use crate::clock::SharedClock;
 use crate::error::Error;
 use crate::mutant::Mutant;
+pub use crate::settings::policy_section::{CacSettings, ClicSettings, PolicySection, TacSettings};
 pub use crate::settings::policy_table::PrioritySettings;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use thermocline_core::policy::{
-    CacConfig, ClicConfig, PolicyOptions, TacConfig, TacLabels, ValueConfig,
-};
+use thermocline_core::policy::{PolicyOptions, ValueConfig};
 use thermocline_core::{Costs, Watermarks};
 
 /// Frames at most: their numbers are 32 bits long, and the largest means none.
@@ -158,228 +157,6 @@ pub struct Shares {
     pub reserve: u32,
 }
 
-/// Parameters of TAC; see [`TacConfig`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TacSettings {
-    /// Pages per region, 8 to 64.
-    pub region_pages: u32,
-    /// Requests per labelling window.
-    pub window: u32,
-    /// A region seen more often than this in a window is read sequentially.
-    pub sequential_above: u32,
-    /// Factor applied to temperatures when they age, above 0 and at most 1.
-    pub ageing_factor: f32,
-    /// Requests between two agings; 0 chooses by the size of the tier.
-    pub ageing_requests: u64,
-    /// How much warmer than the coldest page a newcomer must be.
-    pub margin: f32,
-    /// Pages looked at again before one counts as the coldest.
-    pub refreshes: u32,
-    /// `hint` believes a request's own label, `window` never does.
-    pub labels: LabelSource,
-    /// Temperature bands of the policies `tac-bands-lru` and `tac-bands-mru`, 1 to 255.
-    pub bands: u32,
-    /// Slots that `tac-blocks` replaces together.
-    pub block_pages: u32,
-}
-
-/// Where TAC's labels come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LabelSource {
-    /// From the hint where there is one.
-    Hint,
-    /// From the window of requests only.
-    Window,
-}
-
-impl Default for TacSettings {
-    fn default() -> Self {
-        let core = TacConfig::default();
-        let settings = Self {
-            region_pages: core.region_pages,
-            window: core.window,
-            sequential_above: core.sequential_above,
-            ageing_factor: core.ageing_factor,
-            ageing_requests: core.ageing_requests,
-            margin: core.margin,
-            refreshes: core.refreshes,
-            labels: LabelSource::Hint,
-            bands: core.bands,
-            block_pages: core.block_pages,
-        };
-        debug_assert_eq!(settings.to_core(), core, "nothing is left out");
-        settings
-    }
-}
-
-impl TacSettings {
-    fn to_core(self) -> TacConfig {
-        debug_assert!((8..=64).contains(&self.region_pages) && self.window > 0);
-        debug_assert!(self.ageing_factor > 0.0 && self.ageing_factor <= 1.0);
-        TacConfig {
-            region_pages: self.region_pages,
-            window: self.window,
-            sequential_above: self.sequential_above,
-            ageing_factor: self.ageing_factor,
-            ageing_requests: self.ageing_requests,
-            margin: self.margin,
-            refreshes: self.refreshes,
-            labels: match self.labels {
-                LabelSource::Hint => TacLabels::Hint,
-                LabelSource::Window => TacLabels::Window,
-            },
-            bands: self.bands,
-            block_pages: self.block_pages,
-        }
-    }
-}
-
-/// Parameters of CLIC, DP-CLIC and their variants; see [`ClicConfig`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ClicSettings {
-    /// Requests in a window; 0 chooses by the size of the tier.
-    pub window: u64,
-    /// How fast earlier windows are forgotten, above 0 and at most 1.
-    pub smoothing: f64,
-    /// Outqueue entries per slot.
-    pub outqueue_per_page: u32,
-    /// The most hint sets told apart at a time.
-    pub sets_max: u32,
-    /// Hint sets that top-k and hybrid count.
-    pub k: u32,
-    /// Hint types that hybrid keeps.
-    pub types: u32,
-    /// Buckets of a re-reference histogram of DP-CLIC at most.
-    pub buckets: u32,
-    /// Distances per bucket; 0 chooses by the size of the tier.
-    pub bucket_width: u64,
-}
-
-impl Default for ClicSettings {
-    fn default() -> Self {
-        let core = ClicConfig::default();
-        let settings = Self {
-            window: core.window,
-            smoothing: core.r,
-            outqueue_per_page: core.outqueue_per_page,
-            sets_max: core.sets_max,
-            k: core.k,
-            types: core.types,
-            buckets: core.buckets,
-            bucket_width: core.bucket_width,
-        };
-        debug_assert_eq!(settings.to_core(), core, "nothing is left out");
-        settings
-    }
-}
-
-impl ClicSettings {
-    fn to_core(self) -> ClicConfig {
-        debug_assert!(self.smoothing > 0.0 && self.smoothing <= 1.0);
-        debug_assert!(self.sets_max > 0 && self.k > 0 && self.types > 0);
-        ClicConfig {
-            window: self.window,
-            r: self.smoothing,
-            outqueue_per_page: self.outqueue_per_page,
-            sets_max: self.sets_max,
-            k: self.k,
-            types: self.types,
-            buckets: self.buckets,
-            bucket_width: self.bucket_width,
-            ..ClicConfig::default()
-        }
-    }
-
-    fn check(self) -> Result<(), Error> {
-        let smoothing_ok = self.smoothing > 0.0 && self.smoothing <= 1.0;
-        need(
-            smoothing_ok,
-            "clic.smoothing",
-            self.smoothing,
-            "above 0 and at most 1",
-        )?;
-        need(
-            self.outqueue_per_page <= 100,
-            "clic.outqueue_per_page",
-            self.outqueue_per_page,
-            "0 to 100",
-        )?;
-        let bounds = [
-            ("clic.sets_max", self.sets_max),
-            ("clic.k", self.k),
-            ("clic.types", self.types),
-            ("clic.buckets", self.buckets),
-        ];
-        for (name, value) in bounds {
-            need((1..=1 << 20).contains(&value), name, value, "1 to 1048576")?;
-        }
-        Ok(())
-    }
-}
-
-/// Parameters of CAC and CC; see [`CacConfig`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CacSettings {
-    /// Outqueue entries per slot.
-    pub outqueue_per_page: u32,
-    /// Requests in which a page of band 1 has one logical read; 0 chooses by the size of the tier.
-    pub rate_requests: u64,
-    /// Bands of logical read rates.
-    pub bands: u32,
-    /// Requests after which counts are halved; 0 chooses by the size of the tier.
-    pub fade_requests: u64,
-    /// Whether α tells how many more writes a page has on flash, too.
-    pub writes_expand: bool,
-}
-
-impl Default for CacSettings {
-    fn default() -> Self {
-        let core = CacConfig::default();
-        let settings = Self {
-            outqueue_per_page: core.outqueue_per_page,
-            rate_requests: core.rate_requests,
-            bands: core.bands,
-            fade_requests: core.fade_requests,
-            writes_expand: core.writes_expand,
-        };
-        debug_assert_eq!(settings.to_core(), core, "nothing is left out");
-        settings
-    }
-}
-
-impl CacSettings {
-    fn to_core(self) -> CacConfig {
-        debug_assert!(self.bands > 0, "settings are checked before use");
-        CacConfig {
-            outqueue_per_page: self.outqueue_per_page,
-            rate_requests: self.rate_requests,
-            bands: self.bands,
-            fade_requests: self.fade_requests,
-            writes_expand: self.writes_expand,
-        }
-    }
-
-    fn check(self) -> Result<(), Error> {
-        let (outqueue, bands) = (self.outqueue_per_page, self.bands);
-        need(
-            outqueue <= 100,
-            "cac.outqueue_per_page",
-            outqueue,
-            "0 to 100",
-        )?;
-        need(
-            (1..=1 << 20).contains(&bands),
-            "cac.bands",
-            bands,
-            "1 to 1048576",
-        )
-    }
-}
-
 /// Device costs in microseconds per page; see [`Costs`]. `thermocline calibrate` measures them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -481,32 +258,7 @@ impl EngineConfig {
             self.writers_max,
             "1 to 64",
         )?;
-        let tac = &self.tac;
-        let region_ok = (8..=64).contains(&tac.region_pages);
-        need(region_ok, "tac.region_pages", tac.region_pages, "8 to 64")?;
-        need(
-            (1..=10_000).contains(&tac.window),
-            "tac.window",
-            tac.window,
-            "1 to 10000",
-        )?;
-        let factor_ok = tac.ageing_factor > 0.0 && tac.ageing_factor <= 1.0;
-        need(
-            factor_ok,
-            "tac.ageing_factor",
-            tac.ageing_factor,
-            "above 0, at most 1",
-        )?;
-        need(
-            (0.0..=10.0).contains(&tac.margin),
-            "tac.margin",
-            tac.margin,
-            "0 to 10",
-        )?;
-        let bands_ok = (1..=255).contains(&tac.bands);
-        need(bands_ok, "tac.bands", tac.bands, "1 to 255")?;
-        let block_ok = (1..=65_536).contains(&tac.block_pages);
-        need(block_ok, "tac.block_pages", tac.block_pages, "1 to 65536")?;
+        self.tac.check()?;
         self.clic.check()?;
         self.cac.check()?;
         self.dirty.check()?;
@@ -561,10 +313,11 @@ impl EngineConfig {
             costs: self.costs.to_core(),
             admit_on_write: self.admit_on_write,
             seed: self.seed,
-            tac: self.tac.to_core(),
-            clic: self.clic.to_core(),
-            cac: self.cac.to_core(),
+            tac: self.tac.0,
+            clic: self.clic.0,
+            cac: self.cac.0,
             value: ValueConfig::default(),
+            settings: Vec::new(),
             priority: self.priority.to_core().unwrap_or_default(),
         }
     }

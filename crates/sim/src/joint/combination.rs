@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use thermocline_core::policy::parameters::PAPERS;
 use thermocline_core::{policy, pool};
 
 /// What to call no tier at all.
@@ -13,7 +14,7 @@ const THROUGH: &str = "through";
 pub struct Combination {
     /// Policy of the DRAM pool.
     pub pool: String,
-    /// Policy of the tier, or [`NO_TIER`].
+    /// Policy of the tier, also with `:paper` at its end, or [`NO_TIER`].
     pub tier: String,
     /// Write-back; else write-through, written `lru+tac:through`.
     pub back: bool,
@@ -23,22 +24,28 @@ impl FromStr for Combination {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || format!("\"{text}\" is not a combination; write lru+cc, or lru+tac:through");
-        let (policies, mode) = match text.trim().split_once(':') {
-            Some((policies, mode)) => (policies, Some(mode)),
-            None => (text.trim(), None),
+        let form = || {
+            format!(
+                "\"{text}\" is not a combination; write lru+cc, gd2l+cac:paper or lru+tac:through"
+            )
         };
-        let (pool, tier) = policies.split_once('+').ok_or_else(form)?;
-        if mode.is_some_and(|mode| mode != THROUGH) {
-            return Err(form());
-        }
+        let (pool, tier) = text.trim().split_once('+').ok_or_else(form)?;
+        let (tier, through) = match tier.strip_suffix(THROUGH).and_then(|t| t.strip_suffix(':')) {
+            Some(tier) => (tier, true),
+            None => (tier, false),
+        };
+        let plain = match tier.split_once(':') {
+            Some((plain, _)) if PAPERS.contains(&tier) => plain,
+            Some(_) => return Err(form()),
+            None => tier,
+        };
         known("pool", pool, pool::NAMES.iter().copied())?;
         let tiers = policy::NAMES.iter().copied().chain([NO_TIER]);
-        known("tier", tier, tiers)?;
+        known("tier", plain, tiers)?;
         Ok(Self {
             pool: pool.into(),
             tier: tier.into(),
-            back: mode.is_none() && tier != NO_TIER,
+            back: !through && tier != NO_TIER,
         })
     }
 }
@@ -70,7 +77,13 @@ mod tests {
 
     #[test]
     fn combinations_come_back_as_they_were_written() {
-        for text in ["lru+cc", "gd2l+cac", "clock+tac:through", "lru+none"] {
+        for text in [
+            "lru+cc",
+            "gd2l+cac:paper",
+            "lru+tac:paper:through",
+            "clock+tac:through",
+            "lru+none",
+        ] {
             let combination: Combination = text.parse().expect(text);
             assert_eq!(combination.to_string(), text);
             let written_back = !text.ends_with("through") && !text.ends_with("none");
@@ -83,6 +96,7 @@ mod tests {
         for (text, part) in [
             ("lru", "lru+cc"),
             ("lru+cc:back", "lru+cc:back"),
+            ("lru+lru:paper", "lru+lru:paper"),
             ("mru+cc", "gd2l"),
             ("lru+magic", "cac"),
         ] {

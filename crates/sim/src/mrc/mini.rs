@@ -27,9 +27,10 @@ impl Mini {
         options: &PolicyOptions,
     ) -> Result<Self, SimError> {
         let slots = rate.slots(size);
-        let options = scaled(options, size, slots, rate);
-        let built = policy::build(name, &options);
-        let built = built.ok_or_else(|| SimError::UnknownPolicy(name.to_string()))?;
+        let unknown = || SimError::UnknownPolicy(name.to_string());
+        let (plain, own) = policy::resolve(name, options).ok_or_else(unknown)?;
+        let options = scaled(&own, size, slots, rate);
+        let built = policy::build(plain, &options).ok_or_else(unknown)?;
         Ok(Self {
             tier: PolicyTier::new(built, slots, 0),
             slots,

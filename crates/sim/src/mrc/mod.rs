@@ -40,7 +40,7 @@ use stack::LruStack;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use thermocline_core::HintSet;
-use thermocline_core::policy::PolicyOptions;
+use thermocline_core::policy::{self, PolicyOptions};
 
 /// Sampled requests that all tiers do before more are read.
 const BATCH: usize = 1 << 16;
@@ -232,7 +232,10 @@ impl Follower {
             minis?
         };
         let unit_pages = match policy.starts_with("tac") {
-            true => options.policy_options.tac.region_pages,
+            true => match policy::resolve(policy, &policy_options) {
+                Some((_, own)) => own.tac.region_pages,
+                None => policy_options.tac.region_pages,
+            },
             false => 1,
         };
         Ok(Self {

@@ -89,6 +89,8 @@ pub struct Groups<E> {
     free: Vec<u32>,
     types: HintTypes,
     max: u32,
+    /// See [`Groups::tells_apart`].
+    tells_apart: bool,
 }
 
 impl<E: Evidence> Groups<E> {
@@ -102,7 +104,14 @@ impl<E: Evidence> Groups<E> {
             free: Vec::new(),
             types: HintTypes::ALL,
             max,
+            tells_apart: false,
         }
+    }
+
+    /// Whether two groups have different priorities above 0: hints tell pages apart.
+    #[must_use]
+    pub fn tells_apart(&self) -> bool {
+        self.tells_apart
     }
 
     /// The hint types by which hint sets are told apart.
@@ -201,6 +210,15 @@ impl<E: Evidence> Groups<E> {
         }
         self.drop_where(|_, group| group.counts == Counts::default() || group.idle > IDLE_MAX);
         self.keep_best();
+        self.tells_apart = self.priorities_differ();
+    }
+
+    /// O(groups).
+    fn priorities_differ(&self) -> bool {
+        let all = self.iter().map(|(_, group)| group.priority);
+        let mut above = all.filter(|priority| *priority > 0.0);
+        let one = above.next();
+        one.is_some_and(|one| above.any(|other| other != one))
     }
 
     /// Bytes held.

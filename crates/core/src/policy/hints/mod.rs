@@ -72,7 +72,7 @@ pub struct ClicConfig {
     /// Distances per bucket; 0 means a sixteenth of the slots (§4.6: 5000, which is a twelfth to
     /// a sixtieth).
     pub bucket_width: u64,
-    /// Whether a newcomer replaces a page of equal priority.
+    /// Whether a newcomer replaces a page of equal priority (figure 3.7, line 12: never).
     pub ties: Ties,
 }
 
@@ -87,7 +87,7 @@ impl Default for ClicConfig {
             types: 3,
             buckets: 256,
             bucket_width: 0,
-            ties: Ties::Overdue,
+            ties: Ties::Informed,
         }
     }
 }

@@ -210,7 +210,8 @@ impl<E: Evidence> HintedPages<E> {
         match ties {
             Ties::Refuse => false,
             Ties::Admit => true,
-            Ties::Overdue => {
+            Ties::Informed if self.groups().tells_apart() => false,
+            Ties::Informed | Ties::Overdue => {
                 let age = now.saturating_sub(self.seq(slot));
                 let due = match self.groups().get(self.group_in(slot)) {
                     Some(group) => group.counts.mean_distance(),
