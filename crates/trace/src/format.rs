@@ -117,7 +117,7 @@ impl Format {
         }
         let mut lines = text.lines().map(str::trim);
         lines
-            .find(|line| !line.is_empty() && *line != "*")
+            .find(|line| !line.is_empty() && *line != "*" && !line.starts_with('#'))
             .and_then(Self::of_line)
     }
 
@@ -198,6 +198,7 @@ mod tests {
             (blk, Some(Format::Blkparse)),
             ("time_us,op,rel\n1,R,wal\n", Some(Format::Csv)),
             ("1\t2\t3\n", Some(Format::Csv)),
+            ("# taken on db1\ntime_us;op;rel\n", Some(Format::Csv)),
             ("*\n10000\n1\n", Some(Format::Ids)),
             ("230027 8 0 0\n", Some(Format::Lis)),
             ("hello", None),

@@ -74,7 +74,7 @@ fn nothing_finished(path: &Path) -> ReadError {
     }
     ReadError::File {
         path: path.to_path_buf(),
-        source: io::ErrorKind::NotFound.into(),
+        source: io::Error::new(io::ErrorKind::NotFound, "no such file"),
     }
 }
 

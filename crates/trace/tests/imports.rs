@@ -275,6 +275,46 @@ fn csv_with_a_mapping() {
 }
 
 #[test]
+fn csv_rows_to_skip_need_no_sense_in_other_columns() {
+    let text = "op,page,kind\n\
+                erase,none,bad\n\
+                R,7,good\n\
+                R,99999999999999999999999,bad\n\
+                ,,bad,and,more\n\
+                x,y,bad,\"cut\n";
+    let mut source = csv("op=op,page=page,skip:kind=bad", None, text).unwrap();
+    let records: Vec<TraceRecord> = source.by_ref().map(Result::unwrap).collect();
+    assert_eq!(places(&records), [(0, 7, 1)]);
+    assert_eq!(source.skipped(), 4);
+    // The first row of a file without a header may be such a row, of another width.
+    let mut source = csv("page=#2,skip:#1=bad", None, "bad;x;y;z\nok;3\n").unwrap();
+    assert_eq!(source.by_ref().map(Result::unwrap).count(), 1);
+    assert_eq!(source.skipped(), 1);
+    // What nobody told to skip is still an error.
+    let error = csv("op=op,page=page,skip:kind=other", None, text).unwrap_err();
+    assert!(error.to_string().contains("line 2"), "{error}");
+}
+
+#[test]
+fn csv_comments_above_the_header_are_no_header() {
+    let comment = "# taken on db1, with pg_buffercache; see notes\n\n# second\n";
+    for rows in ["op;page\nR;7\n", "op,page\nR,7\n"] {
+        let source = csv("op=op,page=page", None, &format!("{comment}{rows}")).unwrap();
+        let records: Vec<TraceRecord> = source.map(Result::unwrap).collect();
+        assert_eq!(places(&records), [(0, 7, 1)], "{rows}");
+    }
+    let source = csv("op=#1,page=#2", None, &format!("\u{feff}{comment}R;7\n")).unwrap();
+    assert_eq!(source.map(Result::unwrap).count(), 1);
+    // Below, a row may begin with an object of any name.
+    let source = csv("object=o,page=p", None, "o,p\n#temporary,7\n").unwrap();
+    assert_eq!(source.map(Result::unwrap).count(), 1);
+    let named = format!("{comment}page,object\n1,a\n");
+    let detected = open_reader("t", Cursor::new(named), &ImportOptions::default()).unwrap();
+    assert_eq!(detected.format(), Format::Csv);
+    assert_eq!(detected.map(Result::unwrap).count(), 1);
+}
+
+#[test]
 fn csv_in_pages_of_unknown_size() {
     let source = csv(
         "page=#2,hint:kind=#1",

@@ -38,14 +38,11 @@ struct Column {
 }
 
 pub(super) fn open(input: &mut Input, options: &ImportOptions) -> Result<Opened, ReadError> {
-    let head = input.head()?;
-    let line = head.split(|&byte| byte == b'\n').next().unwrap_or(head);
-    let delimiter = delimiter_of(line);
     let mapped = options.columns.as_ref();
-    let cells = if mapped.is_none_or(CsvColumns::has_header) {
-        header(input, delimiter)?
+    let (cells, delimiter) = if mapped.is_none_or(CsvColumns::has_header) {
+        header(input)?
     } else {
-        Cells::default()
+        (Cells::default(), b',')
     };
     let names = cells.texts().map_err(|reason| input.wrong(reason))?;
     let meaning = mapped.map_or_else(|| CsvColumns::of_header(&names), Clone::clone);
@@ -82,15 +79,26 @@ pub(super) fn open(input: &mut Input, options: &ImportOptions) -> Result<Opened,
     Ok(opened)
 }
 
-/// The names in the first line.
-fn header(input: &mut Input, delimiter: u8) -> Result<Cells, ReadError> {
+/// The names in the first line that says something, and what stands between them.
+fn header(input: &mut Input) -> Result<(Cells, u8), ReadError> {
     let mut cells = Cells::default();
-    input.advance(Unit::Line)?;
-    let line = input.unit();
-    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+    while input.advance(Unit::Line)? && is_comment(input.unit()) {}
+    let line = without_mark(input.unit());
+    let delimiter = delimiter_of(line);
     let split = cells.split(line, delimiter);
     split.map_err(|reason| input.wrong(reason))?;
-    Ok(cells)
+    Ok((cells, delimiter))
+}
+
+/// Whether a line above the header, or above the first row, says nothing.
+fn is_comment(line: &[u8]) -> bool {
+    let line = without_mark(line).trim_ascii();
+    line.is_empty() || line.starts_with(b"#")
+}
+
+/// `line` without the mark that some programs put at the beginning of UTF-8 text.
+fn without_mark(line: &[u8]) -> &[u8] {
+    line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line)
 }
 
 /// Finds the columns that have a meaning; names the one that is wrong, and why.
@@ -148,6 +156,7 @@ fn found(names: &[&str]) -> String {
 }
 
 struct Csv {
+    /// Found in the header, else in the first row.
     delimiter: u8,
     /// Cells every row must have; 0 until the first row of a file without a header.
     width: usize,
@@ -166,7 +175,20 @@ impl Decoder for Csv {
         if unit.trim_ascii().is_empty() {
             return Ok(Decoded::Nothing);
         }
-        self.cells.split(unit, self.delimiter)?;
+        let mut unit = unit;
+        if self.width == 0 {
+            if is_comment(unit) {
+                return Ok(Decoded::Nothing);
+            }
+            unit = without_mark(unit);
+            self.delimiter = delimiter_of(unit);
+        }
+        let split = self.cells.split(unit, self.delimiter);
+        // Before anything else is looked at: such rows may have no sense in any other column.
+        if self.is_skipped() {
+            return Ok(Decoded::Skipped);
+        }
+        split?;
         if self.width == 0 {
             self.width = self.cells.len();
         }
@@ -176,7 +198,7 @@ impl Decoder for Csv {
         }
         self.name.clear();
         let mut record = read_of(thermocline_core::ObjectId(0), 0, 1);
-        let (mut skip, mut joined) = (false, false);
+        let mut joined = false;
         for column in &self.columns {
             let cell = self
                 .cells
@@ -187,17 +209,10 @@ impl Decoder for Csv {
                     let first = !std::mem::replace(&mut joined, true);
                     join(&mut self.name, first, cell)
                 }
-                Field::Skip(value) => {
-                    skip |= cell == value.as_bytes();
-                    Ok(())
-                }
                 Field::Hint(_) => put_hint(&mut record, column.position, cell, catalog),
                 field => put(&mut record, field, cell, self.page_size),
             };
             put.map_err(|reason| format!("column {:?}: {reason}", column.name))?;
-        }
-        if skip {
-            return Ok(Decoded::Skipped);
         }
         if record.op != Op::Sync && record.offset.checked_add(record.length).is_none() {
             return self.last_page(record, catalog);
@@ -207,6 +222,14 @@ impl Decoder for Csv {
 }
 
 impl Csv {
+    /// Whether the row has a value in one of its cells whose rows are to be left out.
+    fn is_skipped(&self) -> bool {
+        self.columns.iter().any(|column| match &column.field {
+            Field::Skip(value) => self.cells.get(column.at) == Some(value.as_bytes()),
+            _ => false,
+        })
+    }
+
     fn named(&self, mut record: TraceRecord, catalog: &mut Catalog) -> Result<Decoded, String> {
         let name = if self.named { &self.name } else { OBJECT };
         record.object = object(catalog, name)?;

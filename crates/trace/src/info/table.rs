@@ -11,10 +11,10 @@ impl TraceInfo {
         let mut out = String::new();
         // Writing to a String cannot fail.
         let _ = self.write_head(&mut out);
-        let _ = write_operations(&mut out, "operation", &self.operations, self.rows);
+        let _ = self.write_operations(&mut out, "operation", &self.operations, self.rows);
         let reads = self.reads_by_place.iter().map(|place| place.requests).sum();
-        let _ = write_operations(&mut out, "reads served by", &self.reads_by_place, reads);
-        let _ = write_objects(&mut out, &self.objects, self.objects_total);
+        let _ = self.write_operations(&mut out, "reads served by", &self.reads_by_place, reads);
+        let _ = self.write_objects(&mut out);
         for hint in &self.hints {
             let _ = write_hint(&mut out, hint, self.rows);
         }
@@ -22,12 +22,6 @@ impl TraceInfo {
     }
 
     fn write_head(&self, out: &mut String) -> std::fmt::Result {
-        let seconds = self.duration_ns as f64 / 1e9;
-        let rate = if seconds > 0.0 {
-            self.rows as f64 / seconds
-        } else {
-            0.0
-        };
         writeln!(
             out,
             "rows      {} in {} part(s), {}, {}",
@@ -44,7 +38,14 @@ impl TraceInfo {
                 self.skipped
             )?;
         }
-        writeln!(out, "duration  {seconds:.3} s, {rate:.0} requests/s")?;
+        match self.duration_ns {
+            0 => writeln!(out, "duration  unknown: no times, or all the same")?,
+            ns => {
+                let seconds = ns as f64 / 1e9;
+                let rate = self.rows as f64 / seconds;
+                writeln!(out, "duration  {seconds:.3} s, {rate:.0} requests/s")?;
+            }
+        }
         writeln!(out, "clients   {}", self.clients)?;
         self.write_pages(out)?;
         if let Some(product) = &self.product {
@@ -55,11 +56,8 @@ impl TraceInfo {
 
     fn write_pages(&self, out: &mut String) -> std::fmt::Result {
         let pages = self.distinct_pages;
-        if self.addressed_in == "pages" {
-            return writeln!(
-                out,
-                "pages     {pages} different ones, of unknown size: bytes below are pages"
-            );
+        if self.counts_pages() {
+            return writeln!(out, "pages     {pages} different ones, of unknown size");
         }
         let page_size = self.page_size;
         let touched = size(pages.saturating_mul(u64::from(page_size)));
@@ -68,64 +66,95 @@ impl TraceInfo {
             "pages     {pages} different ones of {page_size} B: {touched}"
         )
     }
-}
 
-fn write_operations(
-    out: &mut String,
-    title: &str,
-    rows: &[OpSummary],
-    total: u64,
-) -> std::fmt::Result {
-    if rows.is_empty() {
-        return Ok(());
+    /// Whether requests are for pages of unknown size.
+    fn counts_pages(&self) -> bool {
+        self.addressed_in == "pages"
     }
-    writeln!(
-        out,
-        "\n{title:<16}{:>12}{:>8}{:>12}{:>10}{:>10}{:>10}{:>10}",
-        "requests", "share", "bytes", "p50", "p95", "p99", "max"
-    )?;
-    for row in rows {
-        let LatencySummary {
-            p50_ns,
-            p95_ns,
-            p99_ns,
-            max_ns,
-        } = row.latency;
+
+    /// What [`Self::amount`] is in.
+    fn unit(&self) -> &'static str {
+        if self.counts_pages() {
+            "pages"
+        } else {
+            "bytes"
+        }
+    }
+
+    fn amount(&self, count: u64) -> String {
+        if self.counts_pages() {
+            count.to_string()
+        } else {
+            size(count)
+        }
+    }
+
+    fn write_operations(
+        &self,
+        out: &mut String,
+        title: &str,
+        rows: &[OpSummary],
+        total: u64,
+    ) -> std::fmt::Result {
+        if rows.is_empty() {
+            return Ok(());
+        }
         writeln!(
             out,
-            "{:<16}{:>12}{:>8}{:>12}{:>10}{:>10}{:>10}{:>10}",
-            row.name,
-            row.requests,
-            share(row.requests, total),
-            size(row.bytes),
-            time(p50_ns),
-            time(p95_ns),
-            time(p99_ns),
-            time(max_ns)
+            "\n{title:<16}{:>12}{:>8}{:>12}{:>10}{:>10}{:>10}{:>10}",
+            "requests",
+            "share",
+            self.unit(),
+            "p50",
+            "p95",
+            "p99",
+            "max"
         )?;
+        for row in rows {
+            let LatencySummary {
+                p50_ns,
+                p95_ns,
+                p99_ns,
+                max_ns,
+            } = row.latency;
+            writeln!(
+                out,
+                "{:<16}{:>12}{:>8}{:>12}{:>10}{:>10}{:>10}{:>10}",
+                row.name,
+                row.requests,
+                share(row.requests, total),
+                self.amount(row.bytes),
+                time(p50_ns),
+                time(p95_ns),
+                time(p99_ns),
+                time(max_ns)
+            )?;
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-fn write_objects(out: &mut String, objects: &[ObjectSummary], total: u64) -> std::fmt::Result {
-    let title = format!("objects ({} of {total})", objects.len());
-    writeln!(
-        out,
-        "\n{title:<40}{:>12}{:>12}{:>12}{:>12}",
-        "reads", "read", "writes", "written"
-    )?;
-    for object in objects {
+    fn write_objects(&self, out: &mut String) -> std::fmt::Result {
+        let objects: &[ObjectSummary] = &self.objects;
+        let total = self.objects_total;
+        let title = format!("objects ({} of {total})", objects.len());
         writeln!(
             out,
-            "{:<40}{:>12}{:>12}{:>12}{:>12}",
-            object.name,
-            object.reads,
-            size(object.read_bytes),
-            object.writes,
-            size(object.written_bytes)
+            "\n{title:<40}{:>12}{:>12}{:>12}{:>12}",
+            "reads", "read", "writes", "written"
         )?;
+        for object in objects {
+            writeln!(
+                out,
+                "{:<40}{:>12}{:>12}{:>12}{:>12}",
+                object.name,
+                object.reads,
+                self.amount(object.read_bytes),
+                object.writes,
+                self.amount(object.written_bytes)
+            )?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn write_hint(out: &mut String, hint: &HintCounts, rows: u64) -> std::fmt::Result {
@@ -165,7 +194,7 @@ fn time(ns: u64) -> String {
     match ns {
         0 => "-".into(),
         1..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
         _ => format!("{:.1} s", ns as f64 / 1e9),
     }
@@ -183,9 +212,33 @@ mod tests {
         assert_eq!(size(u64::MAX), "16.0 EiB");
         assert_eq!(time(0), "-");
         assert_eq!(time(999), "999 ns");
-        assert_eq!(time(1_500), "1.5 us");
+        assert_eq!(time(1_500), "1.5 µs");
         assert_eq!(time(2_000_000_000), "2.0 s");
         assert_eq!(share(1, 0), "-");
         assert_eq!(share(1, 4), "25.0 %");
+    }
+
+    fn table_of(name: &str, text: &'static str) -> String {
+        let reader = std::io::Cursor::new(text);
+        let source = crate::open_reader(name, reader, &crate::ImportOptions::default());
+        let info = crate::summarise(source.unwrap(), 3, None);
+        info.unwrap().table()
+    }
+
+    #[test]
+    fn what_a_trace_does_not_say_is_not_made_up() {
+        let pages = table_of("t.ids", "1\n2\n1\n");
+        assert!(pages.contains("duration  unknown"), "{pages}");
+        let (_, counts) = pages.split_once('\n').unwrap();
+        assert!(
+            !counts.contains("bytes") && !counts.contains(" B"),
+            "{pages}"
+        );
+        let bytes = table_of(
+            "t.csv",
+            "time_ns,offset,length\n0,0,512\n2000000000,512,512\n",
+        );
+        assert!(bytes.contains("duration  2.000 s, 1 requests/s"), "{bytes}");
+        assert!(bytes.contains("1.0 KiB"), "{bytes}");
     }
 }
