@@ -254,6 +254,9 @@ pub(crate) struct StatusArgs {
     /// Print the statistics in Prometheus text format
     #[arg(long, conflicts_with = "live")]
     pub(crate) metrics: bool,
+    /// Print the statistics in OpenMetrics text format
+    #[arg(long, conflicts_with_all = ["live", "metrics", "json"])]
+    pub(crate) openmetrics: bool,
     /// Refresh until interrupted, even when the output is not a terminal
     #[arg(long, visible_alias = "watch", conflicts_with = "once")]
     pub(crate) live: bool,

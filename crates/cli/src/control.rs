@@ -23,6 +23,7 @@ use crate::ending::Ending;
 use crate::failure::Code;
 use crate::flushing::Flushing;
 use crate::log;
+use crate::report::exposition::Format;
 use crate::report::{DeviceFacts, IoFacts, MountFacts, Report, metrics, text};
 use crate::reshaping::Reshaping;
 use crate::serving::Counted;
@@ -222,7 +223,7 @@ fn io_facts(meter: &OperationMeter) -> IoFacts {
 
 impl ControlFiles for Control {
     fn files(&self) -> Vec<ControlFile> {
-        let readable = ["stats", "stats.json", "metrics", "config"];
+        let readable = ["stats", "stats.json", "metrics", "openmetrics", "config"];
         let hints = self.hints.as_ref().map(|_| "hints");
         let readable = readable.into_iter().chain(hints);
         let readable = readable.map(|name| ControlFile {
@@ -244,7 +245,8 @@ impl ControlFiles for Control {
             "stats.json" => {
                 serde_json::to_string_pretty(&self.report()).map_err(io::Error::other)? + "\n"
             }
-            "metrics" => metrics::render(&self.report()),
+            "metrics" => metrics::render(&self.report(), Format::Prometheus),
+            "openmetrics" => metrics::render(&self.report(), Format::OpenMetrics),
             "config" => self.config()?,
             "hints" => self.hints()?,
             "policy" => self.engine.policy() + "\n",

@@ -15,6 +15,9 @@ pub(crate) fn run(args: &StatusArgs) -> Outcome {
     if args.metrics {
         return print(&control::read(&args.mountpoint, "metrics")?);
     }
+    if args.openmetrics {
+        return print(&control::read(&args.mountpoint, "openmetrics")?);
+    }
     if args.json {
         return print(&control::read(&args.mountpoint, "stats.json")?);
     }

@@ -1,4 +1,8 @@
-//! Prometheus text format, version 0.0.4: families of samples with HELP and TYPE lines.
+//! Families of samples with HELP and TYPE lines: Prometheus text 0.0.4, or OpenMetrics 1.0.
+//!
+//! Samples are the same in both. Where they differ: OpenMetrics names a family without the
+//! suffixes of its samples, knows the type `info`, and ends with `# EOF`. Prometheus' own format has
+//! no such type, and its readers find the type of a sample only under the sample's name.
 
 use std::fmt::Write;
 
@@ -9,25 +13,66 @@ pub(crate) enum Kind {
     Counter,
     /// May go either way.
     Gauge,
+    /// Counts by what is at most each bound.
+    Histogram,
+    /// Always 1: what counts is in the labels.
+    Info,
+}
+
+impl Kind {
+    /// What the name of a sample ends with, and that of a family in OpenMetrics does not.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Counter => "_total",
+            Self::Info => "_info",
+            Self::Gauge | Self::Histogram => "",
+        }
+    }
+}
+
+/// Which of the two formats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Prometheus text format, version 0.0.4.
+    #[default]
+    Prometheus,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
 }
 
 /// Text under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Exposition {
+    format: Format,
     text: String,
 }
 
 impl Exposition {
+    /// An empty text.
+    pub(crate) fn new(format: Format) -> Self {
+        Self {
+            format,
+            text: String::new(),
+        }
+    }
+
     /// Starts the family `name`; its samples follow.
     pub(crate) fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> Family<'_> {
         assert!(name.starts_with("thermocline_"), "{name}");
         assert_eq!(name.ends_with("_total"), kind == Kind::Counter, "{name}");
-        let word = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+        assert_eq!(name.ends_with("_info"), kind == Kind::Info, "{name}");
+        let word = match (kind, self.format) {
+            (Kind::Counter, _) => "counter",
+            (Kind::Info, Format::OpenMetrics) => "info",
+            (Kind::Gauge | Kind::Info, _) => "gauge",
+            (Kind::Histogram, _) => "histogram",
+        };
+        let family = match self.format {
+            Format::Prometheus => name,
+            Format::OpenMetrics => name.strip_suffix(kind.suffix()).unwrap_or(name),
         };
         // Writing to a String cannot fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {word}");
+        let _ = writeln!(self.text, "# HELP {family} {help}\n# TYPE {family} {word}");
         Family {
             name,
             text: &mut self.text,
@@ -35,7 +80,10 @@ impl Exposition {
     }
 
     /// The whole text.
-    pub(crate) fn finish(self) -> String {
+    pub(crate) fn finish(mut self) -> String {
+        if self.format == Format::OpenMetrics {
+            self.text.push_str("# EOF\n");
+        }
         self.text
     }
 }
@@ -50,7 +98,32 @@ pub(crate) struct Family<'a> {
 impl Family<'_> {
     /// Adds one sample.
     pub(crate) fn sample(&mut self, labels: &[(&str, &str)], value: f64) -> &mut Self {
+        self.line("", labels, value)
+    }
+
+    /// Adds the samples of one histogram: how many were below each of `bounds`, how many in all,
+    /// and their sum.
+    pub(crate) fn histogram(
+        &mut self,
+        labels: &[(&str, &str)],
+        bounds: impl Iterator<Item = (f64, u64)>,
+        (count, sum): (u64, f64),
+    ) -> &mut Self {
+        let all = std::iter::once(("+Inf".to_string(), count));
+        for (bound, below) in bounds
+            .map(|(bound, below)| (bound.to_string(), below))
+            .chain(all)
+        {
+            let labels = [labels, &[("le", bound.as_str())]].concat();
+            self.line("_bucket", &labels, below as f64);
+        }
+        self.line("_count", labels, count as f64);
+        self.line("_sum", labels, sum)
+    }
+
+    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) -> &mut Self {
         self.text.push_str(self.name);
+        self.text.push_str(suffix);
         for (position, (label, text)) in labels.iter().enumerate() {
             let open = if position == 0 { '{' } else { ',' };
             let _ = write!(self.text, "{open}{label}=\"{}\"", escape(text));
@@ -94,6 +167,31 @@ mod tests {
                         # HELP thermocline_slots Slots.\n\
                         # TYPE thermocline_slots gauge\n\
                         thermocline_slots 1000000000\n";
+        assert_eq!(out.finish(), expected);
+    }
+
+    #[test]
+    fn openmetrics_names_families_without_suffixes_and_ends() {
+        let mut out = Exposition::new(Format::OpenMetrics);
+        out.family("thermocline_reads_total", Kind::Counter, "Page reads.")
+            .value(1.0);
+        out.family("thermocline_mount_info", Kind::Info, "What.")
+            .sample(&[("base", "/b")], 1.0);
+        out.family("thermocline_wait_seconds", Kind::Histogram, "How long.")
+            .histogram(&[("at", "x")], [(0.5, 2)].into_iter(), (3, 1.5));
+        let expected = "# HELP thermocline_reads Page reads.\n\
+                        # TYPE thermocline_reads counter\n\
+                        thermocline_reads_total 1\n\
+                        # HELP thermocline_mount What.\n\
+                        # TYPE thermocline_mount info\n\
+                        thermocline_mount_info{base=\"/b\"} 1\n\
+                        # HELP thermocline_wait_seconds How long.\n\
+                        # TYPE thermocline_wait_seconds histogram\n\
+                        thermocline_wait_seconds_bucket{at=\"x\",le=\"0.5\"} 2\n\
+                        thermocline_wait_seconds_bucket{at=\"x\",le=\"+Inf\"} 3\n\
+                        thermocline_wait_seconds_count{at=\"x\"} 3\n\
+                        thermocline_wait_seconds_sum{at=\"x\"} 1.5\n\
+                        # EOF\n";
         assert_eq!(out.finish(), expected);
     }
 

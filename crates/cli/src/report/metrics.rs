@@ -1,6 +1,6 @@
 //! The report as Prometheus metrics: names stay as they are, new ones may come.
 
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, Family, Format, Kind};
 use super::{DeviceFacts, IoFacts, Report};
 use std::collections::BTreeMap;
 use thermocline::{Latency, TierStats};
@@ -9,8 +9,8 @@ use thermocline::{Latency, TierStats};
 const OBJECTS: usize = 20;
 
 /// The metrics of a mount.
-pub(crate) fn render(report: &Report) -> String {
-    let mut out = Exposition::default();
+pub(crate) fn render(report: &Report, format: Format) -> String {
+    let mut out = Exposition::new(format);
     mount(&mut out, report);
     requests(&mut out, report);
     if let Some(tier) = &report.stats.tier {
@@ -37,7 +37,7 @@ fn mount(out: &mut Exposition, report: &Report) {
     ];
     out.family(
         "thermocline_mount_info",
-        Kind::Gauge,
+        Kind::Info,
         "What is mounted where; always 1.",
     )
     .sample(&labels, 1.0);
@@ -89,32 +89,25 @@ fn requests(out: &mut Exposition, report: &Report) {
         &[("operation", "write"), ("served", "base")],
         stats.write_latency.count as f64,
     );
-    let help = "Latency of requests since the mount, to about an eighth.";
-    let mut family = out.family("thermocline_request_latency_seconds", Kind::Gauge, help);
+    let help = "Time requests took, as users saw it. Served bypass: past the tier; mixed: from \
+                several places; unknown: nothing was there to read, at the end of a file.";
+    let name = "thermocline_request_latency_seconds";
+    let mut family = out.family(name, Kind::Histogram, help);
     for (served, latency) in &stats.read_latency {
-        quantiles(latency, |quantile, seconds| {
-            let labels = [
-                ("operation", "read"),
-                ("served", served),
-                ("quantile", quantile),
-            ];
-            family.sample(&labels, seconds);
-        });
+        took(
+            &mut family,
+            &[("operation", "read"), ("served", served)],
+            latency,
+        );
     }
-    quantiles(&stats.write_latency, |quantile, seconds| {
-        let labels = [
-            ("operation", "write"),
-            ("served", "base"),
-            ("quantile", quantile),
-        ];
-        family.sample(&labels, seconds);
-    });
+    let labels = [("operation", "write"), ("served", "base")];
+    took(&mut family, &labels, &stats.write_latency);
 }
 
-fn quantiles(latency: &Latency, mut each: impl FnMut(&str, f64)) {
-    each("0.5", latency.p50_us / 1e6);
-    each("0.95", latency.p95_us / 1e6);
-    each("0.99", latency.p99_us / 1e6);
+fn took(family: &mut Family<'_>, labels: &[(&str, &str)], latency: &Latency) {
+    let sum = latency.mean_us * latency.count as f64 / 1e6;
+    let bounds = Latency::bounds_s().zip(latency.below);
+    family.histogram(labels, bounds, (latency.count, sum));
 }
 
 fn tier_state(out: &mut Exposition, tier: &TierStats) {
@@ -344,37 +337,44 @@ fn objects(out: &mut Exposition, report: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::report::{rules, sample};
 
-    /// Name, labels and value of a sample line.
-    fn sample_of(line: &str) -> (&str, f64) {
-        let (name, value) = line.rsplit_once(' ').expect("value");
-        (name, value.parse().expect("number"))
+    #[test]
+    fn both_formats_follow_their_rules() {
+        for format in [Format::Prometheus, Format::OpenMetrics] {
+            let text = render(&sample::report(), format);
+            let samples = rules::check(&text, format).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            assert!(samples > 100, "{samples}");
+        }
     }
 
     #[test]
-    fn every_sample_follows_its_family_and_none_occurs_twice() {
-        let text = render(&sample::report());
-        let mut family = "";
-        let mut families = std::collections::BTreeSet::new();
-        let mut seen = std::collections::BTreeSet::new();
-        for line in text.lines() {
-            if let Some(rest) = line.strip_prefix("# TYPE ") {
-                family = rest.split(' ').next().expect("name");
-                assert!(families.insert(family), "{family} twice");
-            } else if !line.starts_with('#') {
-                let (name, value) = sample_of(line);
-                assert_eq!(name.split('{').next(), Some(family), "{line}");
-                assert!(value.is_finite(), "{line}");
-                assert!(seen.insert(name.to_string()), "{name} twice");
-            }
-        }
-        assert!(seen.len() > 40, "{}", seen.len());
+    fn openmetrics_readers_refuse_the_other_format() {
+        let text = render(&sample::report(), Format::Prometheus) + "# EOF\n";
+        let refused = rules::check(&text, Format::OpenMetrics).expect_err("counters are named so");
+        assert!(refused.contains("_total"), "{refused}");
+    }
+
+    #[test]
+    fn latencies_can_be_rated_and_added_up() {
+        let text = render(&sample::report(), Format::Prometheus);
+        let line = |part: &str| text.lines().find(|line| line.contains(part));
+        let name = "thermocline_request_latency_seconds";
+        let found = line(&format!(
+            "{name}_bucket{{operation=\"read\",served=\"flash\",le=\"+Inf\"}}"
+        ));
+        assert!(found.is_some_and(|line| line.ends_with(" 890")), "{text}");
+        assert!(text.contains(&format!("# TYPE {name} histogram")), "{text}");
+        assert!(!text.contains("quantile"), "{text}");
+        assert!(
+            line(&format!("# HELP {name} ")).is_some_and(|line| line.contains("unknown")),
+            "what served=unknown is"
+        );
     }
 
     #[test]
     fn values_are_those_of_the_report() {
-        let text = render(&sample::report());
+        let text = render(&sample::report(), Format::Prometheus);
         for line in [
             "thermocline_page_reads_total{served=\"flash\"} 890",
             "thermocline_refusals_total{reason=\"cold\"} 4321",
@@ -395,6 +395,6 @@ mod tests {
     fn a_mount_without_a_tier_has_no_tier_metrics() {
         let mut report = sample::report();
         report.stats.tier = None;
-        assert!(!render(&report).contains("thermocline_tier"));
+        assert!(!render(&report, Format::OpenMetrics).contains("thermocline_tier"));
     }
 }

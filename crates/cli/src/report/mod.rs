@@ -3,6 +3,8 @@
 pub(crate) mod exposition;
 pub(crate) mod live;
 pub(crate) mod metrics;
+#[cfg(test)]
+mod rules;
 pub(crate) mod text;
 
 use serde::{Deserialize, Serialize};
@@ -108,6 +110,7 @@ pub(crate) mod sample {
             p50_us: 85.0,
             p95_us: 140.0,
             p99_us: 7_200.0,
+            below: std::array::from_fn(|at| count * at as u64 / 22),
         };
         let object = |name: &str, pages, resident| ObjectStats {
             name: name.into(),

@@ -28,6 +28,12 @@ impl Default for Histogram {
     }
 }
 
+/// The lowest and the highest bound of [`Latency::below`]: powers of two, nanoseconds.
+const LOWEST: usize = 10;
+const HIGHEST: usize = 31;
+/// Bounds in between, both included.
+const BOUNDS: usize = HIGHEST - LOWEST + 1;
+
 /// Count, mean and percentiles, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
@@ -41,6 +47,16 @@ pub struct Latency {
     pub p95_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
+    /// Requests that took less than each of [`Latency::bounds_s`]; not part of what is serialised.
+    #[serde(skip)]
+    pub below: [u64; BOUNDS],
+}
+
+impl Latency {
+    /// Bounds for a histogram, in seconds, rising: from 1 µs to 2 s by doubling.
+    pub fn bounds_s() -> impl Iterator<Item = f64> {
+        (LOWEST..=HIGHEST).map(|power| (1_u64 << power) as f64 / 1e9)
+    }
 }
 
 fn bucket(ns: u64) -> usize {
@@ -94,7 +110,9 @@ impl Histogram {
             debug_assert!(at.is_some(), "the buckets add up to the count");
             middle(at.unwrap_or(BUCKETS - 1)) / 1000.0
         };
+        let below = std::array::from_fn(|at| counts[..(LOWEST + at) * STEPS].iter().sum());
         let latency = Latency {
+            below,
             count,
             mean_us: self.total_ns.load(Ordering::Relaxed) as f64 / count as f64 / 1000.0,
             p50_us: percentile(0.50),
@@ -127,6 +145,28 @@ mod tests {
                 "{found} is not {exact}"
             );
         }
+    }
+
+    #[test]
+    fn durations_below_each_bound_are_counted() {
+        let histogram = Histogram::default();
+        for ns in [1, 1023, 1024, 1_000_000, 1 << 31, u64::MAX] {
+            histogram.add(Duration::from_nanos(ns));
+        }
+        let latency = histogram.latency();
+        let bounds: Vec<f64> = Latency::bounds_s().collect();
+        assert_eq!((bounds[0], bounds.len()), (1.024e-6, latency.below.len()));
+        let below = |seconds: f64| {
+            let at = bounds.iter().position(|bound| *bound >= seconds);
+            latency.below[at.expect("a bound")]
+        };
+        assert_eq!((below(1e-6), below(2e-6), below(1e-3)), (2, 3, 4));
+        assert_eq!(
+            latency.below.last(),
+            Some(&4),
+            "longer ones are only counted"
+        );
+        assert_eq!(latency.count, 6);
     }
 
     #[test]
