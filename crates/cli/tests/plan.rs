@@ -26,16 +26,16 @@ fn failure(arguments: &[&str]) -> String {
 
 /// A CSV trace of an hour: reads all over 256 MiB, of which nine in ten go to 16 MiB.
 fn trace(directory: &Path) -> PathBuf {
+    trace_at(directory, 100_000_000)
+}
+
+/// The same with so many nanoseconds from one request to the next.
+fn trace_at(directory: &Path, apart_ns: u64) -> PathBuf {
     let mut text = "time_ns,offset,length,op\n".to_string();
     for number in 0..36_000u64 {
         let draw = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
         let pages = if number % 10 == 0 { 65_536 } else { 4096 };
-        let _ = writeln!(
-            text,
-            "{},{},4096,r",
-            number * 100_000_000,
-            draw % pages * 4096
-        );
+        let _ = writeln!(text, "{},{},4096,r", number * apart_ns, draw % pages * 4096);
     }
     let path = directory.join("skewed.csv");
     fs::write(&path, text).expect("writes");
@@ -94,6 +94,56 @@ fn the_hot_part_is_what_is_worth_buying() {
     );
     let target = success(&[&arguments[..], &["--target", "1ms", "--base", "ssd"]].concat());
     assert!(target.contains("Buy nothing"), "{target}");
+}
+
+#[test]
+fn the_last_sentence_is_cautious_and_half_a_minute_tells_no_wear() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let said = |path: &Path, more: &[&str]| {
+        let path = path.to_str().expect("path");
+        let sizes = ["--flash", "20MiB", "--pool", "1MiB", "--policy", "lru"];
+        success(&[&["plan", path], &sizes[..], more].concat())
+    };
+    let hour = said(&path, &[]);
+    let last = hour.trim_end().lines().last().expect("a line");
+    assert!(
+        last.contains("Be careful: this is a model of 48 min"),
+        "{hour}"
+    );
+    assert!(last.contains("has 240 GB (22.35 €)"), "{hour}");
+    assert!(last.contains("rated writes"), "{hour}");
+    assert!(
+        hour.contains("€/GiB (assumed), memory 4.00 €/GiB (assumed)"),
+        "{hour}"
+    );
+    let given = [
+        "--flash-price",
+        "0.2",
+        "--dram-price",
+        "3",
+        "--dwpd",
+        "1",
+        "--years",
+        "5",
+    ];
+    assert!(!said(&path, &given).contains("assumed"));
+    let short = trace_at(directory.path(), 1_000_000);
+    let text = said(&short, &[]);
+    assert!(
+        text.contains("of 29 s of requests, too little to tell wear from"),
+        "{text}"
+    );
+    assert!(!text.contains("rated writes of"), "{text}");
+    let plan: serde_json::Value = serde_json::from_str(&said(&short, &["--json"])).expect("JSON");
+    assert_eq!(plan["tells_wear"], false);
+    let options = plan["options"].as_array().expect("options");
+    assert!(
+        options
+            .iter()
+            .all(|option| option["endurance_years"].is_null()),
+        "{plan}"
+    );
 }
 
 #[test]

@@ -14,8 +14,10 @@
 //! - *Mean time of an I/O*: clients × elapsed / I/Os (Little's law: a client always waits).
 //! - *Memory*: the pool, and what policy and slot map hold.
 //! - *Wear*: flash bytes written in the trace's own time, against a rating in drive writes per
-//!   day over some years, of a drive as large as the tier.
+//!   day over some years, of a drive as large as the tier; not told from a trace so short that one
+//!   checkpoint more or less would change it.
 
+use crate::advice::WEAR_SECONDS_MIN;
 use crate::error::SimError;
 use crate::experiment::{Experiment, Progress, Results, run};
 use crate::result::RunResult;
@@ -25,6 +27,7 @@ use std::sync::atomic::Ordering;
 
 const GIB: f64 = (1u64 << 30) as f64;
 const MS_PER_DAY: f64 = 86_400_000.0;
+const SECONDS_PER_DAY: f64 = 86_400.0;
 const DAYS_PER_YEAR: f64 = 365.0;
 
 /// What storage costs.
@@ -97,7 +100,8 @@ pub struct Choice {
     pub mean_io_ms: f64,
     /// Reads that base did not serve.
     pub read_hit_ratio: Option<f64>,
-    /// Bytes written to flash each day at the trace's own pace; null when it has none.
+    /// Bytes written to flash each day at the trace's own pace; null when it has none, or is too
+    /// short to tell.
     pub flash_bytes_per_day: Option<f64>,
     /// Years until as much is written as the drive is rated for; null when nothing is written.
     pub endurance_years: Option<f64>,
@@ -140,6 +144,10 @@ pub struct Plan {
     pub reason: Reason,
     /// Position of the fastest option that costs at most twice as much.
     pub next: Option<usize>,
+    /// Seconds of the trace that the figures are of.
+    pub seconds: f64,
+    /// Whether that is long enough to tell wear.
+    pub tells_wear: bool,
 }
 
 /// Simulates all sizes and finds the option. Same workload and options, same plan.
@@ -172,13 +180,20 @@ pub fn plan(
     }
     let policy = fastest(&options.experiment.policies, &results);
     let days = days(workload, options.experiment.warm_up);
+    let seconds = days * SECONDS_PER_DAY;
+    let tells_wear = seconds >= WEAR_SECONDS_MIN;
+    let days = if tells_wear { days } else { 0.0 };
     let mut choices = Vec::new();
     for results in &results {
         let runs = results.runs.iter().filter(|run| run.policy == policy);
         let all = runs.chain([&results.base_only]);
         choices.extend(all.map(|run| choice(run, options, days)));
     }
-    Ok(decide(policy, choices, options))
+    Ok(Plan {
+        seconds,
+        tells_wear,
+        ..decide(policy, choices, options)
+    })
 }
 
 /// Time of the counted part of the trace: the share of its duration that its requests have.
@@ -277,6 +292,8 @@ pub(crate) fn decide(policy: String, mut choices: Vec<Choice>, options: &PlanOpt
         options: choices,
         recommended,
         reason,
+        seconds: 0.0,
+        tells_wear: false,
     }
 }
 

@@ -35,12 +35,12 @@ less than --worth, or the cheapest that reaches --target. docs/simulator.md has 
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) reading: Reading,
-    /// Price of a GiB of flash; the default is an assumption
-    #[arg(long, value_name = "PRICE", default_value = "0.10", value_parser = price)]
-    pub(crate) flash_price: f64,
-    /// Price of a GiB of memory; the default is an assumption
-    #[arg(long, value_name = "PRICE", default_value = "4", value_parser = price)]
-    pub(crate) dram_price: f64,
+    /// Price of a GiB of flash [assumed otherwise: 0.10]
+    #[arg(long, value_name = "PRICE", value_parser = price)]
+    pub(crate) flash_price: Option<f64>,
+    /// Price of a GiB of memory [assumed otherwise: 4]
+    #[arg(long, value_name = "PRICE", value_parser = price)]
+    pub(crate) dram_price: Option<f64>,
     /// What prices are in
     #[arg(long, value_name = "NAME", default_value = "€")]
     pub(crate) currency: String,
@@ -74,12 +74,12 @@ pub(crate) struct PlanArgs {
     pub(crate) worth: f64,
     #[command(flatten)]
     pub(crate) devices: ModelArgs,
-    /// Drive writes per day that the flash drive is rated for; the default is an assumption
-    #[arg(long, value_name = "WRITES", default_value = "1", value_parser = price)]
-    pub(crate) dwpd: f64,
-    /// Years for which it is rated
-    #[arg(long, value_name = "YEARS", default_value = "5", value_parser = price)]
-    pub(crate) years: f64,
+    /// Drive writes per day that the flash drive is rated for [assumed otherwise: 1]
+    #[arg(long, value_name = "WRITES", value_parser = price)]
+    pub(crate) dwpd: Option<f64>,
+    /// Years for which it is rated [assumed otherwise: 5]
+    #[arg(long, value_name = "YEARS", value_parser = price)]
+    pub(crate) years: Option<f64>,
     /// Page requests at the start that warm the tier and are not counted: a number, or a share
     /// of the trace
     #[arg(long, value_name = "REQUESTS|%", default_value = "20%")]
@@ -97,6 +97,12 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+/// What is assumed when nobody says: prices of a GiB, drive writes per day, years.
+const FLASH_PRICE: f64 = 0.10;
+const DRAM_PRICE: f64 = 4.0;
+const DWPD: f64 = 1.0;
+const YEARS: f64 = 5.0;
 
 /// A number from 0.
 pub(crate) fn price(text: &str) -> Result<f64, String> {
@@ -191,12 +197,12 @@ fn options(args: &PlanArgs, workload: &Workload) -> Result<PlanOptions, Failure>
             ..Experiment::default()
         },
         prices: Prices {
-            flash_per_gib: args.flash_price,
-            dram_per_gib: args.dram_price,
+            flash_per_gib: args.flash_price.unwrap_or(FLASH_PRICE),
+            dram_per_gib: args.dram_price.unwrap_or(DRAM_PRICE),
         },
         endurance: Endurance {
-            drive_writes_per_day: args.dwpd,
-            years: args.years,
+            drive_writes_per_day: args.dwpd.unwrap_or(DWPD),
+            years: args.years.unwrap_or(YEARS),
         },
         worth: args.worth,
         target: args.target,

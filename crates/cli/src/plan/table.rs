@@ -4,6 +4,7 @@ use super::PlanArgs;
 use crate::curve_page::{self, Page};
 use crate::failure::Outcome;
 use crate::plot::{self, Axes};
+use crate::report::text::show_duration;
 use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
 use std::fmt::Write;
@@ -62,13 +63,17 @@ fn heading(args: &PlanArgs, workload: &Workload, options: &PlanOptions, plan: &P
     let _ = writeln!(
         out,
         "devices   base {base}, flash {flash}; {} client(s) in a closed loop, virtual time\n\
-         prices    flash {} {currency}/GiB, memory {} {currency}/GiB (defaults are assumed)\n\
-         wear      a drive as large as the tier, rated for {} drive writes a day, {} years (same)",
+         prices    flash {} {currency}/GiB{}, memory {} {currency}/GiB{}\n\
+         wear      a drive as large as the tier, rated for {} drive writes a day{}, {} years{}",
         args.devices.clients,
-        money(args.flash_price),
-        money(args.dram_price),
-        args.dwpd,
-        args.years
+        money(plan.prices.flash_per_gib),
+        assumed(args.flash_price),
+        money(plan.prices.dram_per_gib),
+        assumed(args.dram_price),
+        plan.endurance.drive_writes_per_day,
+        assumed(args.dwpd),
+        plan.endurance.years,
+        assumed(args.years),
     );
     let from = args.policy.join(", ");
     let _ = writeln!(
@@ -77,6 +82,14 @@ fn heading(args: &PlanArgs, workload: &Workload, options: &PlanOptions, plan: &P
         plan.policy
     );
     out
+}
+
+/// What is said beside a number that nobody gave.
+fn assumed(given: Option<f64>) -> &'static str {
+    match given {
+        Some(_) => "",
+        None => " (assumed)",
+    }
 }
 
 /// The names of base's and flash's models.
@@ -220,8 +233,27 @@ fn cells(args: &PlanArgs, mark: &str, choice: &Choice) -> [String; 10] {
     ]
 }
 
-/// What to do, in a sentence or two.
+/// What to do, in a few sentences; the last says how far they are to be trusted.
 pub(super) fn recommendation(args: &PlanArgs, plan: &Plan) -> String {
+    what_to_do(args, plan) + " " + &caution(plan)
+}
+
+fn caution(plan: &Plan) -> String {
+    let wear = match plan.tells_wear {
+        true => "",
+        false => ", too little to tell wear from",
+    };
+    let of = match plan.seconds > 0.0 {
+        true => format!("{} of requests{wear}", show_duration(plan.seconds.ceil())),
+        false => "a trace without times, which tells no wear".to_string(),
+    };
+    format!(
+        "Be careful: this is a model of {of}; record a busy day and try the size with `thermocline \
+         replay` before you pay."
+    )
+}
+
+fn what_to_do(args: &PlanArgs, plan: &Plan) -> String {
     let choice = &plan.options[plan.recommended];
     let base = &plan.options[0];
     let what = what(choice);
@@ -251,22 +283,42 @@ pub(super) fn recommendation(args: &PlanArgs, plan: &Plan) -> String {
     };
     let mut out = format!("{first}, for {cost}: {gain}.");
     out += &more(args, plan);
-    if let Some(left) = choice.endurance_years {
-        let _ = write!(
-            out,
-            " At the trace's pace its rated writes last {}",
-            years(left)
-        );
-        let needed = choice.flash_bytes as f64 * args.years / left;
-        out += &match left < args.years && needed.is_finite() {
-            true => format!(
-                "; a drive of {}, of which the tier is a part, lasts {}.",
-                show_bytes(needed as u64),
-                years(args.years)
-            ),
-            false => ".".to_string(),
-        };
-    }
+    out += &drive(args, plan, choice);
+    out
+}
+
+/// Sizes in which drives are sold, GB.
+const DRIVES_GB: [u64; 9] = [240, 480, 960, 1_920, 3_840, 7_680, 15_360, 30_720, 61_440];
+
+/// The smallest drive sold that holds the tier, and the smallest that lasts as long as it is rated.
+fn drive(args: &PlanArgs, plan: &Plan, choice: &Choice) -> String {
+    let sold = |bytes: f64| DRIVES_GB.iter().find(|gb| **gb as f64 * 1e9 >= bytes);
+    let tier = choice.flash_bytes as f64;
+    let Some(smallest) = sold(tier).filter(|_| tier > 0.0) else {
+        return String::new();
+    };
+    let price = *smallest as f64 * 1e9 / (1_u64 << 30) as f64 * plan.prices.flash_per_gib;
+    let (price, currency) = (money(price), &args.currency);
+    let mut out =
+        format!(" The smallest drive sold that holds it has {smallest} GB ({price} {currency}).");
+    let Some(left) = choice.endurance_years else {
+        return out;
+    };
+    let _ = write!(
+        out,
+        " At the trace's pace the rated writes of a drive as large as the tier last {}",
+        years(left)
+    );
+    let rated = plan.endurance.years;
+    let needed = tier * rated / left;
+    out += &match (left < rated, sold(needed)) {
+        (false, _) => ".".to_string(),
+        (true, Some(gb)) => format!(
+            "; on one of {gb} GB, of which the tier is a part, {}.",
+            years(left * *gb as f64 * 1e9 / tier)
+        ),
+        (true, None) => format!("; no one drive sold lasts {}.", years(rated)),
+    };
     out
 }
 
@@ -323,10 +375,14 @@ fn time(ms: f64) -> String {
 }
 
 pub(crate) fn years(years: f64) -> String {
+    let whole = |number: f64, unit: &str| match number.round() {
+        1.0 => format!("1 {unit}"),
+        number => format!("{number:.0} {unit}s"),
+    };
     match years {
-        ..0.005 => format!("{:.0} hours", 365.0 * 24.0 * years),
-        0.005..0.1 => format!("{:.0} days", 365.0 * years),
-        0.1..1.0 => format!("{:.0} months", 12.0 * years),
+        ..0.005 => whole(365.0 * 24.0 * years, "hour"),
+        0.005..0.1 => whole(365.0 * years, "day"),
+        0.1..1.0 => whole(12.0 * years, "month"),
         1.0..100.0 => format!("{years:.1} years"),
         _ => "over 100 years".into(),
     }
@@ -344,6 +400,8 @@ mod tests {
 
     #[test]
     fn times_to_come_are_readable() {
+        let hour = 1.0 / 24.0 / 365.0;
+        assert_eq!([hour, 1.9 * hour].map(years), ["1 hour", "2 hours"]);
         let shown = [0.001, 0.05, 0.5, 4.25, 1000.0].map(years);
         assert_eq!(
             shown,

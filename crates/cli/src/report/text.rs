@@ -491,7 +491,7 @@ fn show_microseconds(microseconds: f64) -> String {
     show_nanoseconds((microseconds * 1000.0).round() as u64)
 }
 
-fn show_duration(seconds: f64) -> String {
+pub(crate) fn show_duration(seconds: f64) -> String {
     let seconds = seconds as u64;
     let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);
     let (minutes, rest) = (seconds / 60 % 60, seconds % 60);
