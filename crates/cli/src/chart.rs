@@ -71,8 +71,23 @@ impl Chart {
     }
 }
 
+/// The end of an axis that holds values up to `max`: the last tick, so that its label is there.
+pub(crate) fn end_of_axis(max: f64) -> f64 {
+    let step = step(max);
+    // A value that is a tick but for rounding needs no further one.
+    (max / step - 1e-9).ceil() * step
+}
+
 /// Round values from 0 to `max`, five to ten of them.
 fn ticks(max: f64) -> Vec<f64> {
+    let step = step(max);
+    (0..=(max / step + 1e-9) as u32)
+        .map(|i| f64::from(i) * step)
+        .collect()
+}
+
+/// From one tick to the next.
+fn step(max: f64) -> f64 {
     assert!(max > 0.0);
     let rough = max / 6.0;
     let magnitude = 10_f64.powf(rough.log10().floor());
@@ -80,10 +95,7 @@ fn ticks(max: f64) -> Vec<f64> {
         .map(|m| m * magnitude)
         .into_iter()
         .find(|s| *s >= rough);
-    let step = step.unwrap_or(10.0 * magnitude);
-    (0..=(max / step + 1e-9) as u32)
-        .map(|i| f64::from(i) * step)
-        .collect()
+    step.unwrap_or(10.0 * magnitude)
 }
 
 /// A number with its thousands set apart by thin spaces.
@@ -111,6 +123,28 @@ mod tests {
         assert_eq!(ticks(100.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!(ticks(7.0), [0.0, 2.0, 4.0, 6.0]);
         assert_eq!(ticks(0.5).len(), 6);
+    }
+
+    #[test]
+    fn an_axis_ends_with_a_label() {
+        for (max, end) in [
+            (70.0, 80.0),
+            (80.0, 80.0),
+            (100.0, 100.0),
+            (0.07, 0.08),
+            (1.0, 1.0),
+        ] {
+            assert!(
+                (end_of_axis(max) - end).abs() < 1e-9,
+                "{max}: {}",
+                end_of_axis(max)
+            );
+            let last = ticks(end_of_axis(max)).last().copied();
+            assert!(
+                last.is_some_and(|last| (last - end).abs() < 1e-9),
+                "{max}: {last:?}"
+            );
+        }
     }
 
     #[test]

@@ -1,16 +1,21 @@
 //! Curves as one HTML file: inline SVG, no scripts, nothing fetched.
 
-use crate::chart::Chart;
+use crate::chart::{Chart, end_of_axis};
 use crate::failure::{Failure, Outcome};
 use crate::plot::Curve;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Line colours, dark enough for text on white; after the last the first comes again.
+/// Line colours, dark enough for text on white; the first five stay apart for colour-blind readers
+/// (Okabe and Ito).
 const COLOURS: [&str; 10] = [
     "#c2410c", "#1d6fa5", "#0f8a5f", "#8a4f9e", "#7a6a00", "#b3245a", "#4b5a66", "#3f51b5",
     "#7f3d17", "#0b7285",
 ];
+/// Curves in colour where there are more curves than colours.
+const SEEN: usize = 5;
+/// Of all other curves, which are named below the picture.
+const GREY: &str = "#b9c3ca";
 
 const STYLE: &str = "
 body{font:15px/1.5 system-ui,'DejaVu Sans',sans-serif;color:#1c2730;background:#fff;
@@ -49,9 +54,27 @@ fn html(page: &Page) -> String {
         "<!doctype html><html lang='en'><meta charset='utf-8'>\
          <meta name='viewport' content='width=device-width'>\
          <title>{title}</title><style>{STYLE}</style>\
-         <h1>{title}</h1><pre>{heading}</pre><p>{sentence}</p>{}<pre>{figures}</pre></html>\n",
-        svg(page)
+         <h1>{title}</h1><pre>{heading}</pre><p>{sentence}</p>{}{}<pre>{figures}</pre></html>\n",
+        svg(page),
+        in_grey(page)
     )
+}
+
+/// How many curves, from the first, have a colour.
+fn in_colour(page: &Page) -> usize {
+    match page.curves.len() {
+        all if all <= COLOURS.len() => all,
+        _ => SEEN,
+    }
+}
+
+fn in_grey(page: &Page) -> String {
+    let names = page.curves.iter().skip(in_colour(page));
+    let names: Vec<String> = names.map(|curve| escape(&curve.name)).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("<p>In grey: {}.</p>", names.join(", ")),
+    }
 }
 
 fn svg(page: &Page) -> String {
@@ -63,16 +86,22 @@ fn svg(page: &Page) -> String {
         width: 840.0,
         height: 360.0,
         x_max: above(points().fold(0.0, |max, point| point.0.max(max))),
-        y_max: above(points().fold(0.0, |max, point| point.1.max(max))),
+        y_max: end_of_axis(above(points().fold(0.0, |max, point| point.1.max(max)))),
     };
     // Names stand beside the chart, about 8 units a character.
-    let names = page.curves.iter().map(|curve| curve.name.chars().count());
+    let named = page.curves.iter().take(in_colour(page));
+    let names = named.map(|curve| curve.name.chars().count());
     let right = chart.left + chart.width + 14.0;
     let width = (right + 8.0 * names.max().unwrap_or(0) as f64).max(1080.0);
     let mut out = format!("<svg viewBox='0 0 {width:.0} 430' role='img' aria-label='chart'>");
     out += &chart.axes(page.x_title, page.y_title, crate::chart::thousands);
     let mut free = chart.top;
-    for (curve, colour) in page.curves.iter().zip(COLOURS.iter().cycle()) {
+    let seen = in_colour(page);
+    let looks = COLOURS[..seen].iter().chain(std::iter::repeat(&GREY));
+    // What is in colour lies over what is grey.
+    let lines: Vec<_> = page.curves.iter().zip(looks).collect();
+    let (seen, grey) = lines.split_at(seen);
+    for (curve, colour) in grey.iter().chain(seen) {
         let place = |point: &(f64, f64)| (chart.x(point.0), chart.y(point.1));
         let path = curve.points.iter().map(place);
         let path: Vec<String> = path.map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
@@ -86,6 +115,9 @@ fn svg(page: &Page) -> String {
                  {:.2}</title></circle>",
                 point.0, point.1
             );
+        }
+        if *colour == &GREY {
+            continue;
         }
         free += 18.0;
         let _ = write!(
@@ -123,6 +155,39 @@ mod tests {
         };
         // 938 + 31 characters of 8.
         assert!(svg(&page).contains("viewBox='0 0 1186 430'"));
+    }
+
+    #[test]
+    fn five_curves_are_told_apart_and_the_rest_is_grey() {
+        let curve = |at: u32| Curve {
+            name: format!("c{at}"),
+            points: vec![(1.0, 70.0), (2.0, f64::from(at))],
+        };
+        let curves: Vec<Curve> = (0..11).map(curve).collect();
+        let page = Page {
+            title: "",
+            heading: "",
+            sentence: "",
+            curves: &curves,
+            x_title: "",
+            y_title: "",
+            figures: "",
+        };
+        let html = html(&page);
+        for colour in &COLOURS[..SEEN] {
+            let line = format!("<path class='line' stroke='{colour}'");
+            assert_eq!(html.matches(&line).count(), 1, "{html}");
+        }
+        assert_eq!(html.matches(&format!("stroke='{GREY}'")).count(), 6);
+        assert_eq!(html.matches("class='name'").count(), 5);
+        assert!(
+            html.contains("<p>In grey: c5, c6, c7, c8, c9, c10.</p>"),
+            "{html}"
+        );
+        assert!(
+            html.contains(">80</text>"),
+            "the axis ends with a label: {html}"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// One for each curve, in order; after the last the first comes again.
+/// One for each curve, in order; more curves are not drawn, for nobody could tell them apart.
 const MARKS: [char; 8] = ['●', '○', '▲', '△', '■', '□', '◆', '◇'];
 
 /// A curve: at least one point, x above 0 and rising.
@@ -28,8 +28,11 @@ const LABEL_EVERY: usize = 18;
 /// Rows from one y label to the next.
 const ROW_LABEL_EVERY: usize = 7;
 
-/// The picture, with a legend below. Where curves meet the first one is seen.
+/// The picture, with a legend below, of as many curves as there are marks. Where curves meet the
+/// first one is seen.
 pub(crate) fn draw(curves: &[Curve], axes: &Axes) -> String {
+    let left_out = curves.len().saturating_sub(MARKS.len());
+    let curves = &curves[..curves.len() - left_out];
     let xs = || curves.iter().flat_map(|curve| &curve.points).map(|p| p.0);
     let (low, high) = (xs().fold(f64::MAX, f64::min), xs().fold(0.0, f64::max));
     assert!(low > 0.0 && high < f64::MAX, "sizes above 0");
@@ -53,12 +56,12 @@ pub(crate) fn draw(curves: &[Curve], axes: &Axes) -> String {
                 std::cmp::Ordering::Greater => last - 1,
             });
             for cells in &mut grid[from.min(to)..=from.max(to)] {
-                cells[column] = MARKS[at % MARKS.len()];
+                cells[column] = MARKS[at];
             }
             last = Some(to);
         }
     }
-    framed(&grid, axes, &x_at) + &legend(curves)
+    framed(&grid, axes, &x_at) + &legend(curves, left_out)
 }
 
 /// y at `x`, between the points on a logarithmic x axis; `None` beside them.
@@ -114,10 +117,18 @@ fn framed(grid: &[Vec<char>], axes: &Axes, x_at: &dyn Fn(usize) -> f64) -> Strin
     out
 }
 
-fn legend(curves: &[Curve]) -> String {
-    let names = curves.iter().zip(MARKS.iter().cycle());
+fn legend(curves: &[Curve], left_out: usize) -> String {
+    let names = curves.iter().zip(MARKS);
     let names = names.map(|(curve, mark)| format!("{mark} {}", curve.name));
-    format!("{:>9}  {}\n", "", names.collect::<Vec<_>>().join("   "))
+    let more = match left_out {
+        0 => String::new(),
+        more => format!("   and {more} more, in the table only"),
+    };
+    format!(
+        "{:>9}  {}{more}\n",
+        "",
+        names.collect::<Vec<_>>().join("   ")
+    )
 }
 
 #[cfg(test)]
@@ -174,6 +185,21 @@ mod tests {
         assert!(lines[1..=15].iter().all(marked), "{lines:?}");
         assert!(lines.iter().filter(|line| line.contains('○')).count() >= 2);
         assert!(lines[18].contains("● a   ○ b"), "{lines:?}");
+    }
+
+    #[test]
+    fn no_two_curves_have_one_mark() {
+        let curves: Vec<Curve> = (0..11)
+            .map(|at| curve(&format!("c{at}"), &[(1.0, f64::from(at)), (9.0, 5.0)]))
+            .collect();
+        let legend = drawn(&curves).pop().expect("a legend");
+        for mark in MARKS {
+            assert_eq!(legend.matches(mark).count(), 1, "{legend}");
+        }
+        assert!(
+            legend.ends_with("◇ c7   and 3 more, in the table only"),
+            "{legend}"
+        );
     }
 
     #[test]

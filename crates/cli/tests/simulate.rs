@@ -109,6 +109,64 @@ fn the_table_names_what_was_done_and_the_picture_stands_alone() {
     let page = fs::read_to_string(html).expect("the picture");
     assert!(page.contains("<svg") && page.contains("<title>lru: "));
     assert!(!page.contains("<script") && !page.contains("http"));
+    the_picture_can_be_read(&page);
+    let last = text
+        .lines()
+        .rfind(|line| line.contains("fastest over these 2 sizes"));
+    let last = last.unwrap_or_else(|| panic!("no conclusion in: {text}"));
+    assert!(
+        last.contains("another day may have another order"),
+        "{last}"
+    );
+    assert!(page.contains(last), "the page ends as the text does");
+    // The tables begin with what did most I/Os per second.
+    let rows: Vec<&str> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("flash 5 pages"))
+        .skip(2)
+        .take_while(|line| !line.trim().is_empty())
+        .collect();
+    let rate = |row: &str| {
+        let cells: Vec<&str> = row.split("   ").filter(|cell| !cell.is_empty()).collect();
+        let text = cells[9].trim().replace(',', "");
+        text.parse::<f64>()
+            .unwrap_or_else(|_| panic!("no rate in: {row}"))
+    };
+    let rates: Vec<f64> = rows[..rows.len() - 1].iter().map(|row| rate(row)).collect();
+    assert!(
+        rates.len() > 20 && rates.is_sorted_by(|a, b| a >= b),
+        "{rates:?}"
+    );
+}
+
+/// Each picture has five lines in colour with a name each; no name lies over another or below the
+/// axis; the axis ends with a label.
+fn the_picture_can_be_read(page: &str) {
+    for picture in page.split("<svg").skip(1) {
+        let picture = picture.split("</svg>").next().expect("an end");
+        let lines = picture.split("<path class='line' stroke='").skip(1);
+        let colours: Vec<&str> = lines.filter_map(|line| line.split('\'').next()).collect();
+        let different: std::collections::BTreeSet<&str> = colours.iter().copied().collect();
+        // OPT is as dark as its bound, which has dots.
+        assert_eq!((colours.len(), different.len()), (6, 6), "{colours:?}");
+        let heights: Vec<f64> = picture
+            .split("<text class='name'")
+            .skip(1)
+            .map(|label| {
+                label
+                    .split(" y='")
+                    .nth(1)
+                    .and_then(|y| y.split('\'').next())
+            })
+            .map(|y| y.and_then(|y| y.parse().ok()).expect("a number"))
+            .collect();
+        assert!(heights.len() >= 6, "{heights:?}");
+        assert!(
+            heights.windows(2).all(|pair| pair[1] - pair[0] >= 15.9),
+            "{heights:?}"
+        );
+        assert!(heights.iter().all(|y| *y < 380.0), "{heights:?}");
+    }
 }
 
 #[test]

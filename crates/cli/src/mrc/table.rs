@@ -47,7 +47,7 @@ pub(super) fn page(args: &MrcArgs, workload: &Workload, curves: &[Curve], path: 
             points: curve.points.iter().map(share).collect(),
         }
     };
-    let lines: Vec<plot::Curve> = curves.iter().map(line).collect();
+    let lines: Vec<plot::Curve> = best_first(curves).into_iter().map(line).collect();
     let title = args.reading.input.title();
     curve_page::write(
         path,
@@ -61,6 +61,17 @@ pub(super) fn page(args: &MrcArgs, workload: &Workload, curves: &[Curve], path: 
             figures: &(figures(curves, page).to_string() + &notes(curves)),
         },
     )
+}
+
+/// The curves, those with fewest misses over all sizes first: of many only the first are drawn.
+fn best_first(curves: &[Curve]) -> Vec<&Curve> {
+    let misses = |curve: &Curve| -> u128 {
+        let points = curve.points.iter();
+        points.map(|point| u128::from(point.read_misses)).sum()
+    };
+    let mut sorted: Vec<&Curve> = curves.iter().collect();
+    sorted.sort_by_key(|curve| misses(curve));
+    sorted
 }
 
 fn sentences(curves: &[Curve], page: u64) -> String {
@@ -117,7 +128,7 @@ fn picture(curves: &[Curve], page: u64) -> String {
             .map(|point| ((point.capacity_pages * page) as f64, ratio(point)))
             .collect(),
     };
-    let lines: Vec<plot::Curve> = curves.iter().map(line).collect();
+    let lines: Vec<plot::Curve> = best_first(curves).into_iter().map(line).collect();
     let axes = Axes {
         title: "reads that miss, by size of the tier",
         x_label: &|bytes| show_bytes(bytes as u64),

@@ -1,5 +1,6 @@
 //! `simulate`: policies and sizes of the tier compared on recorded requests.
 
+mod conclusion;
 mod input;
 mod page;
 mod size;
@@ -11,6 +12,7 @@ use crate::modelled::{self, ModelArgs, Reading};
 use crate::parameters::{self, ParameterArgs};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
+use conclusion::Ranking;
 pub(crate) use input::TraceInput;
 pub(crate) use size::{Amount, TierSize};
 use std::path::PathBuf;
@@ -137,14 +139,15 @@ pub(crate) fn run(args: &SimulateArgs) -> Outcome {
     let experiment = experiment(args, &workload)?;
     let work = |progress: &_| thermocline_sim::run(&workload, &experiment, progress);
     let results = modelled::watched("simulating", work)?;
+    let ranking = Ranking::of(&experiment, &results, workload.facts());
     if let Some(path) = &args.html {
         let title = args.reading.input.title();
-        let html = page::html(&title, &workload, &experiment, &results);
+        let html = page::html(&title, &workload, &experiment, &results, &ranking);
         std::fs::write(path, html).map_err(|error| Failure::io("write", path, &error))?;
     }
     let text = match args.json {
         true => json(&results)?,
-        false => table::text(args, &workload, &experiment, &results),
+        false => table::text(args, &workload, &experiment, &results, &ranking),
     };
     commands::status::print(&text)?;
     if let (Some(path), false) = (&args.html, args.json) {

@@ -1,16 +1,20 @@
 //! The results as one HTML file: inline SVG, no scripts, nothing fetched.
 
+use super::conclusion::Ranking;
 use super::table;
-use crate::chart::Chart;
+use crate::chart::{Chart, end_of_axis};
 use crate::units::{show_bytes, show_count};
 use std::fmt::Write;
 use thermocline_sim::experiment::{Experiment, Results};
 use thermocline_sim::{RunResult, Workload, opt};
 
-/// Line colours, dark enough for text on white; after the last the first comes again, dashed.
-const COLOURS: [&str; 8] = [
-    "#c2410c", "#1d6fa5", "#0f8a5f", "#8a4f9e", "#7a6a00", "#b3245a", "#4b5a66", "#3f51b5",
-];
+/// Line colours that stay apart for colour-blind readers (Okabe and Ito), darkened for text: of the
+/// best policies, best first. More cannot be told apart.
+const COLOURS: [&str; 5] = ["#c2410c", "#1d6fa5", "#0f8a5f", "#8a4f9e", "#7a6a00"];
+/// Of all other policies.
+const GREY: &str = "#b9c3ca";
+/// Of what knows the future.
+const DARK: &str = "#1c2730";
 
 const STYLE: &str = "
 body{font:15px/1.5 system-ui,'DejaVu Sans',sans-serif;color:#1c2730;background:#fff;
@@ -26,6 +30,7 @@ th:first-child,td:first-child{text-align:left}th{font-weight:600;color:#3d4c57}
 svg{display:block;width:100%;height:auto;font:12.5px system-ui,'DejaVu Sans',sans-serif}
 .grid{stroke:#e3e8ec}.mark{stroke:#8796a1}.tick{fill:#3d4c57}.title{fill:#1c2730;font-size:13px}
 .line{fill:none;stroke-width:2.2;stroke-linejoin:round}.name{font-weight:600;font-size:13.5px}
+.grey{stroke-width:1.2}p.said{color:#1c2730;margin:14px 0}
 .until{stroke:#8796a1;stroke-dasharray:4 4}.bound{stroke-width:2.6;stroke-dasharray:2 3}
 ";
 
@@ -34,8 +39,49 @@ struct Line<'a> {
     name: &'a str,
     /// x, y, and what a pointer over it shows.
     points: Vec<(f64, f64, String)>,
-    colour: &'static str,
-    dashed: bool,
+    look: Look,
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// One of the best, in this of [`COLOURS`].
+    Colour(usize),
+    /// One that knows the future.
+    Dark,
+    /// One of the others: without a name.
+    Grey,
+}
+
+impl Look {
+    fn of(name: &str, ranking: &Ranking) -> Self {
+        if opt::is_opt(name) {
+            return Self::Dark;
+        }
+        let place = ranking.names.iter().position(|other| other == name);
+        match place {
+            Some(place) if place < COLOURS.len() => Self::Colour(place),
+            _ => Self::Grey,
+        }
+    }
+
+    fn colour(self) -> &'static str {
+        match self {
+            Self::Colour(place) => COLOURS[place],
+            Self::Dark => DARK,
+            Self::Grey => GREY,
+        }
+    }
+}
+
+impl<'a> Line<'a> {
+    fn new(name: &'a str, ranking: &Ranking, points: Vec<(f64, f64, String)>) -> Self {
+        Self {
+            name,
+            points,
+            look: Look::of(name, ranking),
+        }
+    }
 }
 
 /// The whole page.
@@ -44,6 +90,7 @@ pub(super) fn html(
     workload: &Workload,
     experiment: &Experiment,
     results: &Results,
+    ranking: &Ranking,
 ) -> String {
     let mut page = format!(
         "<!doctype html><html lang='en'><meta charset='utf-8'>\
@@ -57,16 +104,19 @@ pub(super) fn html(
         let (word, rest) = (escape(word), escape(rest.trim()));
         let _ = write!(page, "<p class='fact'><b>{word}</b>{rest}</p>");
     }
+    let _ = write!(page, "<p class='said'>{}</p>", escape(&ranking.sentence));
     page += "<h2>Read hit ratio by size of the tier</h2>\
              <p>Page reads that base did not serve. The dotted line is the best any policy can do: \
-             opt-bypass, which knows the future.</p>";
-    page += &by_size(workload, experiment, results);
+             opt-bypass, which knows the future.";
+    page += &in_grey(experiment, ranking);
+    page += "</p>";
+    page += &by_size(workload, experiment, results, ranking);
     page += "<h2>Read hit ratio over time</h2>\
              <p>Of each hundredth of the trace, in order of its page requests.</p>";
     for &capacity in &experiment.capacities {
         let shown = show_count(u64::from(capacity));
         let _ = write!(page, "<h3>{shown} pages</h3>");
-        page += &over_time(experiment, results, capacity);
+        page += &over_time(experiment, results, ranking, capacity);
     }
     page += "<h2>Figures</h2>";
     for &capacity in &experiment.capacities {
@@ -75,7 +125,27 @@ pub(super) fn html(
     page + "</html>\n"
 }
 
-fn by_size(workload: &Workload, experiment: &Experiment, results: &Results) -> String {
+/// Which lines have no name of their own.
+fn in_grey(experiment: &Experiment, ranking: &Ranking) -> String {
+    let lines = experiment.policies.iter();
+    let grey = lines.filter(|name| Look::of(name, ranking) == Look::Grey);
+    let grey: Vec<String> = grey.map(|name| escape(name)).collect();
+    match grey.is_empty() {
+        true => String::new(),
+        false => format!(
+            " In colour the {} policies that were fastest, in grey all others: {}.",
+            COLOURS.len(),
+            grey.join(", ")
+        ),
+    }
+}
+
+fn by_size(
+    workload: &Workload,
+    experiment: &Experiment,
+    results: &Results,
+    ranking: &Ranking,
+) -> String {
     let distinct = workload.facts().distinct_pages.max(1) as f64;
     let page_size = u64::from(workload.facts().page_size);
     let share = |run: &RunResult| 100.0 * run.capacity_pages as f64 / distinct;
@@ -95,19 +165,15 @@ fn by_size(workload: &Workload, experiment: &Experiment, results: &Results) -> S
         points
     };
     let mut lines = Vec::new();
-    for (at, name) in experiment.policies.iter().enumerate() {
+    for name in &experiment.policies {
         if name == opt::OPT_BYPASS && !results.bound.is_empty() {
             continue;
         }
         let mut runs = results.runs.iter().filter(|run| run.policy == *name);
-        lines.push(line(at, name, points(&mut runs)));
+        lines.push(Line::new(name, ranking, points(&mut runs)));
     }
-    lines.push(Line {
-        name: opt::OPT_BYPASS,
-        points: points(&mut results.bound.iter()),
-        colour: "#1c2730",
-        dashed: false,
-    });
+    let bound = points(&mut results.bound.iter());
+    lines.push(Line::new(opt::OPT_BYPASS, ranking, bound));
     let sizes = experiment.capacities.iter().max().copied().unwrap_or(1);
     let x_max = 100.0 * f64::from(sizes) / distinct;
     svg(
@@ -119,11 +185,16 @@ fn by_size(workload: &Workload, experiment: &Experiment, results: &Results) -> S
     )
 }
 
-fn over_time(experiment: &Experiment, results: &Results, capacity: u32) -> String {
+fn over_time(
+    experiment: &Experiment,
+    results: &Results,
+    ranking: &Ranking,
+    capacity: u32,
+) -> String {
     let of_size = |run: &&RunResult| run.capacity_pages == u64::from(capacity);
     let mut lines = Vec::new();
     let mut x_max = 1.0_f64;
-    for (at, name) in experiment.policies.iter().enumerate() {
+    for name in &experiment.policies {
         let mut runs = results.runs.iter().filter(of_size);
         let Some(run) = runs.find(|run| run.policy == *name) else {
             continue;
@@ -136,19 +207,10 @@ fn over_time(experiment: &Experiment, results: &Results, capacity: u32) -> Strin
         });
         let points: Vec<_> = points.collect();
         x_max = points.iter().fold(x_max, |x, point| x.max(point.0));
-        lines.push(line(at, name, points));
+        lines.push(Line::new(name, ranking, points));
     }
     let warm_up = (experiment.warm_up > 0).then_some(experiment.warm_up as f64);
     svg(&lines, x_max, "page requests", 300.0, warm_up)
-}
-
-fn line<'a>(at: usize, name: &'a str, points: Vec<(f64, f64, String)>) -> Line<'a> {
-    Line {
-        name,
-        points,
-        colour: COLOURS[at % COLOURS.len()],
-        dashed: at >= COLOURS.len(),
-    }
 }
 
 /// A chart of `lines` with a legend at their ends; few points get marks to point at.
@@ -162,7 +224,7 @@ fn svg(lines: &[Line], x_max: f64, x_title: &str, height: f64, warm_up: Option<f
         width: WIDTH - 76.0 - 150.0,
         height: height - 66.0,
         x_max,
-        y_max: (top / 10.0).ceil() * 10.0,
+        y_max: end_of_axis(top),
     };
     let mut out = format!("<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='chart'>");
     out += &chart.axes(x_title, "page reads that hit, %", |value| {
@@ -177,7 +239,12 @@ fn svg(lines: &[Line], x_max: f64, x_title: &str, height: f64, warm_up: Option<f
             chart.top
         );
     }
-    for line in lines.iter().filter(|line| !line.points.is_empty()) {
+    // What is in colour lies over what is grey.
+    let (grey, seen): (Vec<&Line>, Vec<&Line>) = lines
+        .iter()
+        .filter(|line| !line.points.is_empty())
+        .partition(|line| line.look == Look::Grey);
+    for line in grey.into_iter().chain(seen) {
         draw(&mut out, &chart, line);
     }
     out + &legend(lines, &chart) + "</svg>"
@@ -191,19 +258,15 @@ fn draw(out: &mut String, chart: &Chart, line: &Line) {
         .map(place)
         .map(|(x, y)| format!("{x:.1} {y:.1}"))
         .collect();
-    let (path, colour, name) = (path.join("L"), line.colour, escape(line.name));
-    let class = match line.name {
-        opt::OPT_BYPASS => "line bound",
+    let (path, colour, name) = (path.join("L"), line.look.colour(), escape(line.name));
+    let class = match (line.name, line.look) {
+        (opt::OPT_BYPASS, _) => "line bound",
+        (_, Look::Grey) => "line grey",
         _ => "line",
-    };
-    let dashes = if line.dashed {
-        " stroke-dasharray='7 4'"
-    } else {
-        ""
     };
     let _ = write!(
         out,
-        "<path class='{class}' stroke='{colour}'{dashes} d='M{path}'><title>{name}</title></path>"
+        "<path class='{class}' stroke='{colour}' d='M{path}'><title>{name}</title></path>"
     );
     for point in &line.points {
         let (x, y) = place(point);
@@ -221,7 +284,8 @@ fn draw(out: &mut String, chart: &Chart, line: &Line) {
 fn legend(lines: &[Line], chart: &Chart) -> String {
     const APART: f64 = 16.0;
     let end = |line: &Line| line.points.last().map(|point| chart.y(point.1));
-    let mut labels: Vec<_> = lines.iter().filter_map(|l| Some((end(l)?, l))).collect();
+    let named = lines.iter().filter(|line| line.look != Look::Grey);
+    let mut labels: Vec<_> = named.filter_map(|l| Some((end(l)?, l))).collect();
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut out = String::new();
     let x = chart.x(chart.x_max) + 12.0;
@@ -237,7 +301,7 @@ fn legend(lines: &[Line], chart: &Chart) -> String {
             out,
             "<text class='name' x='{x:.1}' y='{:.1}' fill='{}'>{}</text>",
             y + 4.0,
-            line.colour,
+            line.look.colour(),
             escape(line.name)
         );
     }
@@ -257,12 +321,8 @@ fn figures(workload: &Workload, results: &Results, capacity: u32) -> String {
         let _ = write!(out, "<th>{name}</th>");
     }
     out += "</tr>";
-    for run in results
-        .runs
-        .iter()
-        .filter(of_size)
-        .chain([&results.base_only])
-    {
+    let runs = table::best_first(results.runs.iter().filter(of_size).collect());
+    for run in runs.into_iter().chain([&results.base_only]) {
         out += "<tr>";
         for cell in table::cells(run) {
             let _ = write!(out, "<td>{}</td>", escape(&cell));

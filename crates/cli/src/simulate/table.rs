@@ -1,6 +1,7 @@
 //! The results as text.
 
 use super::SimulateArgs;
+use super::conclusion::Ranking;
 use crate::parameters::changed;
 use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
@@ -19,6 +20,7 @@ pub(super) fn text(
     workload: &Workload,
     experiment: &Experiment,
     results: &Results,
+    ranking: &Ranking,
 ) -> String {
     let mut out = format!("trace     {}\n", args.reading.input.title());
     for line in facts(workload, experiment) {
@@ -36,14 +38,14 @@ pub(super) fn text(
         let of_size = |run: &&RunResult| run.capacity_pages == u64::from(capacity);
         let runs: Vec<&RunResult> = results.runs.iter().filter(of_size).collect();
         out += &size_heading(workload, capacity);
-        out += &rows(&runs, &results.base_only).to_string();
+        out += &rows(best_first(runs), &results.base_only).to_string();
     }
     for run in &results.runs {
         if let Some(learned) = &run.learned {
             out += &learned_table(run, learned);
         }
     }
-    out
+    out + "\n" + &ranking.sentence + "\n"
 }
 
 /// What is in the trace and what it ran on, a line each: a word, two spaces, the rest.
@@ -124,9 +126,24 @@ pub(super) const COLUMNS: [&str; 12] = [
     "of OPT",
 ];
 
-fn rows(runs: &[&RunResult], base_only: &RunResult) -> Table {
+/// `runs` of one size, those with most I/Os per second first, then those with most hits.
+pub(super) fn best_first(mut runs: Vec<&RunResult>) -> Vec<&RunResult> {
+    let order = |run: &RunResult| {
+        (
+            run.ios_per_s.unwrap_or(0.0),
+            run.read_hit_ratio.unwrap_or(0.0),
+        )
+    };
+    runs.sort_by(|a, b| {
+        let (a, b) = (order(a), order(b));
+        b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1))
+    });
+    runs
+}
+
+fn rows(runs: Vec<&RunResult>, base_only: &RunResult) -> Table {
     let mut table = Table::new(&COLUMNS);
-    for run in runs.iter().copied().chain([base_only]) {
+    for run in runs.into_iter().chain([base_only]) {
         table.row(cells(run));
     }
     table
