@@ -1,5 +1,7 @@
 //! What the commands that work on traces share: reading, device models, progress bars.
 
+mod notes;
+
 use crate::commands::status;
 use crate::config::{self, Config};
 use crate::failure::{Code, Failure, Outcome};
@@ -8,9 +10,11 @@ use crate::units::Size;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
+use notes::Notes;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use thermocline_core::Costs;
 use thermocline_sim::device::{BASES, Devices, FLASHES, Timing};
@@ -165,6 +169,7 @@ pub(crate) fn watched<T: Send>(
     work: impl FnOnce(&Progress) -> Result<T, SimError> + Send,
 ) -> Result<T, Failure> {
     let progress = Progress::default();
+    let mut notes = Notes::new(what);
     let bar = ProgressBar::new(0).with_style(style(&format!(
         "{what} {{wide_bar}} {{percent}} % {{human_pos}} page requests, {{eta}} left"
     )));
@@ -174,8 +179,11 @@ pub(crate) fn watched<T: Send>(
         while !work.is_finished() {
             std::thread::sleep(Duration::from_millis(5));
             if begin.elapsed() > PATIENCE {
-                bar.set_length(progress.total.load(Ordering::Relaxed));
-                bar.set_position(progress.done.load(Ordering::Relaxed));
+                let (total, done) = (&progress.total, &progress.done);
+                let (total, done) = (total.load(Ordering::Relaxed), done.load(Ordering::Relaxed));
+                bar.set_length(total);
+                bar.set_position(done);
+                notes.print(begin.elapsed(), done, total);
             }
         }
         work.join()
@@ -187,25 +195,36 @@ pub(crate) fn watched<T: Send>(
     }
 }
 
-/// A progress bar that appears after two seconds.
+/// A progress bar that appears after two seconds; lines where standard error is no terminal.
 pub(crate) struct Bar {
     bar: ProgressBar,
     begin: Instant,
+    notes: Mutex<Notes>,
 }
 
 impl Bar {
-    /// A bar up to `length`; `template` is indicatif's.
-    pub(crate) fn new(template: &str, length: u64) -> Self {
+    /// A bar up to `length` for `what`; `template` is indicatif's.
+    pub(crate) fn new(what: &str, template: &str, length: u64) -> Self {
+        let style = style(&format!("{what} {template}"));
         Self {
-            bar: ProgressBar::new(length).with_style(style(template)),
+            bar: ProgressBar::new(length).with_style(style),
             begin: Instant::now(),
+            notes: Mutex::new(Notes::new(what)),
         }
+    }
+
+    /// What is being done now, where the template has a place for it.
+    pub(crate) fn tell(&self, message: &'static str) {
+        self.bar.set_message(message);
     }
 
     /// That much is done.
     pub(crate) fn set(&self, position: u64) {
-        if self.begin.elapsed() > PATIENCE {
+        let elapsed = self.begin.elapsed();
+        if elapsed > PATIENCE {
             self.bar.set_position(position);
+            let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            notes.print(elapsed, position, self.bar.length().unwrap_or(0));
         }
     }
 }

@@ -180,3 +180,68 @@ fn what_is_not_ours_is_not_touched() {
     let message = failure(&line[..5]);
     assert!(message.contains("--cache and --size"), "{message}");
 }
+
+/// A CSV trace of reads of one page each, so many milliseconds apart.
+fn slow_trace(directory: &Path, requests: u64, apart_ms: u64) {
+    let mut text = "time_ns,offset,length,op\n".to_string();
+    for number in 0..requests {
+        let _ = writeln!(
+            text,
+            "{},{},4096,r",
+            number * apart_ms * 1_000_000,
+            number % 64 * 4096
+        );
+    }
+    fs::write(directory.join("skewed.csv"), text).expect("writes");
+}
+
+#[test]
+fn progress_is_told_where_there_is_no_terminal() {
+    let directory = tempfile::tempdir().expect("dir");
+    // At this pace it takes 3.5 s; the first line comes after 2.
+    slow_trace(directory.path(), 3500, 1);
+    let arguments = arguments(directory.path());
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let output =
+        thermocline(&[&arguments[..], &["--policy", "lru", "--speed", "recorded"]].concat());
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{error}");
+    assert!(
+        error.starts_with("lru: ") && error.contains(" s left\n"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_signal_ends_it_and_nothing_is_left() {
+    let directory = tempfile::tempdir().expect("dir");
+    // It would take half an hour.
+    slow_trace(directory.path(), 1800, 1000);
+    let arguments = arguments(directory.path());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+    let command = command
+        .args(&arguments)
+        .args(["--policy", "lru", "--speed", "recorded"]);
+    let mut child = command
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("runs");
+    let (base, cache) = (
+        directory.path().join("base"),
+        directory.path().join("cache"),
+    );
+    while !cache.exists() {
+        assert!(
+            child.try_wait().expect("its state").is_none(),
+            "it ended by itself"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let ended = Command::new("kill").arg(child.id().to_string()).status();
+    assert!(ended.expect("kill").success());
+    let output = child.wait_with_output().expect("its end");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("ended by a signal"), "{error}");
+    assert!(!base.exists() && !cache.exists(), "files are left");
+}

@@ -3,10 +3,10 @@
 use crate::args::CalibrateArgs;
 use crate::config::{self, Config};
 use crate::failure::{Code, Failure, Outcome};
+use crate::modelled::Bar;
 use crate::settings;
 use crate::table::Table;
 use crate::units::{Size, show_bytes, show_nanoseconds};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -122,18 +122,18 @@ fn measure(
     device: &dyn Device,
     options: &CalibrateOptions,
 ) -> Result<DeviceCosts, Failure> {
-    let style = ProgressStyle::with_template("{prefix:<6} {bar:30} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(PHASES * STEPS)
-        .with_style(style)
-        .with_prefix(role.to_string());
+    let bar = Bar::new(
+        &format!("measuring {role}"),
+        "{bar:30} {msg}",
+        PHASES * STEPS,
+    );
     let mut advance = |progress: Progress| {
         let within = (progress.share * STEPS as f64) as u64;
-        bar.set_message(progress.phase.name());
-        bar.set_position(progress.phase as u64 * STEPS + within);
+        bar.tell(progress.phase.name());
+        bar.set(progress.phase as u64 * STEPS + within);
     };
     let costs = calibrate::calibrate(device, options, &mut advance);
-    bar.finish_and_clear();
+    drop(bar);
     costs.map_err(|error| {
         let reason = crate::failure::reason(&error);
         Failure::new(
@@ -188,8 +188,23 @@ fn show(calibration: &Calibration) -> String {
     let saved = calibration.costs.base_random_read_us / calibration.costs.flash_read_us.max(1e-3);
     format!(
         "base   {base}\nflash  {flash}\n\npages of {page}; sequential requests of 1 MiB\n{table}\n\
-         A random read takes {saved:.1} times as long from base as from flash.\n"
+         A random read takes {saved:.1} times as long from base as from flash{}\n",
+        verdict(saved)
     )
+}
+
+/// Base must be so many times as slow for a tier to be worth the trouble.
+const WORTH: f64 = 2.0;
+
+/// The end of the sentence about how many times as long a read takes from base.
+fn verdict(saved: f64) -> &'static str {
+    match saved < WORTH {
+        true => {
+            ": a tier will not help here.\n\
+             Is base the slow storage, and flash another device? If so, a tier gains nothing."
+        }
+        false => ".",
+    }
 }
 
 fn row(role: &str, name: &str, measured: &Measured) -> [String; 6] {
@@ -249,6 +264,26 @@ mod tests {
             flash_write_us: 20.0,
         };
         assert_eq!(costs, expected);
+    }
+
+    #[test]
+    fn flash_that_is_no_faster_is_said_to_be_no_help() {
+        let told = |base, flash| {
+            let device = |mean| DeviceCosts {
+                random_read: measured(mean),
+                ..DeviceCosts::default()
+            };
+            let (base, flash) = (device(base), device(flash));
+            let costs = costs(&base, &flash);
+            show(&Calibration { base, flash, costs })
+        };
+        let same = told(80.0, 80.0);
+        assert!(
+            same.contains("1.0 times as long") && same.contains("will not help"),
+            "{same}"
+        );
+        let disk = told(8000.0, 80.0);
+        assert!(!disk.contains("will not help"), "{disk}");
     }
 
     #[test]

@@ -406,8 +406,7 @@ fn read(
     what: &str,
     each: &mut dyn FnMut(&Seen<'_>) -> Outcome,
 ) -> Outcome {
-    let template = format!("{what} {{wide_bar}} {{percent}} % {{eta}} left");
-    let bar = Bar::new(&template, rows.length()?);
+    let bar = Bar::new(what, "{wide_bar} {percent} % {eta} left", rows.length()?);
     rows.each(texts, &mut |seen| {
         if seen.number % 4096 == 0 {
             bar.set(seen.position);

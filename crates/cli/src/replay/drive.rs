@@ -27,6 +27,8 @@ use thermocline_sim::request::{Kind, PAGES_MAX};
 const FLASH_DEADLINE: Duration = Duration::from_secs(2);
 /// Between looks at whether the tier's writers are done.
 const PAUSE: Duration = Duration::from_micros(50);
+/// The longest sleep until an I/O is due: so soon the end is noticed.
+const NAP: Duration = Duration::from_millis(100);
 /// I/Os between two moves of the progress bar.
 const BAR_EVERY: usize = 256;
 
@@ -198,6 +200,7 @@ fn measure(
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     match error {
+        None if replay.ended.load(Ordering::Relaxed) => Err(super::ended()),
         None => Ok(measured),
         Some(error) => Err(Failure::new(
             Code::Failure,
@@ -292,11 +295,16 @@ impl<'a> Bench<'a> {
         opened.map_err(|error| Failure::io("open", &path, &error))
     }
 
-    /// Takes the next I/O of the trace until there is none.
+    /// Whether a signal asked for the end.
+    fn is_ended(&self) -> bool {
+        self.replay.ended.load(Ordering::Relaxed)
+    }
+
+    /// Takes the next I/O of the trace until there is none, or the end is asked for.
     fn client(&self, begin: Instant) {
         let page = self.replay.layout.page_size as usize;
         let mut buffer = vec![0; page];
-        while !self.failed.load(Ordering::Relaxed) {
+        while !self.failed.load(Ordering::Relaxed) && !self.is_ended() {
             let at = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(&start) = self.replay.starts.get(at) else {
                 return;
@@ -304,7 +312,9 @@ impl<'a> Bench<'a> {
             let requests = &self.replay.requests[start as usize..];
             if self.replay.recorded {
                 let due = Duration::from_millis(requests[0].time_ms.into());
-                std::thread::sleep(due.saturating_sub(begin.elapsed()));
+                while begin.elapsed() < due && !self.is_ended() {
+                    std::thread::sleep(due.saturating_sub(begin.elapsed()).min(NAP));
+                }
             }
             if let Err(error) = self.io(requests, &mut buffer) {
                 self.failed.store(true, Ordering::Relaxed);

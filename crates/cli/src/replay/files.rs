@@ -5,6 +5,7 @@ use crate::modelled::Bar;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use thermocline_core::hash::mix;
 
 /// The file by which a directory of ours is known; its text is the layout.
@@ -58,7 +59,15 @@ pub(super) struct BaseFiles {
 impl BaseFiles {
     /// Makes the files in `directory`, which is missing, empty, or holds those of an earlier
     /// replay of the same layout.
-    pub(super) fn prepare(directory: &Path, layout: &Layout, keep: bool) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// When files cannot be made, or `ended` became true meanwhile; then they are removed.
+    pub(super) fn prepare(
+        directory: &Path,
+        layout: &Layout,
+        keep: bool,
+        ended: &AtomicBool,
+    ) -> Result<Self, Failure> {
         let reused = recognise(directory, layout)?;
         let made_directory = !directory.exists();
         let made = fs::create_dir_all(directory);
@@ -74,7 +83,7 @@ impl BaseFiles {
             files.made = all.chain([directory.join(MARK)]).collect();
             return Ok(files);
         }
-        files.make(layout)?;
+        files.make(layout, ended)?;
         Ok(files)
     }
 
@@ -83,11 +92,15 @@ impl BaseFiles {
         self.directory.join(format!("object-{object:05}"))
     }
 
-    fn make(&mut self, layout: &Layout) -> Outcome {
+    fn make(&mut self, layout: &Layout, ended: &AtomicBool) -> Outcome {
         let mark = self.directory.join(MARK);
         // Written last: a directory with it is complete.
         let total = layout.total().unwrap_or(u64::MAX);
-        let bar = Bar::new("filling {wide_bar} {percent} % {bytes}, {eta} left", total);
+        let bar = Bar::new(
+            "filling",
+            "{wide_bar} {percent} % {bytes}, {eta} left",
+            total,
+        );
         let mut done = 0;
         for object in 0..layout.extents.len() {
             let path = self.path(object);
@@ -96,10 +109,17 @@ impl BaseFiles {
             self.made.push(path.clone());
             let length = layout.bytes(object).unwrap_or(u64::MAX);
             let made = file.set_len(length).and_then(|()| match layout.filled {
-                true => fill(&file, object, layout, &mut done, &bar),
+                true => fill(&file, object, layout, &mut |bytes| {
+                    done += bytes;
+                    bar.set(done);
+                    !ended.load(Ordering::Relaxed)
+                }),
                 false => Ok(()),
             });
             made.map_err(|error| Failure::io("fill", &path, &error))?;
+            if ended.load(Ordering::Relaxed) {
+                return Err(super::ended());
+            }
         }
         self.made.push(mark.clone());
         let written = fs::write(&mark, layout.text());
@@ -146,7 +166,13 @@ fn recognise(directory: &Path, layout: &Layout) -> Result<bool, Failure> {
     }
 }
 
-fn fill(file: &File, object: usize, layout: &Layout, done: &mut u64, bar: &Bar) -> io::Result<()> {
+/// Gives every page its contents, telling `goes_on` of bytes written, until that says no.
+fn fill(
+    file: &File,
+    object: usize,
+    layout: &Layout,
+    goes_on: &mut dyn FnMut(u64) -> bool,
+) -> io::Result<()> {
     let page = layout.page_size as usize;
     let mut buffer = vec![0; STRETCH.max(page)];
     let at_once = (buffer.len() / page) as u64;
@@ -159,9 +185,10 @@ fn fill(file: &File, object: usize, layout: &Layout, done: &mut u64, bar: &Bar) 
             contents(object, at, page);
         }
         writer.write_all(bytes)?;
-        *done += bytes.len() as u64;
-        bar.set(*done);
         index += pages;
+        if !goes_on(bytes.len() as u64) {
+            return Ok(());
+        }
     }
     file.sync_all()
 }
@@ -190,6 +217,8 @@ pub(super) fn check(layout: &Layout) -> Outcome {
 mod tests {
     use super::*;
 
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
+
     fn layout(filled: bool) -> Layout {
         Layout {
             page_size: 512,
@@ -202,7 +231,7 @@ mod tests {
     fn files_are_made_filled_found_again_and_removed() {
         let parent = tempfile::tempdir().expect("dir");
         let directory = parent.path().join("base");
-        let files = BaseFiles::prepare(&directory, &layout(true), true).expect("makes");
+        let files = BaseFiles::prepare(&directory, &layout(true), true, &GOES_ON).expect("makes");
         let bytes = fs::read(files.path(2)).expect("reads");
         assert_eq!(bytes.len(), 5000 * 512);
         let mut page = [0; 512];
@@ -210,21 +239,34 @@ mod tests {
         assert_eq!(bytes[4999 * 512..], page);
         drop(files);
         assert!(directory.join("object-00001").exists(), "kept");
-        let other = BaseFiles::prepare(&directory, &layout(false), true);
+        let other = BaseFiles::prepare(&directory, &layout(false), true, &GOES_ON);
         let message = other.expect_err("another layout").message;
         assert!(message.contains("another trace"), "{message}");
-        drop(BaseFiles::prepare(&directory, &layout(true), false).expect("found again"));
+        drop(BaseFiles::prepare(&directory, &layout(true), false, &GOES_ON).expect("found again"));
         let left = fs::read_dir(&directory).map(|entries| entries.count());
         assert_eq!(left.ok(), Some(0), "the directory was there before");
-        drop(BaseFiles::prepare(&directory.join("x"), &layout(false), false).expect("makes"));
+        drop(
+            BaseFiles::prepare(&directory.join("x"), &layout(false), false, &GOES_ON)
+                .expect("makes"),
+        );
         assert!(!directory.join("x").exists());
+    }
+
+    #[test]
+    fn what_a_signal_ended_leaves_nothing() {
+        let parent = tempfile::tempdir().expect("dir");
+        let directory = parent.path().join("base");
+        let ended = AtomicBool::new(true);
+        let made = BaseFiles::prepare(&directory, &layout(true), true, &ended);
+        assert!(made.expect_err("ended").message.contains("signal"));
+        assert!(!directory.exists());
     }
 
     #[test]
     fn a_directory_of_somebody_else_is_left_alone() {
         let directory = tempfile::tempdir().expect("dir");
         fs::write(directory.path().join("object-00000"), "mine").expect("writes");
-        let refused = BaseFiles::prepare(directory.path(), &layout(false), false);
+        let refused = BaseFiles::prepare(directory.path(), &layout(false), false, &GOES_ON);
         let failure = refused.expect_err("not ours");
         assert!(failure.message.contains("nothing was touched"), "{failure}");
         let bytes = fs::read(directory.path().join("object-00000")).expect("reads");

@@ -10,6 +10,7 @@ use crate::commands::status;
 use crate::failure::{Code, Failure, Outcome};
 use crate::modelled::{self, Bar, Reading};
 use crate::parameters::{self, ParameterArgs, changed};
+use crate::signals::Signals;
 use crate::simulate::{TierSize, WriteMode};
 use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
@@ -19,6 +20,8 @@ use drive::Measured;
 use files::{BaseFiles, Layout};
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use thermocline::config::CostSettings;
 use thermocline_core::HintSet;
 use thermocline_core::model::Model;
@@ -148,6 +151,8 @@ struct Replay<'a> {
     recorded: bool,
     settle: bool,
     verify: bool,
+    /// A signal asked for the end.
+    ended: Arc<AtomicBool>,
 }
 
 impl Replay<'_> {
@@ -176,7 +181,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     };
     let (flash_bytes, pool_bytes) = (size(args, &workload)?, pool(args, &workload)?);
     let costs = costs(args, facts.page_size)?;
-    let files = BaseFiles::prepare(&args.directory, &layout, args.keep)?;
+    let ended = watched_end()?;
+    let files = BaseFiles::prepare(&args.directory, &layout, args.keep, &ended)?;
     let replay = Replay {
         layout: &layout,
         files: &files,
@@ -195,12 +201,12 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
         recorded: args.speed == Speed::Recorded,
         settle: args.settle,
         verify: args.verify,
+        ended,
     };
     let mut runs = Vec::new();
     for policy in &policies {
-        let template =
-            format!("{policy} {{wide_bar}} {{percent}} % {{human_pos}} I/Os, {{eta}} left");
-        let bar = Bar::new(&template, replay.starts.len() as u64);
+        let template = "{wide_bar} {percent} % {human_pos} I/Os, {eta} left";
+        let bar = Bar::new(policy, template, replay.starts.len() as u64);
         let tier = (policy != NO_TIER).then_some(policy.as_str());
         let run = drive::run(&replay, tier, &bar);
         runs.push(run?);
@@ -211,6 +217,27 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
         false => status::print(&text(args, &workload, &replay, &runs))?,
     }
     intact(&runs)
+}
+
+/// Becomes true when a signal asks for the end; a second one does not wait.
+fn watched_end() -> Result<Arc<AtomicBool>, Failure> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&ended);
+    Signals::block()?.watch(move |earlier| {
+        seen.store(true, Ordering::Relaxed);
+        if earlier > 0 {
+            std::process::exit(Code::Failure as i32);
+        }
+    })?;
+    Ok(ended)
+}
+
+/// What a replay says that a signal ended.
+fn ended() -> Failure {
+    Failure::new(
+        Code::Failure,
+        "ended by a signal; what it made was removed, but for base files with --keep",
+    )
 }
 
 fn check(args: &ReplayArgs) -> Outcome {
