@@ -210,6 +210,14 @@ pub(crate) fn show_count(count: u64) -> String {
     shown
 }
 
+/// A count of at most ten characters or so: from ten millions on in millions, `12,346 M`.
+pub(crate) fn show_short(count: u64) -> String {
+    match count {
+        ..10_000_000 => show_count(count),
+        _ => show_count((count as f64 / 1e6).round() as u64) + " M",
+    }
+}
+
 /// A duration in nanoseconds rounded for reading: `85 µs`, `7.2 ms`, `1.5 s`.
 pub(crate) fn show_nanoseconds(nanoseconds: u64) -> String {
     let value = nanoseconds as f64;
@@ -291,6 +299,8 @@ mod tests {
         assert_eq!(show_count(0), "0");
         assert_eq!(show_count(999), "999");
         assert_eq!(show_count(1_234_567), "1,234,567");
+        assert_eq!(show_short(9_999_999), "9,999,999");
+        assert_eq!(show_short(12_345_678_901), "12,346 M");
         assert_eq!(show_bytes(1023), "1023 B");
         assert_eq!(show_bytes(3 << 29), "1.5 GiB");
         assert_eq!(show_nanoseconds(85_000), "85 µs");
