@@ -12,6 +12,8 @@ mod control;
 mod curve_page;
 mod daemon;
 mod demo;
+#[cfg(test)]
+mod documented;
 mod ending;
 mod explain;
 mod failure;

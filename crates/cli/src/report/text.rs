@@ -123,7 +123,7 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
     let (used, all) = (u64::from(tier.resident), u64::from(tier.slots));
     writeln!(
         out,
-        "slots     {} of {} used ({}), {}; {} waiting to be written; {} of memory",
+        "slots     {} of {} used ({}), {}; {} to be written; {} of DRAM",
         show_count(used),
         show_count(all),
         show_share(used, all),
