@@ -100,6 +100,16 @@ fn a_mount_describes_itself() {
             .said("metrics")
             .contains("label=\"emulated SATA SSD over")
     );
+    let openmetrics = success(
+        thermocline("status")
+            .arg("--openmetrics")
+            .arg(ground.mountpoint()),
+    );
+    assert!(
+        openmetrics.contains("# TYPE thermocline_page_reads counter")
+            && openmetrics.ends_with("# EOF\n"),
+        "{openmetrics}"
+    );
     let settings = ground.path("settings.toml");
     fs::write(&settings, ground.said("config")).expect("write");
     success(thermocline("config").arg("--check").arg(&settings));
