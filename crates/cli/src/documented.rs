@@ -16,7 +16,7 @@ fn documents() -> Vec<PathBuf> {
     all
 }
 
-/// Lines of the fenced blocks of `text` that call this program, without what a shell does with them.
+/// Lines of the fenced blocks of `text` that call this program, without what a shell does there.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let blocks = text.split("```").skip(1).step_by(2);
     let shell = blocks.filter_map(|block| {
@@ -58,7 +58,7 @@ fn every_command_in_the_documents_is_taken() {
 #[test]
 fn what_is_a_command_is_found() {
     let text = "```sh\nthermocline trace info a.parquet --columns \\\n  page=p  # all\n```\n\
-                thermocline not in a block\n```console\n$ pg stop && thermocline umount /m; ls\n```";
+                thermocline not in one\n```console\n$ pg stop && thermocline umount /m; ls\n```";
     let found: Vec<String> = commands(text).iter().map(|words| words.join(" ")).collect();
     let expected = [
         "thermocline trace info a.parquet --columns page=p",

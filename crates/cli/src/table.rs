@@ -29,8 +29,8 @@ impl Table {
         }
     }
 
-    /// Keeps lines within `columns` characters: by smaller gaps, then by shorter cells in the widest
-    /// column.
+    /// Keeps lines within `columns` characters: by smaller gaps, then by shorter cells in the
+    /// widest column.
     #[must_use]
     pub(crate) fn within(mut self, columns: usize) -> Self {
         self.within = Some(columns);

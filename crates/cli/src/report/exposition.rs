@@ -1,8 +1,8 @@
 //! Families of samples with HELP and TYPE lines: Prometheus text 0.0.4, or OpenMetrics 1.0.
 //!
 //! Samples are the same in both. Where they differ: OpenMetrics names a family without the
-//! suffixes of its samples, knows the type `info`, and ends with `# EOF`. Prometheus' own format has
-//! no such type, and its readers find the type of a sample only under the sample's name.
+//! suffixes of its samples, knows the type `info`, and ends with `# EOF`. Prometheus' own format
+//! has no such type, and its readers find the type of a sample only under the sample's name.
 
 use std::fmt::Write;
 

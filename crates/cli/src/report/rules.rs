@@ -1,6 +1,6 @@
 //! The rules of both text formats, for tests: what a reader that is strict refuses.
 //!
-//! OpenMetrics 1.0, sections "Overall Structure", "MetricFamily", "Counter", "Histogram", "Info" and
+//! OpenMetrics 1.0, sections "Overall Structure", "MetricFamily", "Counter", "Histogram", "Info",
 //! "Text format"; Prometheus' exposition formats, "Text-based format". Only what we write is known:
 //! no timestamps, exemplars, units or created times.
 

@@ -138,9 +138,9 @@ mod tests {
             ("tac", [140.0, 300.0]),
         ]);
         assert_eq!(found.names, ["tac", "lru"]);
-        let expected = "tac is fastest over these 2 sizes, with 1.4 to 3.0 times the I/Os per second \
-                        of base alone, 18 % ahead of lru (a model, of one trace of 28 s of requests: \
-                        another day may have another order).";
+        let expected = "tac is fastest over these 2 sizes, with 1.4 to 3.0 times the I/Os per \
+                        second of base alone, 18 % ahead of lru (a model, of one trace of 28 s of \
+                        requests: another day may have another order).";
         assert_eq!(found.sentence, expected);
     }
 
