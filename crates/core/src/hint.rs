@@ -35,6 +35,14 @@ pub mod hint_type {
 /// One value per hint type and the client that gave them; 52 bytes, compared and hashed as a
 /// whole by CLIC. Equal values from two clients are two hint sets (thesis §3.1): nothing says
 /// that they mean the same.
+///
+/// ```
+/// use thermocline_core::{FileKind, HintSet, RequestType, hint_type};
+///
+/// let hints = HintSet::UNKNOWN.with(hint_type::REQUEST, RequestType::RecoveryWrite.value());
+/// assert_eq!(hints.request(), RequestType::RecoveryWrite);
+/// assert_eq!(hints.file_kind(), FileKind::Unknown);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HintSet {
     values: [u32; HINT_TYPES_MAX],
@@ -112,6 +120,13 @@ impl HintSet {
 }
 
 /// Names of the hint types of one client, in position order.
+///
+/// ```
+/// use thermocline_core::{HintSchema, hint_type};
+///
+/// let schema = HintSchema::with_custom(["tenant"]).expect("at most 15");
+/// assert_eq!(schema.names()[hint_type::FIRST_CUSTOM], "tenant");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HintSchema {
     names: Vec<String>,

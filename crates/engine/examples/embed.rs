@@ -1,54 +1,49 @@
-//! A database engine's use of the tier, in forty lines: a base file on slow storage, a cache file on
+//! A database engine's use of the tier, in some forty lines: a base file on slow storage, a cache file on
 //! an SSD, hints, a sync, figures. Run it twice: the second run finds its pages in the cache.
 //!
 //! `cargo run --release -p thermocline --example embed -- BASE_DIRECTORY CACHE_FILE`
 
-use std::{env, error::Error, fs::OpenOptions, path::PathBuf};
-use thermocline::{Claim, Engine, EngineConfig, Leave, Store, StoreOptions, stamp_of};
+use std::{env, error::Error, fs, path::PathBuf};
+use thermocline::{Claim, Engine, EngineConfig, Identity, Leave, Store, StoreOptions, stamp_of};
 use thermocline::{FileKind, HintSet, ObjectSpec, Request, RequestType, hint_type};
 
 const PAGE: u64 = 8192;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args_os().skip(1).map(PathBuf::from);
-    let usage = "usage: embed BASE_DIRECTORY CACHE_FILE";
-    let base = arguments.next().ok_or(usage)?;
-    let cache = arguments.next().ok_or(usage)?;
-
-    // 1. The base is ours alone, and the cache is the right one for it.
+    let (Some(base), Some(cache)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: embed BASE_DIRECTORY CACHE_FILE".into());
+    };
+    // 1. Nobody else on this host serves the base, and the cache is the right one for it.
     let claim = Claim::take(&base)?;
     claim.admit(&|| stamp_of(&cache), &Leave::default())?;
-    // 2. A cache of 16 MiB, and 1 MiB of memory above it.
-    let mut options = StoreOptions {
+    // 2. A cache of 16 MiB, and 1 MiB of memory above it. Pages have 8 KiB.
+    let options = StoreOptions {
+        size: Some(16 << 20),
         base: claim.identity(),
         ..StoreOptions::default()
     };
-    options.size = Some(16 << 20);
-    let store = Store::open(&cache, &options)?;
     let config = EngineConfig {
         pool_bytes: 1 << 20,
         ..EngineConfig::default()
     };
-    let engine = Engine::start(config, Some(store))?;
+    let engine = Engine::start(config, Some(Store::open(&cache, &options)?))?;
     // 3. What an earlier run left in the cache is compared with the files as they are now.
-    let (kind, name) = (FileKind::Relation, "table");
-    engine.adopt(
-        &|which, name, _| ObjectSpec::find(&base, name, kind, which),
-        false,
-    )?;
-
-    // 4. Open a file, write pages and make them durable, read them again.
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(base.join(name))?;
-    let table = engine.open_object(ObjectSpec::of_file(&base, name, kind)?)?;
+    let kind = FileKind::Relation;
+    let find = |file: &Identity, name: &str, _: bool| ObjectSpec::find(&base, name, kind, file);
+    engine.adopt(&find, false)?;
+    // 4. Open a file of base, which must be there.
+    if !base.join("table").exists() {
+        fs::write(base.join("table"), [])?;
+    }
+    let table = engine.open_object(ObjectSpec::of_file(&base, "table", kind)?)?;
     let request = |page: u64, why: RequestType| Request {
         object: &table,
         offset: page * PAGE,
         hints: HintSet::UNKNOWN.with(hint_type::REQUEST, why.value()),
         client: 0,
     };
+    // 5. Write pages, make them durable, read them again in another order.
     for page in 0..1000 {
         let bytes = [page as u8; PAGE as usize];
         engine.write(&request(page, RequestType::ReplacementWrite), &bytes)?;
@@ -59,10 +54,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         engine.read(&request(page, RequestType::Read), &mut bytes)?;
         assert_eq!(bytes, [page as u8; PAGE as usize]);
     }
-
-    // 5. Where pages were read from; then close and stop, so that the next run is warm.
+    // 6. Say where pages were read from; close and stop, so that the next run is warm.
     println!("page reads: {:?}", engine.stats().page_reads);
     engine.close_object(&table);
-    engine.stop()?;
-    Ok(())
+    Ok(engine.stop()?)
 }

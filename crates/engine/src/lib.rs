@@ -27,7 +27,7 @@
 //!
 //!     let table = engine.open_object(ObjectSpec::of_file(base, "table", kind)?)?;
 //!     let hints = HintSet::UNKNOWN;
-//!     let at = |page| Request { object: &table, offset: page * 8192, hints, client: 0 };
+//!     let at = |page: u64| Request { object: &table, offset: page * 8192, hints, client: 0 };
 //!     let mut page = [0; 8192];
 //!     engine.write(&at(0), &[7; 8192])?; // with base when it returns
 //!     engine.sync(&table, true)?; // durable when it returns
@@ -38,12 +38,13 @@
 //!     engine.stop()?; // the next start is warm
 //!     Ok(())
 //! }
-//! # let dir = tempfile::tempdir()?;
-//! # std::fs::create_dir(dir.path().join("base"))?;
-//! # std::fs::write(dir.path().join("base/table"), "")?;
-//! # tour(&dir.path().join("base"), &dir.path().join("cache"))?;
-//! # tour(&dir.path().join("base"), &dir.path().join("cache"))
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! #     let dir = tempfile::tempdir()?;
+//! #     std::fs::create_dir(dir.path().join("base"))?;
+//! #     std::fs::write(dir.path().join("base/table"), "")?;
+//! #     tour(&dir.path().join("base"), &dir.path().join("cache"))?;
+//! #     tour(&dir.path().join("base"), &dir.path().join("cache"))
+//! # }
 //! ```
 //!
 //! An [`Engine`] may be used by any number of threads at once. Errors of requests are

@@ -65,6 +65,15 @@ pub struct Rule {
 }
 
 /// The rules in force.
+///
+/// ```
+/// use thermocline::{FileKind, classify::Rules};
+///
+/// let rules = Rules::new(Vec::new())?;
+/// let class = rules.class("pg_wal/000000010000000000000001", Vec::new);
+/// assert_eq!((class.kind, class.cached), (FileKind::Log, false));
+/// # Ok::<(), thermocline::classify::RuleError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     user: Vec<(Rule, Option<FileKind>)>,
