@@ -104,3 +104,8 @@ pub use thermocline_core::hint::{PlanAccess, PlanLevel, PlanOperator};
 pub use thermocline_core::{ObjectId, PageId};
 // What `Engine::set_recorder` takes.
 pub use thermocline_trace::{Recorder, RecorderOptions};
+
+// The guide's programs compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct Guide;

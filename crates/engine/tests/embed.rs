@@ -1,0 +1,46 @@
+//! The example that authors start from: it runs twice, its second run is warm, and the guide shows it.
+
+#[allow(dead_code, reason = "its own `main` is not called")]
+#[path = "../examples/embed.rs"]
+mod embed;
+
+use thermocline::{Store, StoreOptions, stamp_of};
+
+const EXAMPLE: &str = include_str!("../examples/embed.rs");
+const GUIDE: &str = include_str!("../../../docs/library.md");
+
+#[test]
+fn the_example_leaves_a_warm_cache() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (base, cache) = (dir.path().join("base"), dir.path().join("cache"));
+    std::fs::create_dir(&base).expect("makes base");
+    embed::run(&base, &cache).expect("runs");
+    let stamp = stamp_of(&cache).expect("reads").expect("is there");
+    embed::run(&base, &cache).expect("runs again");
+    let later = stamp_of(&cache).expect("reads").expect("is there");
+    assert_eq!(later.format_id, stamp.format_id, "not made anew");
+    let options = StoreOptions {
+        base: stamp.base,
+        ..StoreOptions::default()
+    };
+    let store = Store::open(&cache, &options).expect("opens");
+    let found = store.recovered().expect("holds something");
+    assert!(found.clean_stop);
+    assert_eq!(found.entries.len(), 1000, "a page each, all on flash");
+    let table = std::fs::read(base.join("table")).expect("reads");
+    let right = |(page, bytes): (usize, &[u8])| bytes.iter().all(|byte| *byte == page as u8);
+    assert!(
+        table.chunks(8192).enumerate().all(right),
+        "base has every page"
+    );
+    assert_eq!(table.len(), 1000 * 8192);
+}
+
+#[test]
+fn the_guide_shows_the_example_as_it_is() {
+    let code = &EXAMPLE[EXAMPLE.find("use std").expect("has code")..];
+    assert!(
+        GUIDE.contains(code),
+        "docs/library.md shows another program"
+    );
+}
