@@ -7,7 +7,7 @@
 //! further type is named by the client's [`HintSchema`] and means something only to the
 //! learning policies.
 
-/// The most hint types one client can declare, the five built-in ones included.
+/// The most hint types one client can declare, the built-in ones included.
 pub const HINT_TYPES_MAX: usize = 15;
 
 /// Positions of the built-in hint types in every [`HintSet`].
@@ -32,7 +32,7 @@ pub mod hint_type {
     pub const FIRST_CUSTOM: usize = 8;
 }
 
-/// One value per hint type and the client that gave them; 52 bytes, compared and hashed as a
+/// One value per hint type and the client that gave them; 64 bytes, compared and hashed as a
 /// whole by CLIC. Equal values from two clients are two hint sets (thesis §3.1): nothing says
 /// that they mean the same.
 ///
@@ -48,6 +48,8 @@ pub struct HintSet {
     values: [u32; HINT_TYPES_MAX],
     client: u32,
 }
+
+const _: () = assert!(size_of::<HintSet>() == 64);
 
 impl HintSet {
     /// A hint set in which nothing is known.

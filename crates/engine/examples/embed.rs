@@ -1,7 +1,7 @@
-//! A database engine's use of the tier: a base file on slow storage, a cache file on an SSD, hints, a
-//! sync, figures. Run it twice: the second run finds its pages in the cache.
-//!
-//! `cargo run --release -p thermocline --example embed -- BASE_DIRECTORY CACHE_FILE`
+// A database engine's use of the tier: a base file on slow storage, a cache file on an SSD, hints, a
+// sync, figures. Run it twice: the second run finds its pages in the cache.
+//
+// `cargo run --release -p thermocline --example embed -- BASE_DIRECTORY CACHE_FILE`
 
 use std::{env, error::Error, fs, path::Path};
 use thermocline::{Claim, Engine, EngineConfig, Identity, Leave, Store, StoreOptions, stamp_of};
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(Path::new(base), Path::new(cache))
 }
 
-pub(crate) fn run(base: &Path, cache: &Path) -> Result<(), Box<dyn Error>> {
+fn run(base: &Path, cache: &Path) -> Result<(), Box<dyn Error>> {
     // 1. Nobody else on this host serves the base, and the cache is the right one for it.
     let claim = Claim::take(base)?;
     claim.admit(&|| stamp_of(cache), &Leave::default())?;

@@ -1,10 +1,6 @@
 //! The example that authors start from: it runs twice, its second run is warm, and the guide shows it.
 
-#[allow(dead_code, reason = "its own `main` is not called")]
-#[path = "../examples/embed.rs"]
-mod embed;
-
-use thermocline::{Store, StoreOptions, stamp_of};
+include!("../examples/embed.rs");
 
 const EXAMPLE: &str = include_str!("../examples/embed.rs");
 const GUIDE: &str = include_str!("../../../docs/library.md");
@@ -13,10 +9,10 @@ const GUIDE: &str = include_str!("../../../docs/library.md");
 fn the_example_leaves_a_warm_cache() {
     let dir = tempfile::tempdir().expect("a directory");
     let (base, cache) = (dir.path().join("base"), dir.path().join("cache"));
-    std::fs::create_dir(&base).expect("makes base");
-    embed::run(&base, &cache).expect("runs");
+    fs::create_dir(&base).expect("makes base");
+    run(&base, &cache).expect("runs");
     let stamp = stamp_of(&cache).expect("reads").expect("is there");
-    embed::run(&base, &cache).expect("runs again");
+    run(&base, &cache).expect("runs again");
     let later = stamp_of(&cache).expect("reads").expect("is there");
     assert_eq!(later.format_id, stamp.format_id, "not made anew");
     let options = StoreOptions {
@@ -27,7 +23,7 @@ fn the_example_leaves_a_warm_cache() {
     let found = store.recovered().expect("holds something");
     assert!(found.clean_stop);
     assert_eq!(found.entries.len(), 1000, "a page each, all on flash");
-    let table = std::fs::read(base.join("table")).expect("reads");
+    let table = fs::read(base.join("table")).expect("reads");
     let right = |(page, bytes): (usize, &[u8])| bytes.iter().all(|byte| *byte == page as u8);
     assert!(
         table.chunks(8192).enumerate().all(right),
