@@ -1,7 +1,7 @@
-// A database engine's use of the tier: a base file on slow storage, a cache file on an SSD, hints, a
-// sync, figures. Run it twice: the second run finds its pages in the cache.
-//
-// `cargo run --release -p thermocline --example embed -- BASE_DIRECTORY CACHE_FILE`
+//! A database engine's use of the tier: a base file on slow storage, a cache file on an SSD, hints, a
+//! sync, figures. Run it twice: the second run finds its pages in the cache.
+//!
+//! `cargo run --release -p thermocline --example embed -- BASE_DIRECTORY CACHE_FILE`
 
 use std::{env, error::Error, fs, path::Path};
 use thermocline::{Claim, Engine, EngineConfig, Identity, Leave, Store, StoreOptions, stamp_of};
@@ -63,3 +63,7 @@ fn run(base: &Path, cache: &Path) -> Result<(), Box<dyn Error>> {
     engine.close_object(&table);
     Ok(engine.stop()?)
 }
+
+#[cfg(test)]
+#[path = "embed/tests.rs"]
+mod tests;

@@ -1,9 +1,9 @@
 //! The example that authors start from: it runs twice, its second run is warm, and the guide shows it.
 
-include!("../examples/embed.rs");
+use super::*;
 
-const EXAMPLE: &str = include_str!("../examples/embed.rs");
-const GUIDE: &str = include_str!("../../../docs/library.md");
+const EXAMPLE: &str = include_str!("../embed.rs");
+const GUIDE: &str = include_str!("../../../../docs/library.md");
 
 #[test]
 fn the_example_leaves_a_warm_cache() {
@@ -35,6 +35,7 @@ fn the_example_leaves_a_warm_cache() {
 #[test]
 fn the_guide_shows_the_example_as_it_is() {
     let code = &EXAMPLE[EXAMPLE.find("use std").expect("has code")..];
+    let code = &code[..code.find("\n#[cfg(test)]").expect("ends with tests")];
     assert!(
         GUIDE.contains(code),
         "docs/library.md shows another program"
