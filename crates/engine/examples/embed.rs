@@ -1,5 +1,5 @@
-//! A database engine's use of the tier: a base file on slow storage, a cache file on an SSD, hints, a
-//! sync, figures. Run it twice: the second run finds its pages in the cache.
+//! A database engine's use of the tier: a base file on slow storage, a cache file on an SSD, hints,
+//! a sync, figures. Run it twice: the second run finds its pages in the cache.
 //!
 //! `cargo run --release -p thermocline --example embed -- BASE_DIRECTORY CACHE_FILE`
 

@@ -1,4 +1,4 @@
-//! The example that authors start from: it runs twice, its second run is warm, and the guide shows it.
+//! The example that authors start from: it leaves a warm cache, and the guide shows it.
 
 use super::*;
 

@@ -20,7 +20,7 @@ const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
 /// ```
 /// use thermocline::EngineConfig;
 ///
-/// let config = EngineConfig { pool_bytes: 1 << 30, policy: "lru".into(), ..EngineConfig::default() };
+/// let config = EngineConfig { policy: "lru".into(), ..EngineConfig::default() };
 /// config.check()?;
 /// let wrong = EngineConfig { page_size: 1000, ..config };
 /// assert!(wrong.check().is_err_and(|error| error.to_string().contains("page_size")));
