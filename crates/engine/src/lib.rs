@@ -86,9 +86,7 @@ pub use error::{Behind, Error, Refused};
 pub use files::extents::DirtyPages;
 pub use files::object::{Grave, Identity, Object, ObjectSpec, Stamp, StampFn, TouchFn, untouched};
 pub use lifecycle::restart::{Discard, Opener};
-#[doc(hidden)]
-pub use observe::histogram::Histogram;
-pub use observe::histogram::Latency;
+pub use observe::histogram::{Histogram, Latency};
 pub use observe::learned::{LearnedRow, LearnedTable, LearnedType};
 pub use observe::stats::{LostPage, ObjectStats, PoolStats, Stats, TierStats};
 #[doc(hidden)]

@@ -47,6 +47,17 @@ impl FileClass {
 }
 
 /// One rule of the configuration. What it leaves out is taken from the built-in rules.
+///
+/// ```
+/// use thermocline::classify::{Rule, Rules};
+///
+/// let path = "archive/*".into();
+/// let rule = Rule { path, kind: None, cache: Some(false), dialect: None };
+/// let rules = Rules::new(vec![rule])?;
+/// assert!(!rules.class("archive/old.db", Vec::new).cached);
+/// assert!(rules.class("new.db", Vec::new).cached);
+/// # Ok::<(), thermocline::classify::RuleError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -65,15 +76,6 @@ pub struct Rule {
 }
 
 /// The rules in force.
-///
-/// ```
-/// use thermocline::{FileKind, classify::Rules};
-///
-/// let rules = Rules::new(Vec::new())?;
-/// let class = rules.class("pg_wal/000000010000000000000001", Vec::new);
-/// assert_eq!((class.kind, class.cached), (FileKind::Log, false));
-/// # Ok::<(), thermocline::classify::RuleError>(())
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     user: Vec<(Rule, Option<FileKind>)>,
