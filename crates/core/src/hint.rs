@@ -7,7 +7,7 @@
 //! further type is named by the client's [`HintSchema`] and means something only to the
 //! learning policies.
 
-/// The most hint types one client can declare, the five built-in ones included.
+/// The most hint types one client can declare, the built-in ones included.
 pub const HINT_TYPES_MAX: usize = 15;
 
 /// Positions of the built-in hint types in every [`HintSet`].
@@ -32,14 +32,24 @@ pub mod hint_type {
     pub const FIRST_CUSTOM: usize = 8;
 }
 
-/// One value per hint type and the client that gave them; 52 bytes, compared and hashed as a
+/// One value per hint type and the client that gave them; 64 bytes, compared and hashed as a
 /// whole by CLIC. Equal values from two clients are two hint sets (thesis §3.1): nothing says
 /// that they mean the same.
+///
+/// ```
+/// use thermocline_core::{FileKind, HintSet, RequestType, hint_type};
+///
+/// let hints = HintSet::UNKNOWN.with(hint_type::REQUEST, RequestType::RecoveryWrite.value());
+/// assert_eq!(hints.request(), RequestType::RecoveryWrite);
+/// assert_eq!(hints.file_kind(), FileKind::Unknown);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HintSet {
     values: [u32; HINT_TYPES_MAX],
     client: u32,
 }
+
+const _: () = assert!(size_of::<HintSet>() == 64);
 
 impl HintSet {
     /// A hint set in which nothing is known.
@@ -112,6 +122,13 @@ impl HintSet {
 }
 
 /// Names of the hint types of one client, in position order.
+///
+/// ```
+/// use thermocline_core::{HintSchema, hint_type};
+///
+/// let schema = HintSchema::with_custom(["tenant"]).expect("at most 15");
+/// assert_eq!(schema.names()[hint_type::FIRST_CUSTOM], "tenant");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HintSchema {
     names: Vec<String>,

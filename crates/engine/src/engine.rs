@@ -40,6 +40,28 @@ use thermocline_core::{Calm, Fault, HintSet};
 use thermocline_trace::{Recorder, Served};
 
 /// A request of a frontend.
+///
+/// ```
+/// use thermocline::{Engine, EngineConfig, FileKind, HintSet, ObjectSpec, Request};
+/// use thermocline::{RequestType, hint_type};
+///
+/// # let base = tempfile::tempdir()?;
+/// # std::fs::write(base.path().join("index"), [7; 10_000])?;
+/// # let engine = Engine::start(EngineConfig::default(), None)?;
+/// let spec = ObjectSpec::of_file(base.path(), "index", FileKind::Index)?;
+/// let index = engine.open_object(spec)?;
+/// let request = Request {
+///     object: &index,
+///     offset: 8192,
+///     hints: HintSet::UNKNOWN.with(hint_type::REQUEST, RequestType::Read.value()),
+///     client: 0,
+/// };
+/// let mut page = [0; 8192];
+/// assert_eq!(engine.read(&request, &mut page)?, 10_000 - 8192, "short at the end of the file");
+/// # engine.close_object(&index);
+/// # engine.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The object, from [`Engine::open_object`].
@@ -54,6 +76,21 @@ pub struct Request<'a> {
 }
 
 /// A running tier over open base files. See the module text.
+///
+/// Ends by [`Engine::stop`]. One that is dropped without leaves its cache as a crash does.
+///
+/// ```
+/// use std::sync::Arc;
+/// use thermocline::{Engine, EngineConfig, Store, StoreOptions, device::MemoryDevice};
+///
+/// let options = StoreOptions { size: Some(4 << 20), ..StoreOptions::default() };
+/// let flash = Store::with_device(Arc::new(MemoryDevice::new()), "in memory", &options)?;
+/// let engine = Engine::start(EngineConfig::default(), Some(flash))?;
+/// assert_eq!((engine.policy().as_str(), engine.tier_state()), ("tac", Ok(())));
+/// engine.set_policy("lru")?; // pages on flash stay
+/// engine.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Engine {
     pub(crate) config: EngineConfig,
     /// Changes when the device is replaced; never to or from none (see [`Engine::store`]).
@@ -217,6 +254,7 @@ impl Engine {
     }
 
     /// Panics unless hierarchy, write buffer and objects agree. O(slots).
+    #[doc(hidden)]
     pub fn assert_invariants(&self) {
         let inner = self.inner();
         inner.hierarchy.assert_invariants();

@@ -4,6 +4,20 @@
 use std::io;
 
 /// Errors of starting, configuring and stopping an engine.
+///
+/// Each says what to do, in the words of the command line:
+///
+/// ```
+/// use thermocline::{Error, Store, StoreOptions};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("letters");
+/// std::fs::write(&path, "x".repeat(100_000))?;
+/// let error = Store::open(&path, &StoreOptions::default()).expect_err("no cache");
+/// assert!(matches!(error, Error::NotACache { .. }));
+/// assert!(error.to_string().contains("name another cache file"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

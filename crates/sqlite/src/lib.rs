@@ -29,3 +29,8 @@ mod vfs;
 
 pub use open::BaseFile;
 pub use registry::{OpenBase, Registration, register};
+
+// The guide's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sqlite.md")]
+struct Guide;

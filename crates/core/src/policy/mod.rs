@@ -438,8 +438,8 @@ fn takes(why: Opportunity, admit_on_write: bool) -> bool {
 /// Whether there is a DRAM pool, for the policies that work with one; they admit when a page is
 /// cleaned or leaves the pool (thesis §6.4).
 ///
-/// [`TierPolicy::on_pool`] tells of it, at the latest a page that is offered as it leaves; where
-/// that is the first sign, the page stays out, as the one for which it left may have come in.
+/// [`TierPolicy::on_pool`] tells of it. Where it has not yet, a page that is offered as it leaves
+/// the pool is the first sign. That page stays out: the one that took its frame may have come in.
 #[derive(Debug, Default)]
 struct Pooled(bool);
 

@@ -8,8 +8,8 @@
 //!    claim. It goes with the process, so a crash leaves none. Bases that contain each other are
 //!    found by the marks of the directories above, and by the table of mounts ([`mounts`]).
 //! 2. **The mark** outlives the process and is seen by other hosts that share the base: one line of
-//!    text as an extended attribute of the directory, or a file where there are none ([`mark`],
-//!    [`place`]). It says which cache the newest bytes are in, who serves, and since which opening.
+//!    text as an extended attribute of the directory, or a file where there are none (`mark`,
+//!    `place`). It says which cache the newest bytes are in, who serves, and since which opening.
 //! 3. **The fence**: the serving process reads the mark again and again. Once it names somebody
 //!    else, nothing is written to base, nothing is acknowledged and nothing is answered any more.
 //!
@@ -92,6 +92,16 @@ pub struct Leave {
 }
 
 /// A base that nobody else serves. See the module text.
+///
+/// ```
+/// use thermocline::claim::{Claim, Leave, Refusal};
+///
+/// # let base = tempfile::tempdir()?;
+/// let claim = Claim::take(base.path())?;
+/// claim.admit(&|| Ok(None), &Leave::default())?; // without a cache
+/// assert!(matches!(Claim::take(base.path()), Err(Refusal::Locked { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Claim {
     base: PathBuf,
     place: Place,

@@ -5,17 +5,24 @@
 //! so a classifier says [`PageType::Unknown`] rather than guess and never fails or panics,
 //! whatever bytes it is given.
 
+#[doc(hidden)]
 pub mod glob;
+#[doc(hidden)]
 pub mod innodb;
+#[doc(hidden)]
 pub mod path;
+#[doc(hidden)]
 pub mod plan;
+#[doc(hidden)]
 pub mod postgres;
+#[doc(hidden)]
 pub mod sqlite;
+#[doc(hidden)]
 pub mod stream;
 
 use thermocline_core::hint::{FileKind, PageType};
 
-pub use path::{FileClass, Rule, Rules};
+pub use path::{FileClass, Rule, RuleError, Rules};
 pub use stream::{Access, Streams};
 
 /// Whose page layout a file has.

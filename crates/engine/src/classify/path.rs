@@ -47,6 +47,17 @@ impl FileClass {
 }
 
 /// One rule of the configuration. What it leaves out is taken from the built-in rules.
+///
+/// ```
+/// use thermocline::classify::{Rule, Rules};
+///
+/// let path = "archive/*".into();
+/// let rule = Rule { path, kind: None, cache: Some(false), dialect: None };
+/// let rules = Rules::new(vec![rule])?;
+/// assert!(!rules.class("archive/old.db", Vec::new).cached);
+/// assert!(rules.class("new.db", Vec::new).cached);
+/// # Ok::<(), thermocline::classify::RuleError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {

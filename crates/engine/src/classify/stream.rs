@@ -13,7 +13,7 @@
 //! # Invariants
 //! 1. A request begins one run or extends one.
 //! 2. A candidate is replaced before a stream, an older one before a younger one; a stream is
-//!    replaced only when it was idle for [`STREAM_IDLE`] requests to the file.
+//!    replaced only when it was idle for `STREAM_IDLE` requests to the file.
 //!
 //! Cost: 16 slots of 24 bytes a file, scanned once a read.
 
@@ -55,6 +55,15 @@ struct Run {
 const _: () = assert!(size_of::<Run>() == 24 && size_of::<Streams>() == SLOTS * 24 + 8);
 
 /// The runs of one file.
+///
+/// ```
+/// use thermocline::classify::{Access, Streams};
+///
+/// let mut streams = Streams::default();
+/// assert_eq!(streams.note(1 << 30, 8192), Access::Random);
+/// let scan: Vec<Access> = (0..8).map(|page| streams.note(page * 8192, 8192)).collect();
+/// assert_eq!(scan.last(), Some(&Access::Sequential));
+/// ```
 #[derive(Debug, Default)]
 pub struct Streams {
     runs: [Run; SLOTS],

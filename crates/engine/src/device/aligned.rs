@@ -24,6 +24,13 @@ pub const fn is_aligned(value: u64) -> bool {
 ///
 /// Costs one allocation of the length rounded up to [`ALIGNMENT`] (at least one unit); a long one
 /// takes no memory before it is touched.
+///
+/// ```
+/// use thermocline::device::{ALIGNMENT, AlignedBuf};
+///
+/// let page = AlignedBuf::new(8192);
+/// assert_eq!(page.as_ptr() as usize % ALIGNMENT, 0);
+/// ```
 pub struct AlignedBuf {
     pointer: NonNull<u8>,
     len: usize,

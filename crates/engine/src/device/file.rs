@@ -59,6 +59,18 @@ impl Default for FileOptions {
 }
 
 /// A regular file or block device.
+///
+/// ```
+/// use thermocline::device::{Device, FileDevice, FileOptions};
+///
+/// # let dir = tempfile::tempdir()?;
+/// let options = FileOptions { create: true, ..FileOptions::default() };
+/// let device = FileDevice::open(dir.path().join("file"), options)?;
+/// device.write_at(&[7; 100], 0)?;
+/// device.sync(true)?;
+/// assert_eq!(device.len()?, 100);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct FileDevice {
     buffered: File,

@@ -25,6 +25,7 @@ use std::io;
 use std::sync::Arc;
 
 pub use aligned::{ALIGNMENT, AlignedBuf, is_aligned};
+#[doc(hidden)]
 pub use direct::{DirectFile, Late};
 pub use faulty::{FaultCounts, FaultScript, Faulty, ScriptError};
 pub use file::{FileDevice, FileOptions};
@@ -119,6 +120,17 @@ impl<'a> Transfer<'a> {
 /// device did not answer within its deadline. After that error the state of the range is
 /// unknown *and may still change*: a write that timed out can reach the device at any later
 /// time, so whoever gave it must not rely on the range until it was written again.
+///
+/// ```
+/// use thermocline::device::{Device, MemoryDevice};
+///
+/// let device = MemoryDevice::new();
+/// device.write_at(b"page", 4)?;
+/// let mut bytes = [1; 16];
+/// assert_eq!(device.read_at(&mut bytes, 0)?, 8, "short at the end");
+/// assert_eq!(&bytes[..8], b"\0\0\0\0page");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait Device: Send + Sync {
     /// Fills `buf` from `offset`; returns bytes read, short only at the end of the device
     /// (0 at and past it). On error the contents of `buf` are unspecified.

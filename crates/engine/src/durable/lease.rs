@@ -21,8 +21,8 @@ pub const LEASE: Duration = Duration::from_secs(6);
 /// How long before its end a lease is no longer used.
 pub(crate) const MARGIN: Duration = Duration::from_secs(2);
 
-/// How much longer than the lease is waited for its end: file systems give times by a clock that
-/// is some hundredths of a second behind.
+/// Whoever waits for the lease to end waits this much longer: file systems give times by a clock
+/// that is some hundredths of a second behind.
 const TICKS: Duration = Duration::from_millis(100);
 
 /// Where base is about to be changed.

@@ -21,6 +21,7 @@ pub struct DirtyPages<'a> {
 
 impl Engine {
     /// The dirty pages of an object. Without dirty pages in DRAM the cost is that of a look-up.
+    #[doc(hidden)]
     #[must_use]
     pub fn dirty_of(&self, object: &Object) -> DirtyPages<'_> {
         let id = object.id;

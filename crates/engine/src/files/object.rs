@@ -10,6 +10,18 @@ use std::time::Duration;
 use thermocline_core::{FileKind, ObjectId};
 
 /// Which file this is, whatever it is called.
+///
+/// ```
+/// # let base = tempfile::tempdir()?;
+/// # let (one, two) = (base.path().join("one"), base.path().join("two"));
+/// use thermocline::Identity;
+///
+/// std::fs::write(&one, "")?;
+/// let before = Identity::of(&std::fs::metadata(&one)?);
+/// std::fs::rename(&one, &two)?;
+/// assert_eq!(Identity::of(&std::fs::metadata(&two)?), before);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// Device number of its file system.
@@ -21,6 +33,18 @@ pub struct Identity {
 }
 
 /// The state of a file by which a change behind the tier's back is noticed.
+///
+/// ```
+/// # let base = tempfile::tempdir()?;
+/// # let path = base.path().join("file");
+/// use thermocline::Stamp;
+///
+/// std::fs::write(&path, "four")?;
+/// let before = Stamp::of(&std::fs::metadata(&path)?);
+/// std::fs::write(&path, "seventeen")?;
+/// assert_ne!(Stamp::of(&std::fs::metadata(&path)?), before);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// Length in bytes.
@@ -60,6 +84,22 @@ impl std::fmt::Debug for Grave {
 }
 
 /// A base file handed to the engine.
+///
+/// Most callers begin with [`ObjectSpec::of_file`] and change what they know better:
+///
+/// ```
+/// use thermocline::{FileKind, ObjectSpec, classify::Dialect};
+///
+/// # let base = tempfile::tempdir()?;
+/// # std::fs::write(base.path().join("orders.btree"), "")?;
+/// let spec = ObjectSpec {
+///     group: "orders".into(), // the table, which has other files too
+///     dialect: Dialect::Sqlite,
+///     ..ObjectSpec::of_file(base.path(), "orders.btree", FileKind::Relation)?
+/// };
+/// assert!(spec.cached);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct ObjectSpec {
     /// Path relative to the base directory, for people and traces.
@@ -85,6 +125,21 @@ pub struct ObjectSpec {
 
 /// An open base file, from [`crate::Engine::open_object`]. Whoever means a file holds this, not its
 /// number: the number is given to another file only when nobody holds this any more.
+///
+/// ```
+/// use thermocline::{Engine, EngineConfig, FileKind, ObjectSpec};
+///
+/// # let base = tempfile::tempdir()?;
+/// # std::fs::write(base.path().join("t"), "")?;
+/// # let engine = Engine::start(EngineConfig::default(), None)?;
+/// let open = || engine.open_object(ObjectSpec::of_file(base.path(), "t", FileKind::Relation)?);
+/// let (once, again) = (open()?, open()?);
+/// assert_eq!(once.id(), again.id(), "one file, one object");
+/// engine.close_object(&once); // once for each open
+/// engine.close_object(&again);
+/// # engine.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Object {
     pub(crate) id: ObjectId,
     pub(crate) identity: Identity,

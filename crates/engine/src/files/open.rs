@@ -50,6 +50,7 @@ impl Engine {
     /// Whether requests of the object may go to base past the engine, for as long as it is open:
     /// those of a file that neither the rules nor an earlier run let into the tier, while nothing
     /// is recorded. From then on each sync syncs base, whatever the engine knows of.
+    #[doc(hidden)]
     #[must_use]
     pub fn allow_passthrough(&self, object: &Object) -> bool {
         let tiered = self.is_paged(object) || self.is_named(object.id);

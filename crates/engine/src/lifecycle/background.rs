@@ -76,6 +76,7 @@ const EXPIRE_STEPS: u64 = 64;
 
 impl Engine {
     /// Does one unit of background work, on the caller's thread; false when there was none.
+    #[doc(hidden)]
     pub fn step(&self) -> bool {
         let number = self.steps.fetch_add(1, Ordering::Relaxed);
         if number % EXPIRE_STEPS == EXPIRE_STEPS - 1 {

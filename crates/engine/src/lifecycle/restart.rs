@@ -26,6 +26,14 @@ use thermocline_core::{BlockId, Doubtful, ObjectId};
 pub type Opener<'a> = dyn Fn(&Identity, &str, bool) -> io::Result<Option<ObjectSpec>> + 'a;
 
 /// Which files' dirty pages are given up when the files are gone or were changed meanwhile.
+///
+/// ```
+/// use thermocline::Discard;
+///
+/// let one = Discard::Files(["old/table".into()].into());
+/// assert!(one.covers("old/table") && !one.covers("other"));
+/// assert_eq!(Discard::from(false), Discard::Nothing);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Discard {
     /// Those of none: the start is refused.

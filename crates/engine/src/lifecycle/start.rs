@@ -43,6 +43,7 @@ impl Engine {
     ///
     /// # Errors
     /// Those of [`Engine::start`].
+    #[doc(hidden)]
     pub fn start_with_policy(
         config: EngineConfig,
         flash: Option<Store>,

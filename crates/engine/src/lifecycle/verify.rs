@@ -104,6 +104,7 @@ impl Engine {
     }
 
     /// Pages that are on flash and can be read from there, and those in doubt, at the start.
+    #[doc(hidden)]
     #[must_use]
     pub fn found_at_start(&self) -> (u32, u32) {
         let restored = self.restored_pages.load(Ordering::Relaxed);

@@ -13,6 +13,7 @@ const _: () = assert!(STEPS == 1 << 3 && BUCKETS / STEPS == 32);
 const _: () = assert!(size_of::<Histogram>() == (BUCKETS + 1) * size_of::<u64>());
 
 /// Durations from 1 ns to 4 s, longer ones in the last bucket.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Histogram {
     counts: [AtomicU64; BUCKETS],

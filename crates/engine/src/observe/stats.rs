@@ -15,6 +15,17 @@ use thermocline_core::{Fault, ObjectId, PageId, Source};
 use thermocline_trace::Served;
 
 /// Everything an engine counted since it started.
+///
+/// ```
+/// use thermocline::{Engine, EngineConfig};
+///
+/// # let engine = Engine::start(EngineConfig::default(), None)?;
+/// let stats = engine.stats();
+/// assert!(stats.tier.is_none(), "no cache file");
+/// assert_eq!(stats.page_reads["flash"], 0);
+/// # engine.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
     /// Seconds since the start.
@@ -189,6 +200,7 @@ fn by_name<T: Copy>(
 
 impl Engine {
     /// Regions of base that are marked as being written: after a crash copies in them are compared.
+    #[doc(hidden)]
     #[must_use]
     pub fn marked_regions(&self) -> usize {
         self.inner().hierarchy.ledger().intents()

@@ -75,6 +75,7 @@ impl Engine {
     /// Begins the read of `buf.len()` bytes, of which the caller fetches at most `most` from flash
     /// by itself. `hints` are asked for only when the read is not [`ReadStarted::Waits`]. Waits
     /// for no device and for nobody but the engine's lock.
+    #[doc(hidden)]
     pub fn start_read(
         &self,
         object: &Arc<Object>,

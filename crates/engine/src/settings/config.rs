@@ -15,6 +15,16 @@ use thermocline_core::{Costs, Watermarks};
 const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
 
 /// All settings of an engine.
+///
+/// ```
+/// use thermocline::EngineConfig;
+///
+/// let config = EngineConfig { policy: "lru".into(), ..EngineConfig::default() };
+/// config.check()?;
+/// let wrong = EngineConfig { page_size: 1000, ..config };
+/// assert!(wrong.check().is_err_and(|error| error.to_string().contains("page_size")));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
@@ -52,6 +62,7 @@ pub struct EngineConfig {
     pub costs: CostSettings,
     /// No threads of its own: background work is done by [`crate::Engine::step`] and by requests
     /// that wait for it. For deterministic tests.
+    #[doc(hidden)]
     #[serde(skip)]
     pub inline: bool,
     /// A change of a base file within this time after another one may leave the same stamp.
@@ -61,6 +72,7 @@ pub struct EngineConfig {
     #[serde(skip)]
     pub clock_offset_ns: i64,
     /// What time it is.
+    #[doc(hidden)]
     #[serde(skip)]
     pub clock: SharedClock,
     /// A bug on purpose, for the testers' own tests.

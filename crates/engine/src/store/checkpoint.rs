@@ -92,6 +92,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the device; the cache then stays poisoned.
+    #[doc(hidden)]
     pub fn renew(&self) -> Result<(), Error> {
         let _one = self.one_checkpoint();
         let mut state = self.state();
@@ -115,6 +116,7 @@ impl Store {
     }
 
     /// Whether nothing more becomes durable since an error.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         matches!(self.state().phase, Phase::Poisoned(_))
@@ -123,6 +125,7 @@ impl Store {
     /// Nothing more becomes durable, and the store is not marked clean any more: whoever uses it
     /// has failed, so that what it would say is not to be believed. The next start recovers from
     /// the last commit.
+    #[doc(hidden)]
     pub fn poison(&self, why: &str) {
         self.state().poison(&io::Error::other(why.to_owned()));
     }
@@ -132,6 +135,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the device; the cache then reads as before.
+    #[doc(hidden)]
     pub fn mark_open(&self) -> Result<(), Error> {
         debug_assert!(self.recovered.is_none(), "what was found is taken first");
         let _one = self.one_checkpoint();
@@ -151,6 +155,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::commit`].
+    #[doc(hidden)]
     pub fn checkpoint(&self) -> io::Result<()> {
         let _one = self.one_checkpoint();
         self.write_back(Purpose::Running)
@@ -171,6 +176,7 @@ impl Store {
     /// # Errors
     /// Those of the device, or that the objects do not fit ([`Store::room_for_objects`]); the
     /// store then stays open, and the next start recovers from the last commit.
+    #[doc(hidden)]
     pub fn close(&self, objects: Vec<SavedObject>) -> Result<(), Error> {
         self.room_for_objects(&objects)?;
         let _one = self.one_checkpoint();

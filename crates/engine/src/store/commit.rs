@@ -249,6 +249,7 @@ impl Store {
     /// and all later commits fail: after a failed write or sync the system may have dropped what
     /// was to be written and say nothing at the next sync, so no later success would mean that
     /// anything is durable. What was durable before still is.
+    #[doc(hidden)]
     pub fn commit(&self, batch: &Batch) -> io::Result<()> {
         self.commit_pages(batch, &[]).map(drop)
     }
@@ -290,6 +291,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::commit`].
+    #[doc(hidden)]
     pub fn append(&self, batch: &Batch) -> io::Result<()> {
         if !batch.is_empty() {
             self.log(batch, &[])?;
@@ -302,6 +304,7 @@ impl Store {
     }
 
     /// Whether more than half of the journal is in use.
+    #[doc(hidden)]
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
         self.state().past(2)
@@ -309,12 +312,14 @@ impl Store {
 
     /// Most bytes of records in one batch that is kept or lost as a whole: 33 a new entry, 5 an
     /// emptied block, 13 an intent, 64 and the name an object.
+    #[doc(hidden)]
     #[must_use]
     pub fn batch_bytes(&self) -> usize {
         self.state().batch_bytes()
     }
 
     /// Most intents that may be on at once.
+    #[doc(hidden)]
     #[must_use]
     pub fn intent_limit(&self) -> usize {
         self.state().object_limits().1
@@ -325,6 +330,7 @@ impl Store {
     ///
     /// # Errors
     /// Names the limit.
+    #[doc(hidden)]
     pub fn room_for_object(&self, object: &SavedObject) -> Result<(), Error> {
         let batch = Batch {
             objects: vec![ObjectChange::Put(object.clone())],
@@ -338,6 +344,7 @@ impl Store {
     ///
     /// # Errors
     /// Names the limit.
+    #[doc(hidden)]
     pub fn room_for_objects(&self, objects: &[SavedObject]) -> Result<(), Error> {
         let (limit, _) = self.state().object_limits();
         let mut all = Objects::default();

@@ -88,6 +88,19 @@ pub fn checksum(page: PageId, bytes: &[u8]) -> u64 {
 }
 
 /// How to open a cache.
+///
+/// `size` is needed for a cache that is made; one that is there keeps its own:
+///
+/// ```
+/// use thermocline::{Store, StoreOptions};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("cache");
+/// drop(Store::open(&path, &StoreOptions { size: Some(4 << 20), ..StoreOptions::default() })?);
+/// let found = Store::open(&path, &StoreOptions::default())?;
+/// assert_eq!(found.length(), 4 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// Bytes per page: a power of two, 512 at least.
@@ -101,6 +114,7 @@ pub struct StoreOptions {
     /// The longest a flash I/O may take.
     pub deadline: Option<Duration>,
     /// What time it is.
+    #[doc(hidden)]
     pub clock: SharedClock,
     /// A bug on purpose, for the testers' own tests.
     #[doc(hidden)]
@@ -122,6 +136,20 @@ impl Default for StoreOptions {
 }
 
 /// An open cache. See the module text.
+///
+/// ```
+/// use thermocline::{Engine, EngineConfig, Store, StoreOptions};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("cache");
+/// let options = StoreOptions { size: Some(4 << 20), ..StoreOptions::default() };
+/// let store = Store::open(&path, &options)?; // made, mode 0600, and locked
+/// assert_eq!(store.length(), 4 << 20);
+/// assert!(Store::open(&path, &options).is_err(), "in use");
+/// let engine = Engine::start(EngineConfig::default(), Some(store))?;
+/// # engine.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Store {
     device: Arc<dyn Device>,
     name: String,
@@ -336,12 +364,14 @@ impl Store {
     }
 
     /// What was found at the start, until it is taken.
+    #[doc(hidden)]
     #[must_use]
     pub fn recovered(&self) -> Option<&Recovered> {
         self.recovered.as_ref()
     }
 
     /// What was found at the start, once; `None` for a cache just made.
+    #[doc(hidden)]
     pub fn take_recovered(&mut self) -> Option<Recovered> {
         self.recovered.take()
     }
@@ -366,6 +396,7 @@ impl Store {
     ///
     /// # Errors
     /// The fault; `buf` is then unspecified.
+    #[doc(hidden)]
     pub fn read_block(
         &self,
         block: BlockId,
@@ -403,6 +434,7 @@ impl Store {
     ///
     /// # Errors
     /// The fault; the block's content is then unknown.
+    #[doc(hidden)]
     pub fn write_block(&self, block: BlockId, bytes: &[u8]) -> Result<(), Fault> {
         let written = self.write_blocks(&[(block, bytes)]);
         written.into_iter().next().unwrap_or(Err(Fault::WriteError))

@@ -44,7 +44,7 @@ pub struct SavedObject {
     pub identity: Identity,
     /// The file's state when this was written.
     pub stamp: Stamp,
-    /// Its name then, to look for it there first; kept as [`super::bounds::kept_name`] says.
+    /// Its name then, to look for it there first; kept as `super::bounds::kept_name` says.
     pub name: String,
     /// What was under way with it.
     pub fate: Fate,

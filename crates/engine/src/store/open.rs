@@ -23,7 +23,7 @@ const ZEROS: usize = 1 << 20;
 
 impl Store {
     /// Opens or makes the cache at `path`, a file or block device, locks it and reserves its room.
-    /// Whose file it may be: [`super::access`].
+    /// Whose file it may be is told by `store/access.rs`.
     ///
     /// # Errors
     /// See [`Error`]; the file is not changed by a failed open, except that a file made for a

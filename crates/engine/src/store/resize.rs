@@ -33,6 +33,7 @@ impl Store {
     /// `InvalidInput` with the least or largest length that works, or when a block past the new
     /// end still holds a page; nothing has changed then. Those of the device poison the store
     /// only where the superblock may have been written.
+    #[doc(hidden)]
     pub fn resize(&self, length: u64) -> Result<u32, Error> {
         let _one = self.one_checkpoint();
         let resized = match length.cmp(&self.length()) {
@@ -45,6 +46,7 @@ impl Store {
 
     /// How many blocks a cache of this one's kind has at `length` bytes; `None` when it is too
     /// short for any.
+    #[doc(hidden)]
     #[must_use]
     pub fn blocks_at(&self, length: u64) -> Option<u32> {
         let layout = self.layout().with_length(length);
@@ -55,6 +57,7 @@ impl Store {
     ///
     /// # Errors
     /// `InvalidInput` with the least or largest length that works.
+    #[doc(hidden)]
     pub fn resizable(&self, length: u64) -> Result<u32, Error> {
         let layout = match length.cmp(&self.length()) {
             std::cmp::Ordering::Equal => Ok(self.layout()),

@@ -47,6 +47,23 @@ const BASE_ID_AT: usize = 4040;
 const _: () = assert!(PATH_AT + PATH_MAX <= BASE_ID_AT && BASE_ID_AT + 16 <= CHECKSUM_AT);
 
 /// Which base directory a cache belongs to.
+///
+/// From [`crate::claim::Claim::identity`]. A cache of one base is refused for another:
+///
+/// ```
+/// use thermocline::{BaseIdentity, Error, Store, StoreOptions};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("cache");
+/// let of = |inode| StoreOptions {
+///     size: Some(4 << 20),
+///     base: BaseIdentity { file_system: 1, inode, ..BaseIdentity::default() },
+///     ..StoreOptions::default()
+/// };
+/// drop(Store::open(&path, &of(2))?);
+/// assert!(matches!(Store::open(&path, &of(3)), Err(Error::OtherBase { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BaseIdentity {
     /// Device number of its file system: another one after each mount, on some.

@@ -8,6 +8,19 @@ use std::io;
 use thermocline_core::ObjectId;
 
 /// Progress of [`Engine::flush`].
+///
+/// ```
+/// use thermocline::{Engine, EngineConfig};
+///
+/// # let engine = Engine::start(EngineConfig::default(), None)?;
+/// engine.flush(|progress| {
+///     println!("{} of {} pages are left", progress.left, progress.total);
+///     true // go on
+/// })?;
+/// assert_eq!(engine.dirty_pages(), 0);
+/// # engine.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlushProgress {
     /// Dirty pages when it started.

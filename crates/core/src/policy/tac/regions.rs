@@ -68,7 +68,7 @@ pub(super) struct Regions {
     growth: f64,
     epoch_requests: u64,
     requests_in_epoch: u64,
-    /// Of a saving made now.
+    /// What a saving that is made now weighs; more than an earlier one, as those have aged.
     weight: f64,
     /// See the module text.
     parts: Vec<HashTable<Region>>,
