@@ -200,10 +200,22 @@ impl Assignment {
         self.priorities
     }
 
-    /// t = N − 1, the first priority that never caches.
+    /// The same table with `priorities` (N, at least 3): the last two stay the last two, and the
+    /// others keep their numbers, N − 2 at most.
     #[must_use]
-    pub fn threshold(&self) -> u8 {
-        self.priorities - 1
+    pub fn with_priorities(self, priorities: u8) -> Self {
+        let (before, most) = (self.priorities, priorities.saturating_sub(2));
+        let fit = |priority: u8| match before - priority {
+            0 => priorities,
+            1 => priorities - 1,
+            _ => priority.min(most),
+        };
+        let fitted = |rule: PriorityRule| PriorityRule {
+            priority: fit(rule.priority),
+            ..rule
+        };
+        let rules = self.rules.into_iter().map(fitted).collect();
+        Self::new(priorities, rules, fit(self.default))
     }
 
     /// Priority of a request with `hints`. O(rules).
@@ -342,7 +354,10 @@ mod tests {
             for priorities in 3..=20 {
                 let table = Assignment::built_in(table, priorities);
                 let heap = table.priority(&HintSet::UNKNOWN);
-                assert!(heap < table.threshold() && heap <= 5);
+                assert!(heap < priorities - 1 && heap <= 5);
+                let general = Assignment::built_in(BuiltIn::General, 8);
+                let fitted = general.with_priorities(priorities);
+                assert_eq!(fitted, Assignment::built_in(BuiltIn::General, priorities));
             }
         }
     }
