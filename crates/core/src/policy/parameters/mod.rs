@@ -495,6 +495,7 @@ mod tests {
         each::<TacConfig>();
         each::<ClicConfig>();
         each::<super::super::CacConfig>();
+        each::<super::super::PriorityConfig>();
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub struct Assignment {
     rules: Vec<PriorityRule>,
     /// Where no rule matches.
     default: u8,
+    /// The table that the last rules are, and how many they are.
+    table: Option<(BuiltIn, usize)>,
 }
 
 impl Default for Assignment {
@@ -111,6 +113,7 @@ impl Assignment {
             priorities,
             rules,
             default,
+            table: None,
         }
     }
 
@@ -178,20 +181,32 @@ impl Assignment {
                 caching(4),
             ),
         ]);
-        Self::new(priorities, rules, caching(5))
+        let table = Some((table, rules.len()));
+        Self {
+            table,
+            ..Self::new(priorities, rules, caching(5))
+        }
     }
 
     /// The same table with `rules` before its own.
     #[must_use]
     pub fn preceded_by(self, mut rules: Vec<PriorityRule>) -> Self {
         rules.extend(self.rules);
-        Self::new(self.priorities, rules, self.default)
+        let table = self.table;
+        Self {
+            table,
+            ..Self::new(self.priorities, rules, self.default)
+        }
     }
 
     /// The same table with `default`, from 1 to N, where no rule matches.
     #[must_use]
     pub fn with_default(self, default: u8) -> Self {
-        Self::new(self.priorities, self.rules, default)
+        let table = self.table;
+        Self {
+            table,
+            ..Self::new(self.priorities, self.rules, default)
+        }
     }
 
     /// N, the number of priorities.
@@ -200,10 +215,11 @@ impl Assignment {
         self.priorities
     }
 
-    /// The same table with `priorities` (N, at least 3): the last two stay the last two, and the
-    /// others keep their numbers, N − 2 at most.
+    /// The same table with `priorities` (N, at least 3): the built-in one for so many, and of the
+    /// rules before it the last two priorities stay the last two, and the others keep their
+    /// numbers, N − 2 at most.
     #[must_use]
-    pub fn with_priorities(self, priorities: u8) -> Self {
+    pub fn with_priorities(mut self, priorities: u8) -> Self {
         let (before, most) = (self.priorities, priorities.saturating_sub(2));
         let fit = |priority: u8| match before - priority {
             0 => priorities,
@@ -214,8 +230,16 @@ impl Assignment {
             priority: fit(rule.priority),
             ..rule
         };
+        let (table, own) = match self.table {
+            Some((table, count)) => {
+                let own = self.rules.len().saturating_sub(count);
+                (Self::built_in(table, priorities), own)
+            }
+            None => (Self::new(priorities, Vec::new(), 1), self.rules.len()),
+        };
+        self.rules.truncate(own);
         let rules = self.rules.into_iter().map(fitted).collect();
-        Self::new(priorities, rules, fit(self.default))
+        table.preceded_by(rules).with_default(fit(self.default))
     }
 
     /// Priority of a request with `hints`. O(rules).
