@@ -127,7 +127,8 @@ impl Control {
 
     fn set_policy(&self, name: &str) -> io::Result<()> {
         self.engine.set_policy(name).map_err(refused)?;
-        self.rules.let_temporary(config::takes_temporary(&self.engine.policy()));
+        self.rules
+            .let_temporary(config::takes_temporary(&self.engine.policy()));
         log::line(&format!("policy {name}"));
         Ok(())
     }

@@ -122,8 +122,16 @@ fn an_update_wins_space_up_to_b() {
         assert_eq!(tier.update(index), Absorbed::Done);
         assert!(tier.holds(index) && !tier.holds(99 + index));
     }
-    assert_eq!((tier.dirty(), tier.destage(9).len()), (4, 0), "b is allowed");
-    assert_eq!(tier.update(5), Absorbed::Base, "past b its priority decides");
+    assert_eq!(
+        (tier.dirty(), tier.destage(9).len()),
+        (4, 0),
+        "b is allowed"
+    );
+    assert_eq!(
+        tier.update(5),
+        Absorbed::Base,
+        "past b its priority decides"
+    );
     assert!(!tier.holds(5) && tier.dirty() == 4);
 }
 
@@ -138,7 +146,10 @@ fn nothing_wins_over_an_update() {
         tier.read(index, of(FileKind::Temporary, RequestType::Read));
     }
     assert!((1..=4).all(|index| tier.holds(index)));
-    assert_eq!((tier.dirty(), tier.hierarchy.slots().resident()), (4, SLOTS));
+    assert_eq!(
+        (tier.dirty(), tier.hierarchy.slots().resident()),
+        (4, SLOTS)
+    );
 }
 
 /// Past b all that is in the buffer is written, in base order, and nothing that comes later.

@@ -171,7 +171,10 @@ impl Hierarchy {
         {
             let slot = self.slots.find(page);
             let slot = slot.filter(|slot| self.policy.is_buffered(*slot));
-            pages.extend(slot.filter(|slot| self.can_destage(page, *slot)).map(|slot| (page, slot)));
+            pages.extend(
+                slot.filter(|slot| self.can_destage(page, *slot))
+                    .map(|slot| (page, slot)),
+            );
         }
         pages
     }

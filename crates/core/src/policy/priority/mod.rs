@@ -319,7 +319,10 @@ impl TierPolicy for Priority {
         let buffer = (0..self.priority.len() as u32).map(SlotId).filter(buffered);
         let mut pages = 0;
         for slot in buffer {
-            assert!(slots.page(slot).is_some() && slots.is_dirty(slot), "invariant 3");
+            assert!(
+                slots.page(slot).is_some() && slots.is_dirty(slot),
+                "invariant 3"
+            );
             pages += 1;
         }
         assert_eq!(pages, self.buffer.pages, "the buffer is counted");
