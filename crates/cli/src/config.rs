@@ -159,6 +159,12 @@ impl Default for PoolSection {
     }
 }
 
+/// Whether temporary files are in the tier under `policy`: only the priority groups know what to do
+/// with them (hStorage-DB rule 3).
+pub(crate) fn takes_temporary(policy: &str) -> bool {
+    policy == "priority"
+}
+
 impl Config {
     /// The settings of the file at `path`, checked; defaults without one.
     pub(crate) fn load(path: Option<&Path>) -> Result<Self, Failure> {
@@ -199,8 +205,7 @@ impl Config {
     pub(crate) fn rules(&self) -> Result<Rules, Failure> {
         let rules = Rules::new(self.rules.clone());
         let rules = rules.map_err(|error| Failure::usage(error.to_string()))?;
-        // Only the priority groups know what to do with them.
-        Ok(rules.with_temporary(self.tier.policy == "priority"))
+        Ok(rules.with_temporary(takes_temporary(&self.tier.policy)))
     }
 
     /// The settings of the engine, within their ranges.

@@ -18,7 +18,7 @@
 //!
 //! `faults` is there only when asked for; its language is that of [`FaultScript`].
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::ending::Ending;
 use crate::failure::Code;
 use crate::flushing::Flushing;
@@ -32,6 +32,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use thermocline::Engine;
+use thermocline::classify::Rules;
 use thermocline::device::{FaultScript, OperationMeter};
 use thermocline_mount::{ControlFile, ControlFiles};
 
@@ -43,6 +44,7 @@ pub(crate) struct Control {
     /// Set once the mount is there.
     ending: Arc<OnceLock<Arc<Ending>>>,
     config: Config,
+    rules: Rules,
     devices: Vec<Counted>,
     faults: Option<Arc<FaultScript>>,
     engine: Arc<Engine>,
@@ -58,6 +60,7 @@ impl Control {
         hints: Option<PathBuf>,
         ending: Arc<OnceLock<Arc<Ending>>>,
         config: Config,
+        rules: Rules,
         devices: Vec<Counted>,
         faults: Option<Arc<FaultScript>>,
         engine: Arc<Engine>,
@@ -69,6 +72,7 @@ impl Control {
             hints,
             ending,
             config,
+            rules,
             devices,
             faults,
             engine,
@@ -124,6 +128,8 @@ impl Control {
 
     fn set_policy(&self, name: &str) -> io::Result<()> {
         self.engine.set_policy(name).map_err(refused)?;
+        self.rules
+            .let_temporary(config::takes_temporary(&self.engine.policy()));
         log::line(&format!("policy {name}"));
         Ok(())
     }

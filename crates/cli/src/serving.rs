@@ -78,11 +78,13 @@ impl Serving {
         let reshaping = Reshaping::new(Arc::clone(&engine), caches);
         let told: Arc<OnceLock<Arc<Ending>>> = Arc::default();
         let plans = plan_source(plan);
+        let rules = plan.config.rules()?;
         let control = Control::new(
             facts(plan),
             plans.as_ref().map(|plans| plans.path.clone()),
             Arc::clone(&told),
             plan.config.clone(),
+            rules.clone(),
             counted,
             faults,
             Arc::clone(&engine),
@@ -93,7 +95,7 @@ impl Serving {
             base: plan.places.base.clone(),
             mountpoint: plan.places.mountpoint.clone(),
             devices,
-            rules: plan.config.rules()?,
+            rules,
             control: Some(Arc::new(control)),
             threads: plan.config.mount.threads as usize,
             allow_other: plan.config.mount.allow_other,

@@ -953,7 +953,7 @@ fn when_and_what_the_rivals_admit() {
         ("tac", [true, false, false, false], Back, true),
         ("tac-blocks", [true, false, false, false], Back, true),
         ("tac-mixed", [true, false, false, true], Back, true),
-        ("priority", [true, true, false, false], Back, true),
+        ("priority", [true, true, false, true], Back, true),
     ];
     for (name, expected, dirty, keeps) in taken {
         let mut rig = Rig::new(built(name, 8), 8, 1).announced();
@@ -972,20 +972,6 @@ fn when_and_what_the_rivals_admit() {
         assert_eq!(rig.policy.0.dirty_pages(), dirty, "{name}");
         assert_eq!(rig.policy.keeps_outdated(), keeps, "{name}");
     }
-}
-
-/// hStorage-DB §4.2: updates go to the write buffer, which is the reserve; temporary data does
-/// not.
-#[test]
-fn updates_go_to_the_write_buffer() {
-    let mut rig = Rig::new(built("priority", 4), 4, 0);
-    rig.write(1);
-    let refused = Decision::Refuse(Refusal::Opportunity);
-    assert_eq!(rig.log, [refused]);
-    let temporary = thermocline_core::FileKind::Temporary.value();
-    rig.hints = HintSet::UNKNOWN.with(hint_type::FILE_KIND, temporary);
-    rig.write(2);
-    assert!(rig.holds(2));
 }
 
 /// TAC §4.4, dirty pages among clean ones: written regions are warm, and their pages come in.

@@ -18,3 +18,4 @@ mod postgres;
 mod process;
 mod server;
 mod sqlite_mount;
+mod temporary;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use crate::ground::{Ground, program};
 use crate::mounted::{Mounted, thermocline};
@@ -70,22 +71,49 @@ fn probes() -> String {
     )
 }
 
-/// A killed session's slot is free again within a second or so of the server noticing.
+/// A session killed in mid-query leaves no level: the mount counts live processes alone, and the
+/// server frees the slot when it notices.
 fn killed_in_mid_query(server: &Postgres, file: &Path) {
     let mut session = server.psql("postgres");
-    let sql = "SELECT pg_backend_pid() FROM big WHERE pg_sleep(1000) IS NOT NULL";
+    let sql = "SET enable_seqscan = off; SELECT pg_sleep(1000), fill FROM big WHERE k = 7";
     let mut session = session.args(["-c", sql]).spawn().expect("starts");
-    let pid = wait_for("a plan in the file", || publishers(file).first().copied());
+    let pid = wait_for("a level in the file", || levels(file).first().copied());
     let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    let since = Instant::now();
     assert!(killed.expect("kill").success());
-    session.wait().expect("ends");
+    wait_for("the level to be gone", || {
+        levels(file).is_empty().then_some(())
+    });
+    let gone = since.elapsed();
     wait_for("the slot to be free", || {
         publishers(file).is_empty().then_some(())
     });
+    println!(
+        "killed: no level after {gone:?}, the slot free after {:?}",
+        since.elapsed()
+    );
+    session.wait().expect("ends");
     wait_for("the server", || {
         let said = server.psql("postgres").args(["-c", "SELECT 1"]).output();
         said.ok().filter(|output| output.status.success())
     });
+}
+
+/// The live processes that publish a level, as the mount counts them: those that read a relation
+/// at random.
+fn levels(file: &Path) -> Vec<u32> {
+    let mut found = publishers(file);
+    let bytes = fs::read(file).unwrap_or_default();
+    let slots = bytes.chunks_exact(SLOT).skip(1);
+    let random: Vec<&[u8]> = slots.filter(|slot| slot[20] <= slot[21]).collect();
+    found.retain(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").map_or("X", |(_, rest)| rest);
+        let runs = !state.starts_with(['Z', 'X']);
+        let has = |slot: &&[u8]| slot[4..8] == pid.to_le_bytes();
+        runs && random.iter().any(has)
+    });
+    found
 }
 
 /// The processes that publish relations.

@@ -7,7 +7,9 @@
 //! clean. A page that was written again meanwhile stays dirty.
 //!
 //! The batch starts where the last one ended and goes round (an elevator), so that adjacent pages
-//! become one base I/O (TAC §4.4; hStorage-DB §4.2.4).
+//! become one base I/O (TAC §4.4). A policy's write buffer that holds too much is destaged once
+//! through, as it is at that moment, from its first page to its last (hStorage-DB §4.2.4): what is
+//! written meanwhile, or is on its way to flash, is left for the next time.
 
 use super::{Action, Calm, Hierarchy};
 use crate::health::{Fault, Way};
@@ -15,6 +17,7 @@ use crate::ledger::MapChange;
 use crate::page::{BlockId, ObjectId, PageId, SlotId};
 use crate::policy::Removal;
 use crate::tier::SlotState;
+use std::collections::VecDeque;
 
 /// When dirty pages on flash are written back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,6 +66,8 @@ pub(super) struct Destaging {
     reserve: bool,
     policy: bool,
     all: bool,
+    /// What is left to do of the policy's write buffer, in base order.
+    buffer: VecDeque<PageId>,
 }
 
 impl Hierarchy {
@@ -87,7 +92,13 @@ impl Hierarchy {
             capacity,
             if d.policy { w.dirty_low } else { w.dirty_high },
         );
-        let some = d.reserve || d.policy;
+        let over = self.policy.write_buffer().is_some_and(|b| b.is_over());
+        if d.buffer.is_empty() && over {
+            let dirty = self.slots.dirty_from(false, PageId::default());
+            let buffered = dirty.filter(|(_, slot)| self.policy.is_buffered(*slot));
+            d.buffer = buffered.map(|(page, _)| page).collect();
+        }
+        let some = d.reserve || d.policy || !d.buffer.is_empty();
         let all = self.takes_all() && self.slots.dirty() > self.lost.len() as u32;
         (some || all) && self.calm != Calm::Still
     }
@@ -135,7 +146,12 @@ impl Hierarchy {
                 pages.extend(some.take(most));
             }
         }
+        if !all && !self.destaging.buffer.is_empty() {
+            let room = most.saturating_sub(pages.len());
+            pages.extend(self.next_buffered(room));
+        }
         pages.sort_unstable_by_key(|(page, _)| (*page < from, *page));
+        pages.dedup();
         pages.truncate(most);
         let jobs = pages
             .into_iter()
@@ -145,6 +161,22 @@ impl Hierarchy {
             self.destaging.at = PageId::new(last.page.object, last.page.index.saturating_add(1));
         }
         jobs
+    }
+
+    /// The next `most` pages of the write buffer that can go to base now.
+    fn next_buffered(&mut self, most: usize) -> Vec<(PageId, SlotId)> {
+        let mut pages = Vec::new();
+        while pages.len() < most
+            && let Some(page) = self.destaging.buffer.pop_front()
+        {
+            let slot = self.slots.find(page);
+            let slot = slot.filter(|slot| self.policy.is_buffered(*slot));
+            pages.extend(
+                slot.filter(|slot| self.can_destage(page, *slot))
+                    .map(|slot| (page, slot)),
+            );
+        }
+        pages
     }
 
     fn can_destage(&self, page: PageId, slot: SlotId) -> bool {
@@ -231,6 +263,7 @@ impl Hierarchy {
                 self.remove(job.slot, Removal::Evicted, out);
             } else if let Some(block) = self.slots.block(job.slot) {
                 self.slots.set_clean(job.slot);
+                self.policy.on_clean(job.slot);
                 self.ledger.cleaned(block, job.page);
             }
         }

@@ -596,7 +596,11 @@ impl Hierarchy {
     /// Tells a new policy of the pages on flash and in the pool.
     fn introduce(&self, policy: &mut dyn TierPolicy) {
         for (slot, page) in self.slots.residents() {
-            policy.on_admit(&quiet_access(page, self.requests), slot);
+            let access = quiet_access(page, self.requests);
+            policy.on_admit(&access, slot);
+            if self.slots.is_dirty(slot) {
+                policy.on_dirty(&access, slot);
+            }
         }
         let frames = (0..self.pool.capacity()).map(FrameId);
         for page in frames.filter_map(|frame| self.pool.page(frame)) {

@@ -60,7 +60,11 @@ impl Hierarchy {
             return false;
         };
         if self.slots.is_policy(slot) {
-            self.policy.on_admit(&quiet_access(entry.page, 0), slot);
+            let access = quiet_access(entry.page, 0);
+            self.policy.on_admit(&access, slot);
+            if entry.dirty {
+                self.policy.on_dirty(&access, slot);
+            }
         }
         self.came_in(entry.page);
         true

@@ -162,7 +162,7 @@ impl Hierarchy {
                     return Placed::Wait;
                 }
                 self.tell_write(access);
-                self.rewrite(slot, access.page, frame, out);
+                self.rewrite(slot, access, frame, out);
                 Placed::Flash
             }
             Some(_) => Placed::Base,
@@ -185,18 +185,32 @@ impl Hierarchy {
     fn rewrite(
         &mut self,
         slot: SlotId,
-        page: PageId,
+        access: &Access,
         frame: Option<FrameId>,
         out: &mut Vec<Action>,
     ) {
+        let page = access.page;
         // While its old bytes are being written the slot is not queued: that write's end does it.
         let waits = self.slots.state(slot) == SlotState::Staged;
         self.assert_may_become_dirty(self.slots.is_dirty(slot));
         self.slots.restage(slot, true);
+        self.became_dirty(access, slot, out);
         self.lost.remove(&page);
         out.push(stage(frame, slot, page));
         if !waits {
             self.queue_write(slot, out);
+        }
+    }
+
+    /// The page in `slot` is dirty, by `access` or since before it came there.
+    fn became_dirty(&mut self, access: &Access, slot: SlotId, out: &mut Vec<Action>) {
+        debug_assert!(self.slots.is_dirty(slot), "the table knows first");
+        if !self.slots.is_policy(slot) {
+            return;
+        }
+        self.policy.on_dirty(access, slot);
+        if self.policy.write_buffer().is_some_and(|b| b.is_over()) {
+            out.push(Action::WakeDestager);
         }
     }
 
@@ -213,6 +227,7 @@ impl Hierarchy {
         let admitted = self.admit(access, Opportunity::Clean, how, out);
         if let Some(slot) = admitted {
             self.slots.restage(slot, true);
+            self.became_dirty(access, slot, out);
             out.push(stage(frame, slot, page));
             self.queue_write(slot, out);
             return Placed::Flash;
@@ -406,6 +421,7 @@ impl Hierarchy {
             Some(to) => {
                 self.came_in(access.page);
                 self.admitted(access, to, FlashMove::Entered);
+                self.became_dirty(access, to, out);
             }
             None => self.refuse(Refusal::Pinned),
         }

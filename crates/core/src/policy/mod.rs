@@ -53,7 +53,7 @@ pub use lru2::Lru2;
 pub use mq::Mq;
 pub use mv_fifo::MvFifo;
 pub use parameters::{Parameters, Setting, resolve};
-pub use priority::{Assignment, BuiltIn, Condition, Priority, PriorityRule};
+pub use priority::{Assignment, BuiltIn, Condition, Priority, PriorityConfig, PriorityRule};
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use tac::{Labels as TacLabels, Order as TacOrder, Tac, TacConfig};
@@ -228,6 +228,23 @@ impl Removal {
     }
 }
 
+/// The write buffer of hStorage-DB (§4.2.4): pages among the policy's own that base has not yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBuffer {
+    /// Pages in it.
+    pub pages: u32,
+    /// With more than these, all that are in it go to base.
+    pub most: u32,
+}
+
+impl WriteBuffer {
+    /// Whether all of it is to go to base.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.pages > self.most
+    }
+}
+
 /// A tier policy. See the module text for who calls what.
 pub trait TierPolicy: Send {
     /// Name used in configuration and tables.
@@ -272,6 +289,31 @@ pub trait TierPolicy: Send {
         true
     }
 
+    /// The page in `slot` is newer than base from now on: `access` wrote it, or it was so when it
+    /// came in. Called after [`Self::on_admit`] or [`Self::on_request`], more than once for a page
+    /// that is written again (write-back only).
+    fn on_dirty(&mut self, _access: &Access, _slot: SlotId) {}
+
+    /// Base has what is in `slot`, whose page stays.
+    fn on_clean(&mut self, _slot: SlotId) {}
+
+    /// Which dirty pages go to base together once they are many; `None` where nothing but the
+    /// watermarks says so.
+    fn write_buffer(&self) -> Option<WriteBuffer> {
+        None
+    }
+
+    /// Whether the page in `slot` is in [`Self::write_buffer`].
+    fn is_buffered(&self, _slot: SlotId) -> bool {
+        false
+    }
+
+    /// Whether a page that was just admitted is to be on flash before its read is answered
+    /// (synchronous read allocation, hStorage-DB §5.1).
+    fn is_synchronous(&self) -> bool {
+        false
+    }
+
     /// How much `page` is worth having on flash; the write buffer gives up the least worthy page
     /// when flash writes lag (TAC §3.3). Where all are worth the same the newcomer stays out.
     fn worth(&self, _page: PageId) -> f64 {
@@ -311,8 +353,8 @@ pub struct PolicyOptions {
     pub seed: u64,
     /// Parameters of TAC.
     pub tac: TacConfig,
-    /// The policy assignment table of the priority groups.
-    pub priority: Assignment,
+    /// Parameters of the priority groups.
+    pub priority: PriorityConfig,
     /// Parameters of CLIC and of what is built on it.
     pub clic: ClicConfig,
     /// Parameters of CAC and CC.
@@ -333,7 +375,7 @@ impl PolicyOptions {
             admit_on_write: true,
             seed: 1,
             tac: TacConfig::default(),
-            priority: Assignment::default(),
+            priority: PriorityConfig::default(),
             clic: ClicConfig::default(),
             cac: CacConfig::default(),
             value: ValueConfig::default(),

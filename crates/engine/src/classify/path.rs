@@ -6,6 +6,9 @@
 //! because they are written once and read at most once, in order (TAC section 3, "Other
 //! files"); small files that are neither are not worth a region.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use thermocline_core::hint::FileKind;
 
 use super::{Dialect, glob};
@@ -75,12 +78,12 @@ pub struct Rule {
     pub dialect: Option<Dialect>,
 }
 
-/// The rules in force.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The rules in force. Clones have [`Rules::let_temporary`] in common.
+#[derive(Clone, Debug, Default)]
 pub struct Rules {
     user: Vec<(Rule, Option<FileKind>)>,
     /// Whether temporary files are cached where no rule says otherwise.
-    temporary: bool,
+    temporary: Arc<AtomicBool>,
 }
 
 impl Rules {
@@ -108,7 +111,7 @@ impl Rules {
         debug_assert!(user.iter().all(known), "every name of a kind is known");
         Ok(Self {
             user,
-            temporary: false,
+            temporary: Arc::default(),
         })
     }
 
@@ -116,10 +119,13 @@ impl Rules {
     /// give them their best priority (hStorage-DB rule 3) and lose them when they are deleted.
     #[must_use]
     pub fn with_temporary(self, cached: bool) -> Self {
-        Self {
-            temporary: cached,
-            ..self
-        }
+        self.let_temporary(cached);
+        self
+    }
+
+    /// The same for rules in use, and for files that are opened from now on: the policy changed.
+    pub fn let_temporary(&self, cached: bool) {
+        self.temporary.store(cached, Ordering::Relaxed);
     }
 
     /// What the file at `path` is. `head` is called at most once, for files no rule knows by
@@ -129,7 +135,8 @@ impl Rules {
         debug_assert!(!class.cached || class.kind != FileKind::Log);
         debug_assert!(!class.cached || class.kind != FileKind::Temporary);
         debug_assert!(!class.cached || class.kind != FileKind::Other);
-        class.cached |= self.temporary && class.kind == FileKind::Temporary;
+        let temporary = class.kind == FileKind::Temporary;
+        class.cached |= temporary && self.temporary.load(Ordering::Relaxed);
         if let Some((rule, kind)) = self.user.iter().find(|(r, _)| glob::matches(&r.path, path)) {
             class.kind = kind.unwrap_or(class.kind);
             class.dialect = rule.dialect.unwrap_or(class.dialect);
@@ -348,6 +355,8 @@ mod tests {
         assert!(class("base/5/t3_16402").cached && class("ibtmp1").cached);
         assert!(!class("base/pgsql_tmp/pgsql_tmp812.0").cached);
         assert!(!class("pg_wal/000000010000000000000001").cached);
+        rules.clone().let_temporary(false);
+        assert!(!class("ibtmp1").cached, "clones have it in common");
     }
 
     #[test]

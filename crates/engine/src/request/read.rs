@@ -13,8 +13,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use thermocline_core::tier::SlotState;
 use thermocline_core::{Fault, HintSet, PageId, ReadStart, SlotId};
 use thermocline_trace::{Op, Served};
+
+/// How often a read that is to be answered after its pages are on flash looks whether they are: at
+/// most 20 ms pass between.
+const FLASH_WAITS: u32 = 50;
 
 /// How long a request waits for a page that is coming ahead before it gets it itself.
 const AHEAD_WAIT: Duration = Duration::from_millis(100);
@@ -432,7 +437,7 @@ impl Reading<'_> {
         self.note(Served::Base);
         self.base_into_run(run.clone(), pages)?;
         let mut inner = engine.inner();
-        for (index, bytes) in run.zip(pages.chunks_exact(engine.page_size())) {
+        for (index, bytes) in run.clone().zip(pages.chunks_exact(engine.page_size())) {
             self.finish(
                 &mut inner,
                 page_of(self.object, index),
@@ -440,7 +445,37 @@ impl Reading<'_> {
                 bytes,
             );
         }
+        if inner.hierarchy.policy().is_synchronous() && !self.ahead {
+            self.wait_for_flash(inner, run);
+        }
         Ok(())
+    }
+
+    /// Synchronous read allocation (hStorage-DB §5.1): waits until those of the pages `run` that
+    /// are on their way to flash are there. Not for ever: flash that lags only makes a read slow.
+    fn wait_for_flash<'i>(&'i self, mut inner: MutexGuard<'i, Inner>, run: Range<u64>) {
+        let engine = self.engine;
+        let slots = inner.hierarchy.slots();
+        let staged = run.filter_map(|index| {
+            let slot = slots.find(page_of(self.object, index))?;
+            let waits = slots.state(slot) == SlotState::Staged;
+            waits.then(|| (slot, slots.generation(slot)))
+        });
+        let staged: Vec<(SlotId, u32)> = staged.collect();
+        let on_the_way = |inner: &Inner, (slot, generation): &(SlotId, u32)| {
+            let slots = inner.hierarchy.slots();
+            slots.state(*slot) == SlotState::Staged && slots.generation(*slot) == *generation
+        };
+        for _ in 0..FLASH_WAITS {
+            let off = inner.hierarchy.is_off();
+            if off || !staged.iter().any(|one| on_the_way(&inner, one)) {
+                return;
+            }
+            inner = match engine.write_some(inner) {
+                Ok(inner) => inner,
+                Err(inner) => engine.wait_for_room(inner),
+            };
+        }
     }
 
     pub(crate) fn base_into(&self, index: u64, bytes: &mut [u8]) -> io::Result<()> {

@@ -113,7 +113,8 @@ impl Default for EngineConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DirtySettings {
-    /// Share of the cache set aside for dirty pages that the policy does not hold, 0 to 0.9.
+    /// Share of the cache set aside for dirty pages that the policy does not hold, 0 to 0.9. At
+    /// most 1/64 where the policy keeps its write buffer among its own pages (`priority`).
     pub reserve: f64,
     /// Share of the reserve in use at which it is written back, down to half of that.
     pub reserve_high: f64,
@@ -293,6 +294,15 @@ impl EngineConfig {
         }
     }
 
+    /// Share of the reserve. The priority groups keep updates among their own pages (hStorage-DB
+    /// §4.2.4): a dirty page of a temporary file that they evict is all that passes through it.
+    fn reserve(&self) -> f64 {
+        match self.policy.as_str() {
+            "priority" => self.dirty.reserve.min(1.0 / 64.0),
+            _ => self.dirty.reserve,
+        }
+    }
+
     /// How a cache of `blocks` blocks is used: one in 64 and at least one takes new bytes of pages
     /// whose old ones are still needed; write-back sets a reserve aside.
     #[must_use]
@@ -300,7 +310,7 @@ impl EngineConfig {
         let spare = blocks.div_ceil(64).min(blocks);
         let rest = blocks - spare;
         let reserve = match self.write_back {
-            true => (f64::from(rest) * self.dirty.reserve).ceil() as u32,
+            true => (f64::from(rest) * self.reserve()).ceil() as u32,
             false => 0,
         };
         // A cache of one block has nothing to spare.

@@ -1,5 +1,5 @@
-//! Settings of the priority groups: the policy assignment table of hStorage-DB (§2, §4) as a user
-//! writes it.
+//! Settings of the priority groups: {N, t, b} and the policy assignment table of hStorage-DB (§2 to
+//! §5) as a user writes them.
 //!
 //! ```toml
 //! [priority]
@@ -20,14 +20,24 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thermocline_core::hint::{FileKind, PageType, PlanAccess, PlanLevel, PlanOperator};
 use thermocline_core::hint::{RequestType, Role, hint_type};
-use thermocline_core::policy::{Assignment, BuiltIn, Condition, PriorityRule};
+use thermocline_core::policy::{
+    Assignment, BuiltIn, Condition, Parameters, PriorityConfig, PriorityRule,
+};
 
 /// Parameters of the policy `priority`; see [`Assignment`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrioritySettings {
-    /// Number of priorities, N, 3 to 32. The last two never cache.
+    /// Number of priorities, N, 3 to 32.
     pub priorities: u8,
+    /// t: this priority and later ones never cache; 0 for N − 1, else 2 to N.
+    pub threshold: u8,
+    /// b: the share of the policy's pages that updates may take from any other (write-back); past
+    /// it all of them are written to base.
+    pub write_buffer: f64,
+    /// `synchronous`: a read is answered when the page it brought in is on flash; `asynchronous`:
+    /// at once.
+    pub allocation: String,
     /// The built-in table that comes after the rules.
     pub table: String,
     /// Priority of what no rule matches.
@@ -39,13 +49,17 @@ pub struct PrioritySettings {
 
 impl Default for PrioritySettings {
     fn default() -> Self {
+        let core = PriorityConfig::default();
         let settings = Self {
             priorities: 8,
+            threshold: core.threshold,
+            write_buffer: core.write_buffer,
+            allocation: "asynchronous".into(),
             table: BuiltIn::default().name().into(),
             default: 5,
             rule: Vec::new(),
         };
-        debug_assert_eq!(settings.to_core().ok(), Some(Assignment::default()));
+        debug_assert_eq!(settings.to_core().ok(), Some(core));
         settings
     }
 }
@@ -84,12 +98,37 @@ impl Values {
 const TYPES: &str = "file_kind, request, page_type, role, plan_level, plan_access, plan_operator";
 
 impl PrioritySettings {
-    /// The table that these settings describe.
+    /// What these settings describe.
     ///
     /// # Errors
     /// [`Error::PriorityRule`] with the number of the rule, counted from 1, and what is wrong with
     /// it; [`Error::Setting`].
-    pub fn to_core(&self) -> Result<Assignment, Error> {
+    pub fn to_core(&self) -> Result<PriorityConfig, Error> {
+        let mut config = PriorityConfig {
+            table: self.assignment()?,
+            threshold: self.threshold,
+            write_buffer: self.write_buffer,
+            synchronous: false,
+        };
+        config.check().map_err(Error::Parameter)?;
+        if self.threshold == 1 || self.threshold > self.priorities {
+            return Err(Error::Setting {
+                name: "priority.threshold",
+                value: self.threshold.to_string(),
+                rule: "2 to priority.priorities, or 0 for priority.priorities - 1",
+            });
+        }
+        if let Some(row) = PriorityConfig::parameter("allocation") {
+            let wrong = |rule| {
+                let text = &self.allocation;
+                Error::Parameter(format!("priority.allocation = {text}: {rule}"))
+            };
+            row.parse(&mut config, &self.allocation).map_err(wrong)?;
+        }
+        Ok(config)
+    }
+
+    fn assignment(&self) -> Result<Assignment, Error> {
         let setting = |name, value: String, rule| Error::Setting { name, value, rule };
         if !(3..=32).contains(&self.priorities) {
             let value = self.priorities.to_string();
@@ -216,7 +255,7 @@ mod tests {
             "match = { file_kind = \"index\", page_type = [\"btree-inner\", \"heap\"] }\n\
              priority = 1",
         );
-        let table = settings.to_core().expect("a table");
+        let table = settings.to_core().expect("a table").table;
         let index = HintSet::UNKNOWN.with(hint_type::FILE_KIND, FileKind::Index.value());
         let page = |page: PageType| index.with(hint_type::PAGE_TYPE, page.value());
         assert_eq!(table.priority(&page(PageType::BtreeInner)), 1);
@@ -226,13 +265,36 @@ mod tests {
     }
 
     #[test]
+    fn n_t_and_b_are_checked() {
+        let parse = |text: &str| {
+            let settings: PrioritySettings = toml::from_str(text).expect("toml");
+            settings.to_core()
+        };
+        let config = parse("priorities = 7\nthreshold = 5\nwrite_buffer = 0.3\ndefault = 4");
+        let config = config.expect("in range");
+        assert_eq!((config.table.priorities(), config.threshold()), (7, 5));
+        assert_eq!((config.write_buffer, config.synchronous), (0.3, false));
+        let waits = parse("allocation = \"synchronous\"").expect("known");
+        assert!(waits.synchronous && waits.threshold() == 7);
+        for (text, part) in [
+            ("threshold = 1", "priority.threshold"),
+            ("threshold = 9", "priority.threshold"),
+            ("write_buffer = 1.5", "priority.write_buffer = 1.5"),
+            ("allocation = \"later\"", "asynchronous or synchronous"),
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn every_value_is_the_number_it_has_in_a_hint_set() {
         for kind in RequestType::ALL {
             let settings = rule(&format!(
                 "match = {{ request = \"{}\" }}\npriority = 8",
                 kind.name()
             ));
-            let table = settings.to_core().expect("a table");
+            let table = settings.to_core().expect("a table").table;
             let hints = HintSet::UNKNOWN.with(hint_type::REQUEST, kind.value());
             assert_eq!(table.priority(&hints), 8, "{}", kind.name());
         }

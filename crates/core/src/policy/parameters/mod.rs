@@ -1,11 +1,12 @@
-//! The parameters of the policies that have any: one typed table for each of TAC, CLIC and CAC.
+//! The parameters of the policies that have any: one typed table for each of TAC, CLIC, CAC and
+//! the priority groups.
 //!
 //! Whoever reads, checks or prints a parameter asks its table: the configuration of a mount, the
 //! command line of a simulation, `thermocline policies`. A row has name, unit, range, the value
 //! its paper gives, and where it does so; the default is that of the structure it describes.
 //!
 //! A *section* is what a table holds for: `tac` for TAC and its variants, `clic` for all that
-//! learns from hints, `cac` for CAC and CC. A *setting* is written `POLICY.PARAMETER=VALUE`. It
+//! learns from hints, `cac` for CAC and CC, `priority` for the priority groups. A *setting* is written `POLICY.PARAMETER=VALUE`. It
 //! holds for the one policy it names, or, where that is the name of a section, for all of it.
 //! `POLICY:paper` is the policy with its paper's values. Order of precedence: settings of the one
 //! policy, settings of its section (of either, the latest first), the paper's values,
@@ -13,6 +14,7 @@
 
 mod cac;
 mod clic;
+mod priority;
 mod tac;
 
 use super::{NAMES, PolicyOptions};
@@ -223,6 +225,8 @@ pub enum Section {
     Clic,
     /// CAC and CC.
     Cac,
+    /// The priority groups.
+    Priority,
 }
 
 /// A row of a table as it is listed to people.
@@ -248,13 +252,14 @@ pub struct Row {
 
 impl Section {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Tac, Self::Clic, Self::Cac];
+    pub const ALL: [Self; 4] = [Self::Tac, Self::Clic, Self::Cac, Self::Priority];
 
     /// The section of the policy called `name`; `None` where it has no parameters.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         match name {
             "cac" | "cc" => Some(Self::Cac),
+            "priority" => Some(Self::Priority),
             "tac" | "tac-bands-lru" | "tac-bands-mru" | "tac-mixed" | "tac-blocks" => {
                 Some(Self::Tac)
             }
@@ -271,6 +276,7 @@ impl Section {
             Self::Tac => super::TacConfig::SECTION,
             Self::Clic => super::ClicConfig::SECTION,
             Self::Cac => super::CacConfig::SECTION,
+            Self::Priority => super::PriorityConfig::SECTION,
         }
     }
 
@@ -281,6 +287,7 @@ impl Section {
             Self::Tac => rows(&options.tac),
             Self::Clic => rows(&options.clic),
             Self::Cac => rows(&options.cac),
+            Self::Priority => rows(&options.priority),
         }
     }
 
@@ -289,6 +296,7 @@ impl Section {
             Self::Tac => parse(&mut options.tac, name, text),
             Self::Clic => parse(&mut options.clic, name, text),
             Self::Cac => parse(&mut options.cac, name, text),
+            Self::Priority => parse(&mut options.priority, name, text),
         }
     }
 
@@ -297,6 +305,7 @@ impl Section {
             Self::Tac => options.tac.take_papers(),
             Self::Clic => options.clic.take_papers(),
             Self::Cac => options.cac.take_papers(),
+            Self::Priority => options.priority.take_papers(),
         }
     }
 }
@@ -402,6 +411,7 @@ pub const PAPERS: &[&str] = &[
     "tac:paper",
     "tac-bands-lru:paper",
     "tac-bands-mru:paper",
+    "priority:paper",
     "clic:paper",
     "clic-topk:paper",
     "clic-hybrid:paper",
@@ -485,6 +495,7 @@ mod tests {
         each::<TacConfig>();
         each::<ClicConfig>();
         each::<super::super::CacConfig>();
+        each::<super::super::PriorityConfig>();
     }
 
     #[test]

@@ -12,25 +12,50 @@
 //! | N, "non-caching and eviction" | stays out | moves to group N: next to leave |
 //!
 //! A page comes in if there is room, or a page of the same or a larger number to evict.
-//! The victim is the least recently used page of the last group that has pages. §5.1 names six
-//! actions: *cache hit*; *read allocation* and *write allocation* (both are an admission);
+//! The victim is the least recently used page of the last group that has pages. Priorities from t
+//! on never cache; t is N − 1 unless it is set, and whatever it is, N alone makes pages leave.
+//!
+//! *The write buffer* (rule 4, §4.2.4; write-back only). A page that is newer on flash than on base
+//! is in the write buffer instead of a group, and nothing evicts it. While the buffer has at most a
+//! share b of the slots, a page comes into it whatever has to leave. Past b all that is in it is
+//! written to base, in base order; each page then has the priority of its last request.
+//!
+//! ```text
+//!   absent --admitted--> in group k <--request--> in group j
+//!     ^                   |      ^
+//!     |          on_dirty |      | on_clean: base has it
+//!     +-- trimmed --- in the write buffer, remembers k
+//! ```
+//!
+//! §5.1 names six actions: *cache hit*; *read allocation* and *write allocation* (both are an admission);
 //! *bypassing* (a refusal, counted as `bypass` or `cold`); *re-allocation* (from one group to
 //! another); *eviction*.
+//!
+//! # Invariants
+//! 1. Every page on flash is in one group or in the write buffer.
+//! 2. Groups t … N − 1 are empty.
+//! 3. Pages in the write buffer are dirty.
 //!
 //! *Cost*: O(1) a request (O(pinned) to find a victim). *Memory*: 9 bytes a slot, 12 a group.
 //!
 //! # Where the paper leaves a choice
-//! - *Read allocation* (§5.1, footnote) is asynchronous: the request is answered from base, and
-//!   a background writer brings the page to flash.
+//! - *Read allocation* (§5.1, action 2 and footnote) is asynchronous unless it is set to
+//!   `synchronous`: the request is answered from base, and a background writer brings the page to
+//!   flash. Synchronous: the answer waits until the page is there.
+//! - *t* (§3.2) may be 0 or 1 in the paper, where nothing is ever cached; here it is at least 2.
 //! - *Temporary files* that are deleted are trimmed (§4.2.3): their pages leave at once. For a
 //!   source that cannot say so, reads with priority N do the same ("legacy file system").
-//! - *Updates* (rule 4) go to the write buffer, a priority that wins space over any other up to a
-//!   share b; past that all of it is flushed. Under write-back that buffer is the tier's reserve:
-//!   a dirty page that is not on flash is refused whatever its priority, which sends it there.
-//!   The reserve's size is b, its high watermark is its size, its low one 0. §4.2.4 says that the
-//!   buffer is no dedicated space; the reserve is, and what it does not use stays unused. Pages
-//!   of temporary files are no updates (rule 3): they come in by the table, dirty or not. A dirty
-//!   page that is on flash gets its new version in its own slot, in the group of the write.
+//! - *Past b* (§4.2.4) updates go on while the flush does. Until it has made room, a page that is
+//!   not on flash comes in as its priority in the table allows, and else goes to base.
+//! - *"All content"* (§4.2.4) is what is in the buffer when it is found to be past b. What is
+//!   written while the flush goes on is in the buffer anew.
+//! - *After the flush* the paper gives a page no priority. It gets that of its last request; where
+//!   that never caches and the page came in by a write, the last group that caches.
+//! - *Reads of a page in the buffer* do not take it out (§4.2.4 counts "data written by update
+//!   requests"); they change what it will have after the flush.
+//! - *Temporary files* are no updates (rule 3): their pages come in by the table and stay in their
+//!   group, dirty or not. Evicted dirty, they pass through the tier's reserve.
+//! - *Logs* are on a disk of their own in §6.1. Written to the tier, they are updates.
 //! - *Updates under write-through*: base has to be written in any case, so a buffer would save
 //!   nothing, and there is none. What the built-in tables do with an update is said at
 //!   [`Assignment::built_in`].
@@ -41,21 +66,67 @@ mod table;
 pub use table::{Assignment, BuiltIn, Condition, PriorityRule};
 
 use super::{
-    Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy, evictable_from_back,
+    Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy, WriteBuffer,
+    evictable_from_back,
 };
 use crate::hint::{FileKind, HintSet};
 use crate::list::{Links, List};
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
 
+/// {N, t, b} of §3.2, the table that goes with it, and how pages are allocated (§5.1).
+#[derive(Clone, Debug, PartialEq)]
+pub struct PriorityConfig {
+    /// The policy assignment table; has N.
+    pub table: Assignment,
+    /// t: requests of this priority and later ones are never cached. 0 for N − 1.
+    pub threshold: u8,
+    /// b: share of the slots that updates may take from pages of any priority (write-back).
+    pub write_buffer: f64,
+    /// Whether a read is answered only when the page it brought in is on flash.
+    pub synchronous: bool,
+}
+
+impl Default for PriorityConfig {
+    /// The general table, t = N − 1, and b = 10 % as in §4.2.4.
+    fn default() -> Self {
+        Self {
+            table: Assignment::default(),
+            threshold: 0,
+            write_buffer: 0.1,
+            synchronous: false,
+        }
+    }
+}
+
+impl PriorityConfig {
+    /// t, from 2 to N.
+    #[must_use]
+    pub fn threshold(&self) -> u8 {
+        let n = self.table.priorities();
+        match self.threshold {
+            0 => n - 1,
+            t => t.clamp(2, n),
+        }
+    }
+}
+
+/// Set in a slot's priority while its page is in the write buffer.
+const BUFFERED: u8 = 0x80;
+
 /// See the module text.
 #[derive(Debug)]
 pub struct Priority {
     table: Assignment,
+    threshold: u8,
+    synchronous: bool,
+    /// Pages in the write buffer, and with more than how many it is flushed.
+    buffer: WriteBuffer,
     /// Group of priority k at k − 1; the least recently used page is at the back.
     groups: Vec<List>,
     links: Links,
-    /// Priority of the page in each slot.
+    /// Priority of the page in each slot; in the write buffer the one it has after, and
+    /// [`BUFFERED`].
     priority: Vec<u8>,
     /// The last hint set asked for, and its priority: requests come in runs.
     last: (HintSet, u8),
@@ -66,13 +137,19 @@ impl Priority {
     /// Empty groups for `options.capacity` slots.
     #[must_use]
     pub fn new(options: &PolicyOptions) -> Self {
-        let table = options.priority.clone();
+        let PriorityConfig { table, .. } = options.priority.clone();
         let last = (HintSet::UNKNOWN, table.priority(&HintSet::UNKNOWN));
         Self {
             groups: vec![List::default(); usize::from(table.priorities())],
             links: Links::new(options.capacity),
             priority: vec![0; options.capacity as usize],
             last,
+            threshold: options.priority.threshold(),
+            synchronous: options.priority.synchronous,
+            buffer: WriteBuffer {
+                pages: 0,
+                most: (f64::from(options.capacity) * options.priority.write_buffer) as u32,
+            },
             table,
             admit_on_write: options.admit_on_write,
         }
@@ -97,11 +174,40 @@ impl Priority {
         self.groups[usize::from(priority) - 1].push_front(&mut self.links, slot.0);
     }
 
+    /// Takes the page in `slot` out of its group or the write buffer.
     fn remove(&mut self, slot: SlotId) {
         let priority = self.priority[slot.at()];
         debug_assert!(priority > 0, "a page on flash has a priority");
+        if priority & BUFFERED != 0 {
+            self.buffer.pages -= 1;
+            self.priority[slot.at()] = 0;
+            return;
+        }
         self.groups[usize::from(priority) - 1].remove(&mut self.links, slot.0);
         self.priority[slot.at()] = 0;
+    }
+
+    /// Whether a request of `priority` lets no page in (§3.2).
+    fn never_caches(&self, priority: u8) -> bool {
+        priority >= self.threshold
+    }
+
+    /// The priority a page that is not on flash competes with; none when it stays out.
+    fn standing(&mut self, access: &Access, why: Opportunity) -> Result<u8, Refusal> {
+        let temporary = access.hints.file_kind() == FileKind::Temporary;
+        let update = why == Opportunity::Clean && !temporary;
+        if update && self.buffer.pages < self.buffer.most {
+            return Ok(1);
+        }
+        let write = matches!(why, Opportunity::Write | Opportunity::Clean);
+        if why == Opportunity::PoolEviction || (write && !update && !self.admit_on_write) {
+            return Err(Refusal::Opportunity);
+        }
+        let priority = self.priority_of(&access.hints);
+        match self.never_caches(priority) {
+            true => Err(Refusal::Bypass),
+            false => Ok(priority),
+        }
     }
 
     /// Selective eviction (§5.1) among the pages that one of `priority` may replace.
@@ -125,7 +231,11 @@ impl TierPolicy for Priority {
     fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
         let priority = self.priority_of(&access.hints);
         let Some(slot) = resident else { return };
-        if priority == self.table.threshold() {
+        if self.never_caches(priority) && priority < self.table.priorities() {
+            return;
+        }
+        if self.is_buffered(slot) {
+            self.priority[slot.at()] = BUFFERED | priority;
             return;
         }
         self.remove(slot);
@@ -133,21 +243,10 @@ impl TierPolicy for Priority {
     }
 
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
-        match why {
-            Opportunity::PoolEviction => return Decision::Refuse(Refusal::Opportunity),
-            // To the write buffer.
-            Opportunity::Clean if access.hints.file_kind() != FileKind::Temporary => {
-                return Decision::Refuse(Refusal::Opportunity);
-            }
-            Opportunity::Write | Opportunity::Clean if !self.admit_on_write => {
-                return Decision::Refuse(Refusal::Opportunity);
-            }
-            _ => {}
-        }
-        let priority = self.priority_of(&access.hints);
-        if priority >= self.table.threshold() {
-            return Decision::Refuse(Refusal::Bypass);
-        }
+        let priority = match self.standing(access, why) {
+            Ok(priority) => priority,
+            Err(why) => return Decision::Refuse(why),
+        };
         if slots.has_room() {
             return Decision::Admit;
         }
@@ -159,14 +258,45 @@ impl TierPolicy for Priority {
 
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
         debug_assert_eq!(self.priority[slot.at()], 0, "a free slot has no priority");
-        // Pages that are put back after a restart may have a priority that never caches.
-        let last_cached = self.table.threshold() - 1;
+        // Updates, and pages put back after a restart, may have a priority that never caches.
+        let last_cached = self.threshold - 1;
         let priority = self.priority_of(&access.hints).min(last_cached);
         self.insert(slot, priority);
     }
 
     fn on_remove(&mut self, _page: PageId, slot: SlotId, _why: Removal) {
         self.remove(slot);
+    }
+
+    fn on_dirty(&mut self, access: &Access, slot: SlotId) {
+        if access.hints.file_kind() == FileKind::Temporary || self.is_buffered(slot) {
+            return;
+        }
+        let priority = self.priority[slot.at()];
+        self.remove(slot);
+        self.priority[slot.at()] = BUFFERED | priority;
+        self.buffer.pages += 1;
+    }
+
+    fn on_clean(&mut self, slot: SlotId) {
+        if self.is_buffered(slot) {
+            let priority = self.priority[slot.at()] & !BUFFERED;
+            self.remove(slot);
+            self.insert(slot, priority);
+        }
+    }
+
+    fn write_buffer(&self) -> Option<WriteBuffer> {
+        Some(self.buffer)
+    }
+
+    fn is_buffered(&self, slot: SlotId) -> bool {
+        let priority = self.priority.get(slot.at());
+        priority.is_some_and(|priority| priority & BUFFERED != 0)
+    }
+
+    fn is_synchronous(&self) -> bool {
+        self.synchronous
     }
 
     fn bytes(&self) -> usize {
@@ -185,12 +315,22 @@ impl TierPolicy for Priority {
                 listed += 1;
             }
         }
-        assert_eq!(listed, slots.resident(), "every resident is in one group");
-        let threshold = usize::from(self.table.threshold());
-        assert!(
-            self.groups[threshold - 1].is_empty(),
-            "no request puts a page into group N - 1"
-        );
+        let buffered = |slot: &SlotId| self.is_buffered(*slot);
+        let buffer = (0..self.priority.len() as u32).map(SlotId).filter(buffered);
+        let mut pages = 0;
+        for slot in buffer {
+            assert!(
+                slots.page(slot).is_some() && slots.is_dirty(slot),
+                "invariant 3"
+            );
+            pages += 1;
+        }
+        assert_eq!(pages, self.buffer.pages, "the buffer is counted");
+        assert_eq!(listed + pages, slots.resident(), "invariant 1");
+        let last = usize::from(self.table.priorities()) - 1;
+        let never = &self.groups[usize::from(self.threshold) - 1..last];
+        let empty = never.iter().all(List::is_empty);
+        assert!(never.is_empty() || empty, "invariant 2");
     }
 }
 
@@ -220,7 +360,10 @@ mod tests {
     impl Tier {
         fn new(capacity: u32) -> Self {
             let options = PolicyOptions {
-                priority: by_custom_hint(),
+                priority: PriorityConfig {
+                    table: by_custom_hint(),
+                    ..PriorityConfig::default()
+                },
                 ..PolicyOptions::new(capacity)
             };
             Self {

@@ -85,6 +85,8 @@ pub struct Assignment {
     rules: Vec<PriorityRule>,
     /// Where no rule matches.
     default: u8,
+    /// The table that the last rules are, and how many they are.
+    table: Option<(BuiltIn, usize)>,
 }
 
 impl Default for Assignment {
@@ -111,6 +113,7 @@ impl Assignment {
             priorities,
             rules,
             default,
+            table: None,
         }
     }
 
@@ -178,20 +181,32 @@ impl Assignment {
                 caching(4),
             ),
         ]);
-        Self::new(priorities, rules, caching(5))
+        let table = Some((table, rules.len()));
+        Self {
+            table,
+            ..Self::new(priorities, rules, caching(5))
+        }
     }
 
     /// The same table with `rules` before its own.
     #[must_use]
     pub fn preceded_by(self, mut rules: Vec<PriorityRule>) -> Self {
         rules.extend(self.rules);
-        Self::new(self.priorities, rules, self.default)
+        let table = self.table;
+        Self {
+            table,
+            ..Self::new(self.priorities, rules, self.default)
+        }
     }
 
     /// The same table with `default`, from 1 to N, where no rule matches.
     #[must_use]
     pub fn with_default(self, default: u8) -> Self {
-        Self::new(self.priorities, self.rules, default)
+        let table = self.table;
+        Self {
+            table,
+            ..Self::new(self.priorities, self.rules, default)
+        }
     }
 
     /// N, the number of priorities.
@@ -200,10 +215,31 @@ impl Assignment {
         self.priorities
     }
 
-    /// t = N − 1, the first priority that never caches.
+    /// The same table with `priorities` (N, at least 3): the built-in one for so many, and of the
+    /// rules before it the last two priorities stay the last two, and the others keep their
+    /// numbers, N − 2 at most.
     #[must_use]
-    pub fn threshold(&self) -> u8 {
-        self.priorities - 1
+    pub fn with_priorities(mut self, priorities: u8) -> Self {
+        let (before, most) = (self.priorities, priorities.saturating_sub(2));
+        let fit = |priority: u8| match before - priority {
+            0 => priorities,
+            1 => priorities - 1,
+            _ => priority.min(most),
+        };
+        let fitted = |rule: PriorityRule| PriorityRule {
+            priority: fit(rule.priority),
+            ..rule
+        };
+        let (table, own) = match self.table {
+            Some((table, count)) => {
+                let own = self.rules.len().saturating_sub(count);
+                (Self::built_in(table, priorities), own)
+            }
+            None => (Self::new(priorities, Vec::new(), 1), self.rules.len()),
+        };
+        self.rules.truncate(own);
+        let rules = self.rules.into_iter().map(fitted).collect();
+        table.preceded_by(rules).with_default(fit(self.default))
     }
 
     /// Priority of a request with `hints`. O(rules).
@@ -342,7 +378,10 @@ mod tests {
             for priorities in 3..=20 {
                 let table = Assignment::built_in(table, priorities);
                 let heap = table.priority(&HintSet::UNKNOWN);
-                assert!(heap < table.threshold() && heap <= 5);
+                assert!(heap < priorities - 1 && heap <= 5);
+                let general = Assignment::built_in(BuiltIn::General, 8);
+                let fitted = general.with_priorities(priorities);
+                assert_eq!(fitted, Assignment::built_in(BuiltIn::General, priorities));
             }
         }
     }
