@@ -2,25 +2,28 @@
 //!
 //! Each node holds a descriptor ([`crate::inode`]), and the kernel forgets an inode of its own
 //! accord under memory pressure alone. So a mount of many files would reach the limit on open
-//! files, and the next file could not be opened. From [`Pruner::most`] nodes on, a thread tells the
-//! kernel which inodes to forget (`FUSE_NOTIFY_PRUNE`; before Linux 6.18 that their names are not valid
-//! any more, `FUSE_NOTIFY_INVAL_ENTRY`), and the kernel drops those that nobody uses. They are found
-//! again by their names. The older way waits for its turn among those who change a directory: when
-//! many threads make files in one, it falls behind, and files may still not be opened.
+//! files, and the next file could not be opened. From [`Pruner::most`] nodes on, a thread tells
+//! the kernel which inodes to forget, and the kernel drops those that nobody uses. They are found
+//! again by their names. Linux 6.18 and later are told of inodes (`FUSE_NOTIFY_PRUNE`). Earlier
+//! kernels are told that names are not valid any more (`FUSE_NOTIFY_INVAL_ENTRY`). That way waits
+//! for its turn among those who change the directory: when many threads make files in one, it
+//! falls behind, and files may still not be opened.
+//!
+//! No lock of ours is held while the kernel is told: it may wait for a request to end that is under
+//! way in the same directory.
 //!
 //! States: *idle* → *wanted* (a lookup found too many nodes) → *idle* after a round; *ended*.
 //!
 //! # Invariants
-//! 1. Only files are taken, and of files that are not open at that moment and have a
-//!    name: a directory may be somebody's current one, and of a file without a name the kernel's
-//!    inode is all that is left. An open that comes in between is not harmed, since the kernel
-//!    keeps an inode that is in use.
-//! 2. No lock of ours is held while the kernel is told: it may wait for a request to end that is
-//!    under way in the same directory.
+//! 1. Only files are taken, and of files those that are not open at that moment and have a name.
+//!    A directory may be somebody's current one, and of a file without a name the kernel's inode
+//!    is all that is left. An open that comes in between is not harmed, since the kernel keeps an
+//!    inode that is in use.
+//! 2. A round tells the kernel of no more inodes than there are too many.
 //!
-//! Cost of a round: a list of all nodes, then a `stat` of each and a write to
-//! `/dev/fuse` for many of those that are given up (the older way: two more and a write for each). Which ones go is left to chance, as no reads of an open file come
-//! by here. Memory: none between rounds.
+//! Cost of a round: a list of all nodes, then a `stat` of each, and a write to `/dev/fuse` for each
+//! 512 that are given up (the older way: two more `stat`s and a write for each). Which ones go is
+//! left to chance, as no reads of an open file come by here. Memory: none between rounds.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -114,6 +117,7 @@ impl Pruner {
             let Ok(told) = fs.prune(surplus, kernel) else {
                 return;
             };
+            assert!(told <= surplus, "invariant 2");
             if told < surplus / 2 {
                 self.pause();
             }
@@ -138,6 +142,7 @@ impl Kernel<'_> {
                 told => return told.map(|()| ids.len()),
             }
         }
+        assert!(!self.prunes, "one way or the other");
         let mut told = 0;
         for node in nodes {
             let Some((parent, name)) = fs.place_of(node) else {

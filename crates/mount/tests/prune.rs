@@ -1,4 +1,5 @@
-//! More files than the process may have open: the kernel is asked to forget some, and nobody notices.
+//! More files than the process may have open: the kernel is asked to forget some, and nobody
+//! notices.
 
 mod common;
 

@@ -1,6 +1,6 @@
-//! Temporary files on a mount under the priority groups (hStorage-DB §4.2.3): they come in, also when
-//! the policy is switched to on a running mount, leave when they are deleted, and leave by reads of
-//! the last priority where nobody can say that they were deleted.
+//! Temporary files on a mount under the priority groups (hStorage-DB §4.2.3): they come in, also
+//! when the policy is switched to on a running mount, leave when they are deleted, and leave by
+//! reads of the last priority where nobody can say that they were deleted.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -109,6 +109,7 @@ pub(crate) fn forget_name(device: &File, parent: u64, name: &OsStr) -> io::Resul
 /// # Errors
 /// `EINVAL` before Linux 6.18; those of the device.
 pub(crate) fn forget_nodes(device: &File, ids: &[u64]) -> io::Result<()> {
+    assert!(!ids.is_empty(), "a notice of nothing");
     let notice = NotifyPruneOut {
         count: ids.len() as u32,
         ..NotifyPruneOut::default()

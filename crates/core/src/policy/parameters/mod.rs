@@ -6,8 +6,9 @@
 //! its paper gives, and where it does so; the default is that of the structure it describes.
 //!
 //! A *section* is what a table holds for: `tac` for TAC and its variants, `clic` for all that
-//! learns from hints, `cac` for CAC and CC, `priority` for the priority groups. A *setting* is written `POLICY.PARAMETER=VALUE`. It
-//! holds for the one policy it names, or, where that is the name of a section, for all of it.
+//! learns from hints, `cac` for CAC and CC, `priority` for the priority groups. A *setting* is
+//! written `POLICY.PARAMETER=VALUE`. It holds for the one policy it names, or, where that is the
+//! name of a section, for all of it.
 //! `POLICY:paper` is the policy with its paper's values. Order of precedence: settings of the one
 //! policy, settings of its section (of either, the latest first), the paper's values,
 //! [`PolicyOptions`].

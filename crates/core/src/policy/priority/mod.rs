@@ -27,9 +27,9 @@
 //!     +-- trimmed --- in the write buffer, remembers k
 //! ```
 //!
-//! §5.1 names six actions: *cache hit*; *read allocation* and *write allocation* (both are an admission);
-//! *bypassing* (a refusal, counted as `bypass` or `cold`); *re-allocation* (from one group to
-//! another); *eviction*.
+//! §5.1 names six actions: *cache hit*; *read allocation* and *write allocation* (both are an
+//! admission); *bypassing* (a refusal, counted as `bypass` or `cold`); *re-allocation* (from one
+//! group to another); *eviction*.
 //!
 //! # Invariants
 //! 1. Every page on flash is in one group or in the write buffer.
