@@ -33,7 +33,7 @@ use crate::settings::config::EngineConfig;
 use crate::state::Inner;
 use crate::store::Store;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use thermocline_core::{Calm, Fault, HintSet};
@@ -105,6 +105,9 @@ pub struct Engine {
     /// What threads of the engine wait for.
     pub(crate) signals: Signals,
     pub(crate) objects: RwLock<Vec<Option<Arc<Object>>>>,
+    /// How many are in the table, and from how many on the last use of one ends with a wait.
+    pub(crate) open_objects: AtomicUsize,
+    pub(crate) objects_most: AtomicUsize,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) recorder: RwLock<Option<Recorder>>,
     pub(crate) recording: AtomicBool,

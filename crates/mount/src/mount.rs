@@ -140,6 +140,8 @@ impl Mount {
         let (base, mountpoint) = Self::check(&config.base, &config.mountpoint)?;
         let base_error = |error| Error::Base(base.clone(), error);
         let open_files = sys::raise_open_files().map_err(base_error)?;
+        // Nodes have half of the descriptors, files that linger a quarter.
+        engine.limit_objects(prune::share_of(open_files) / 2);
         // What flash copies from base must not be lost by a power cut before it is.
         sys::sync_file_system(&base).map_err(base_error)?;
         let fs = Fs::new(

@@ -151,6 +151,7 @@ impl Engine {
         }
         let object = Arc::new(object);
         objects[at] = Some(Arc::clone(&object));
+        self.open_objects.fetch_add(1, Ordering::AcqRel);
         object
     }
 
@@ -163,6 +164,8 @@ impl Engine {
             before.is_some_and(|before| Arc::ptr_eq(&before, object)),
             "invariant 1: the object that leaves is the one that is there"
         );
+        let count = self.open_objects.fetch_sub(1, Ordering::AcqRel);
+        assert!(count > 0, "invariant 2");
     }
 
     /// Whether `object` itself, not another one under its id, is in the table.
@@ -181,9 +184,22 @@ impl Engine {
         }
     }
 
+    /// From `most` open objects on, whoever ends the last use of one waits until nothing of it waits
+    /// for base, and it is closed. So those that linger do not use up the process's descriptors.
+    /// Without a limit unless this is called.
+    pub fn limit_objects(&self, most: usize) {
+        self.objects_most.store(most, Ordering::Release);
+    }
+
+    /// Objects that are open or linger. O(1).
+    #[must_use]
+    pub fn open_objects(&self) -> usize {
+        self.open_objects.load(Ordering::Acquire)
+    }
+
     /// Ends one use of an object. Its pages stay on flash; while some are dirty it lingers. The
-    /// last
-    /// use of a file without a name is the end of its pages.
+    /// last use of a file without a name is the end of its pages. Costs a sync of base, and in
+    /// write-back writes to it, when there are too many objects ([`Engine::limit_objects`]).
     pub fn close_object(&self, object: &Arc<Object>) {
         let (registry, before) = self.end_use(object);
         assert!(before > 0, "an object is closed as often as it was opened");
@@ -199,6 +215,14 @@ impl Engine {
             return;
         }
         self.touch(object);
+        if self.open_objects() > self.objects_most.load(Ordering::Acquire) {
+            // What base refuses is tried again later; the object lingers.
+            let settled = match self.has_dirty(object.id) {
+                true => self.settle(object.id, 0, u64::MAX),
+                false => Ok(()),
+            };
+            let _ = settled.and_then(|()| self.sync_to_close(object));
+        }
         self.close_if_idle(object);
     }
 
@@ -317,6 +341,8 @@ impl Engine {
             objects.iter().flatten().count(),
             "invariant 1: for exactly that time"
         );
+        let count = objects.iter().flatten().count();
+        assert_eq!(self.open_objects(), count, "invariant 2");
     }
 }
 

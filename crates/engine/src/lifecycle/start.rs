@@ -13,7 +13,7 @@ use crate::request::ahead::{self, READERS};
 use crate::settings::config::EngineConfig;
 use crate::state::Inner;
 use crate::store::Store;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 use thermocline_core::hierarchy::{Hierarchy, HierarchyOptions};
 use thermocline_core::policy::{PolicyOptions, TierPolicy};
@@ -95,6 +95,8 @@ impl Engine {
             page_free: Condvar::new(),
             signals: Signals::default(),
             objects: RwLock::default(),
+            open_objects: AtomicUsize::new(0),
+            objects_most: AtomicUsize::new(usize::MAX),
             registry: Mutex::new(Registry::new(planted)),
             recorder: RwLock::default(),
             recording: AtomicBool::new(false),

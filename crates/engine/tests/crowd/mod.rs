@@ -297,6 +297,10 @@ impl Crowd {
 
     /// Lets all clients do their steps, and looks at everything afterwards.
     pub(crate) fn run(self: &Arc<Self>, seed: u64) {
+        // In every other crowd those who leave a file wait until it is closed.
+        if seed % 2 == 0 {
+            self.engine.limit_objects(2);
+        }
         let client = |number| {
             let crowd = Arc::clone(self);
             thread::spawn(move || crowd.client(Draw(mix(seed, number))))
