@@ -119,6 +119,8 @@ pub struct Engine {
     pub(crate) write_bytes: AtomicU64,
     pub(crate) bypassed: [AtomicU64; 2],
     pub(crate) stale_objects: AtomicU32,
+    /// Files served from base because the table on flash had no room for them.
+    pub(crate) unnamed_files: AtomicU32,
     pub(crate) restored_pages: AtomicU32,
     /// Pages held in doubt at the start.
     pub(crate) doubted_pages: AtomicU32,

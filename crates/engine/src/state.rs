@@ -53,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) flushing: bool,
     /// Why the tier is off, when it is.
     pub(crate) off_reason: String,
+    /// What was wrong with the batch that failed.
+    pub(crate) commit_error: Option<String>,
     /// Faults by kind when the tier was last switched on: they are forgiven.
     pub(crate) forgiven: [u64; Fault::ALL.len()],
 }
@@ -151,7 +153,8 @@ impl Engine {
         inner.actions = actions;
         if inner.hierarchy.is_off() && inner.off_reason.is_empty() {
             let faults = || describe_faults(&inner.hierarchy, &inner.forgiven);
-            inner.off_reason = self.fence_reason().unwrap_or_else(faults);
+            let error = inner.commit_error.clone().unwrap_or_else(faults);
+            inner.off_reason = self.fence_reason().unwrap_or(error);
         }
     }
 
@@ -250,6 +253,7 @@ impl Inner {
             graves: Vec::new(),
             flushing: false,
             off_reason: String::new(),
+            commit_error: None,
             forgiven: [0; Fault::ALL.len()],
         }
     }

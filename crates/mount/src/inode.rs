@@ -17,7 +17,7 @@
 //!
 //! Cost: one descriptor and about 200 bytes a live node. The kernel forgets nodes under memory
 //! pressure only, so the limit on open files is raised to the system's `fs.nr_open` where that is
-//! permitted, and the kernel is asked to forget some when half of it is used ([`crate::prune`]).
+//! permitted, and the kernel is asked to forget some when they use much of it ([`crate::prune`]).
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -5,7 +5,7 @@
 
 use std::panic::Location;
 use std::sync::{
-    Condvar, LockResult, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Condvar, LockResult, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
 use std::time::Duration;
 
@@ -13,6 +13,16 @@ use std::time::Duration;
 #[track_caller]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     sound(mutex.lock())
+}
+
+/// The same if nobody has it.
+#[track_caller]
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Err(TryLockError::WouldBlock) => None,
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(sound(Err(guard))),
+    }
 }
 
 /// Waits for `signal`, with `guard` given up meanwhile.

@@ -60,7 +60,7 @@ pub struct MountConfig {
     /// Where query plans are published; `None` for nowhere.
     pub plans: Option<PlanSource>,
     /// The most inodes that the kernel may hold before it is asked to forget some, each with a
-    /// descriptor of this process; `None` for half of the process's limit on open files.
+    /// descriptor of this process; `None` for three eighths of the process's limit on open files.
     pub inodes_max: Option<usize>,
 }
 
@@ -140,8 +140,8 @@ impl Mount {
         let (base, mountpoint) = Self::check(&config.base, &config.mountpoint)?;
         let base_error = |error| Error::Base(base.clone(), error);
         let open_files = sys::raise_open_files().map_err(base_error)?;
-        // Nodes have half of the descriptors, files that linger a quarter.
-        engine.limit_objects(prune::share_of(open_files) / 2);
+        let [nodes, lingering] = prune::shares_of(open_files);
+        engine.limit_objects(lingering);
         // What flash copies from base must not be lost by a power cut before it is.
         sys::sync_file_system(&base).map_err(base_error)?;
         let fs = Fs::new(
@@ -152,7 +152,7 @@ impl Mount {
             config.control,
         );
         let fs = fs.and_then(|fs| fs.with_plans(config.plans));
-        let inodes_max = config.inodes_max.unwrap_or(prune::share_of(open_files));
+        let inodes_max = config.inodes_max.unwrap_or(nodes);
         let fs = Arc::new(fs.map_err(base_error)?.with_inodes_max(inodes_max));
         fs.adopt_dirty(config.discard)
             .map_err(|error| Error::Tier(Box::new(error)))?;

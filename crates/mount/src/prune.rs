@@ -33,13 +33,13 @@ use std::time::Duration;
 
 use crate::fs::Fs;
 use crate::inode::Node;
-use crate::lock::{lock, wait, wait_for};
+use crate::lock::{lock, try_lock, wait, wait_for};
 use crate::sys;
 use crate::transport::{forget_name, forget_nodes};
 
 /// Pause after a round that found little to give up, so that open files are not looked through at
 /// every lookup.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Inodes that the kernel is told of at once.
 const BATCH: usize = 512;
@@ -173,7 +173,9 @@ impl Fs {
     fn is_spare(&self, node: &Node) -> bool {
         let is_file =
             |stat: sys::Stat| stat.st_mode & libc::S_IFMT != libc::S_IFDIR && stat.st_nlink > 0;
-        !lock(&node.object).is_held() && node.stat().is_ok_and(is_file)
+        // Whoever has the lock may be waiting for base.
+        let object = try_lock(&node.object);
+        object.is_some_and(|object| !object.is_held()) && node.stat().is_ok_and(is_file)
     }
 
     /// The directory's id and the name under which the kernel may know a file.
@@ -194,9 +196,11 @@ impl Fs {
     }
 }
 
-/// The share of the process's descriptors that nodes may have: the other half is for open files.
-pub(crate) fn share_of(open_files: u64) -> usize {
-    usize::try_from(open_files / 2).unwrap_or(usize::MAX)
+/// How many of the process's descriptors nodes may have, and how many files that are closed but
+/// not yet on base. The rest is for open files, and for what comes while others are given up.
+pub(crate) fn shares_of(open_files: u64) -> [usize; 2] {
+    let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
+    [open_files / 8 * 3, open_files / 8]
 }
 
 /// The pruning thread's work, on a mount served by `device`.

@@ -139,6 +139,13 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
             show_count(tier.stale_objects.into()),
         )?;
     }
+    if tier.unnamed_files > 0 {
+        writeln!(
+            out,
+            "files     {} opened without room in the cache's table of files: served from base",
+            show_count(tier.unnamed_files.into()),
+        )?;
+    }
     doubts(out, tier)?;
     dirty(out, tier)
 }

@@ -56,6 +56,8 @@ pub(crate) struct Commits {
     pub(crate) named: BTreeSet<ObjectId>,
     /// Changes of the table for the next batch.
     pub(crate) objects: BTreeMap<ObjectId, ObjectChange>,
+    /// Bytes of the records in those, and in the batch under way.
+    new_bytes: [u64; 2],
     /// Commits and syncs of the device so far.
     pub(crate) count: u64,
     /// Those who wait for staged pages to be durable.
@@ -68,13 +70,35 @@ impl Commits {
     /// What is under way with an object, for the next batch.
     pub(crate) fn put(&mut self, object: SavedObject) {
         self.named.insert(object.id);
-        self.objects.insert(object.id, ObjectChange::Put(object));
+        self.change(object.id, ObjectChange::Put(object));
+    }
+
+    fn change(&mut self, id: ObjectId, change: ObjectChange) {
+        self.new_bytes[0] += change.bytes();
+        if let Some(before) = self.objects.insert(id, change) {
+            assert!(self.new_bytes[0] >= before.bytes(), "bytes are counted");
+            self.new_bytes[0] -= before.bytes();
+        }
+    }
+
+    /// Takes the changes for a batch: first what is gone, to make room for the rest.
+    fn take_changes(&mut self) -> Vec<ObjectChange> {
+        self.new_bytes = [0, self.new_bytes[0]];
+        let objects = std::mem::take(&mut self.objects).into_values();
+        let (mut gone, put): (Vec<_>, Vec<_>) = objects.partition(|change| change.bytes() == 0);
+        gone.extend(put);
+        gone
+    }
+
+    /// Bytes of records that are not in the table yet.
+    pub(crate) fn bytes_to_come(&self) -> u64 {
+        self.new_bytes[0] + self.new_bytes[1]
     }
 
     /// The object is gone for good.
     pub(crate) fn gone(&mut self, id: ObjectId) {
         if self.named.remove(&id) {
-            self.objects.insert(id, ObjectChange::Gone(id));
+            self.change(id, ObjectChange::Gone(id));
         }
     }
 
@@ -97,8 +121,7 @@ impl Commits {
     /// Batches go to another device now, which knows of no object yet.
     pub(crate) fn moved(&mut self) {
         debug_assert!(self.under_way, "it was seized");
-        self.objects
-            .retain(|_, change| matches!(change, ObjectChange::Put(_)));
+        self.objects.retain(|_, change| change.bytes() > 0);
         self.named = self.objects.keys().copied().collect();
         self.spare_marks_at = 0;
         self.under_way = false;
@@ -239,6 +262,7 @@ impl Engine {
         let mut inner = self.inner();
         inner.commits.under_way = false;
         inner.commits.making = None;
+        inner.commits.new_bytes[1] = 0;
         inner.commits.count += 1;
         // A batch that failed may have reached the device: its lease is to be outlasted too.
         inner.commits.newest = Some(made);
@@ -249,6 +273,9 @@ impl Engine {
             if written.iter().all(Result::is_ok) {
                 inner.commits.settled = inner.commits.settled.max(pages.settles);
             }
+        }
+        if let Err(error) = &done {
+            inner.commit_error = Some(format!("the map could not be saved: {error}"));
         }
         self.decide(&mut inner, &[], |hierarchy, out| match &done {
             Ok(_) => hierarchy.end_commit(out),
@@ -356,10 +383,9 @@ impl Engine {
                 inner.commits.put(Self::saved_of(&object, Fate::Stays));
             }
         }
-        let objects = std::mem::take(&mut inner.commits.objects);
         Batch {
             changes,
-            objects: objects.into_values().collect(),
+            objects: inner.commits.take_changes(),
             // Stamps of files are compared with it.
             time_ns: self.base_wall_ns(),
         }

@@ -9,3 +9,4 @@ pub(crate) mod object;
 pub(crate) mod open;
 mod plain;
 pub(crate) mod registry;
+mod room;

@@ -99,6 +99,9 @@ impl Engine {
         // Rules that no longer cache the file do not make its dirty pages go.
         let known = registry.closed_id(&spec.identity);
         spec.cached |= known.is_some_and(|id| self.has_dirty(id));
+        if spec.cached && known.is_none() {
+            spec.cached = self.has_room_for(registry, &spec.name);
+        }
         let unknown = |id: ObjectId| self.knows_nothing_of(id);
         let opened = registry.open(&spec.identity, stamp, spec.cached, unknown);
         let id = opened.id;

@@ -95,6 +95,8 @@ pub(crate) struct Registry {
     /// Ids that may be given out again once nobody holds what they meant.
     free: VecDeque<(ObjectId, Held)>,
     next: u32,
+    /// Files opened for the first time since closed ones were looked through.
+    opened: usize,
     /// A bug on purpose.
     planted: Mutant,
 }
@@ -222,6 +224,7 @@ impl Registry {
                 promised,
             };
         }
+        self.opened += 1;
         let id = self.new_id(is_unknown);
         debug_assert!(id.0 < self.next, "ids count up from 0");
         assert!(self.ids.insert(id), "invariant 1: {id:?} is another file's");
@@ -313,6 +316,25 @@ impl Registry {
             self.set_free(id, last.held);
         }
         Some(id)
+    }
+
+    /// Whether files have been opened for the first time since this was last so, as many as the
+    /// `part`th part of all that are known.
+    pub(crate) fn is_look_due(&mut self, part: usize) -> bool {
+        let due = self.opened * part >= self.known.len();
+        if due {
+            self.opened = 0;
+        }
+        due
+    }
+
+    /// Identities and ids of files that are not open.
+    pub(crate) fn closed_ids(&self) -> Vec<(Identity, ObjectId)> {
+        let closed = self.known.iter().filter_map(|(identity, (id, state))| {
+            let open = matches!(state, State::Open);
+            (!open).then_some((*identity, *id))
+        });
+        closed.collect()
     }
 
     /// Files that are not open.

@@ -106,6 +106,7 @@ impl Engine {
             write_bytes: AtomicU64::new(0),
             bypassed: [AtomicU64::new(0), AtomicU64::new(0)],
             stale_objects: AtomicU32::new(0),
+            unnamed_files: AtomicU32::new(0),
             restored_pages: AtomicU32::new(0),
             doubted_pages: AtomicU32::new(0),
             threads: Mutex::default(),

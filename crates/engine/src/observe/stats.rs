@@ -114,6 +114,9 @@ pub struct TierStats {
     pub given_up: u64,
     /// Files that had changed behind the tier's back; their pages were dropped.
     pub stale_objects: u32,
+    /// Files served from base because the table on flash had no room for their names.
+    #[serde(default)]
+    pub unnamed_files: u32,
     /// Pages admitted.
     pub admissions: u64,
     /// Pages not admitted, by reason.
@@ -297,6 +300,7 @@ impl Engine {
             verified: counters.doubts_verified,
             given_up: counters.doubts_given_up,
             stale_objects: self.stale_objects.load(Ordering::Relaxed),
+            unnamed_files: self.unnamed_files.load(Ordering::Relaxed),
             admissions: counters.admissions,
             refusals: by_name(&Refusal::ALL, Refusal::name, &counters.refusals),
             removals: by_name(&Removal::ALL, Removal::name, &counters.removals),

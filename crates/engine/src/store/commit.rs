@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use thermocline_core::ledger::MapChange;
-use thermocline_core::{BlockId, Fault};
+use thermocline_core::{BlockId, Fault, ObjectId};
 
 /// [`Store::append`] syncs when more changes than this are not durable: recovery reads the page
 /// of each.
@@ -173,16 +173,17 @@ impl State {
         check_bounds(batch)?;
         let (bytes, intents) = self.object_limits();
         let full = |what: String| Err(io::Error::new(io::ErrorKind::QuotaExceeded, what));
-        let new = batch.objects.iter().map(|change| match change {
-            ObjectChange::Put(object) => {
-                let before = self.objects.table.get(&object.id);
-                object
-                    .bytes()
-                    .saturating_sub(before.map_or(0, SavedObject::bytes))
+        let of = |id: &ObjectId| self.objects.table.get(id).map_or(0, SavedObject::bytes);
+        // It is taken in piece by piece, and after each the table may be written.
+        let (mut now, mut most) = (self.objects.table_bytes(), 0);
+        for change in &batch.objects {
+            match change {
+                ObjectChange::Put(object) => now = now + object.bytes() - of(&object.id),
+                ObjectChange::Gone(id) => now -= of(id),
             }
-            ObjectChange::Gone(_) => 0,
-        });
-        if self.objects.table_bytes() + new.sum::<u64>() > bytes {
+            most = most.max(now);
+        }
+        if most > bytes {
             return full(format!(
                 "the table of files in this cache has {bytes} bytes, all in use"
             ));
@@ -338,6 +339,12 @@ impl Store {
         };
         let room = self.state().check_room(&batch);
         room.map_err(|source| self.io_error(source))
+    }
+
+    /// Bytes of the table of files, and how many it may have. O(1).
+    pub(crate) fn table_room(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.objects.table_bytes(), state.object_limits().0)
     }
 
     /// Whether exactly `objects` fit into an object area.

@@ -51,6 +51,16 @@ pub enum ObjectChange {
     Gone(ObjectId),
 }
 
+impl ObjectChange {
+    /// Bytes of the record that it makes; 0 where it takes one away.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Put(object) => object.bytes(),
+            Self::Gone(_) => 0,
+        }
+    }
+}
+
 /// Changes that become durable together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {

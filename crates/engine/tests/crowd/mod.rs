@@ -298,7 +298,7 @@ impl Crowd {
     /// Lets all clients do their steps, and looks at everything afterwards.
     pub(crate) fn run(self: &Arc<Self>, seed: u64) {
         // In every other crowd those who leave a file wait until it is closed.
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             self.engine.limit_objects(2);
         }
         let client = |number| {
