@@ -92,7 +92,7 @@ pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
     }
     match line.kind {
         Kind::Policy => all.push("the policy learns anew, its contents stay".into()),
-        Kind::Pin => all.push("the rule holds from the next mount".into()),
+        Kind::Pin => all.push("nothing else can use that flash".into()),
         Kind::Bypass => all.push("the rule holds from the next mount".into()),
         Kind::Memory => all.push("instead of flash, not beside it".into()),
         Kind::Size => {}
@@ -119,7 +119,13 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
             let policy = |state: &State| format!("thermocline policy {mount} {}", state.policy);
             (policy(&line.then), policy(&line.now))
         }
-        Kind::Pin => (rule(path, "pin = true"), remove),
+        // There is no rule for it: the database can do it.
+        Kind::Pin => (
+            format!(
+                "keep {path} on the SSD itself, in a tablespace there, and the tier so much smaller"
+            ),
+            format!("move {path} back"),
+        ),
         Kind::Bypass => (rule(path, "cache = false"), remove),
         Kind::Memory => (
             format!(

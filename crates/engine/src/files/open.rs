@@ -187,8 +187,8 @@ impl Engine {
         }
     }
 
-    /// With more than `most` open objects, whoever ends the last use of one waits until base has all
-    /// of it and it is closed. So those that linger do not use up the process's descriptors.
+    /// With more than `most` open objects, whoever ends the last use of one waits until base has
+    /// all of it and it is closed. So those that linger do not use up the process's descriptors.
     /// Without a limit unless this is called.
     pub fn limit_objects(&self, most: usize) {
         self.objects_most.store(most, Ordering::Release);
