@@ -158,7 +158,7 @@ fn golden_miss_counts() {
         ("dual-write", [16_399, 9_287, 3_813]),
         ("tac-mixed", [15_820, 7_877, 4_354]),
         ("tac-blocks", [15_871, 8_103, 4_590]),
-        ("value", [15_656, 7_084, 4_264]),
+        ("value", [15_486, 7_105, 3_868]),
     ];
     assert_eq!(found, golden);
 }
