@@ -159,6 +159,7 @@ fn golden_miss_counts() {
         ("tac-mixed", [15_820, 7_877, 4_354]),
         ("tac-blocks", [15_871, 8_103, 4_590]),
         ("value", [15_486, 7_105, 3_868]),
+        ("auto", [15_486, 7_105, 3_868]),
     ];
     assert_eq!(found, golden);
 }
