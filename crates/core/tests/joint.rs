@@ -859,7 +859,7 @@ fn built(name: &str, capacity: u32) -> Boxed {
 }
 
 /// Every policy under a pool, with everything that can happen.
-const JOINT: [&str; 10] = [
+const JOINT: [&str; 11] = [
     "cac",
     "cc",
     "lc",
@@ -870,6 +870,7 @@ const JOINT: [&str; 10] = [
     "tac-blocks",
     "priority",
     "value",
+    "auto",
 ];
 
 proptest! {

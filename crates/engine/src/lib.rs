@@ -87,7 +87,7 @@ pub use files::extents::DirtyPages;
 pub use files::object::{Grave, Identity, Object, ObjectSpec, Stamp, StampFn, TouchFn, untouched};
 pub use lifecycle::restart::{Discard, Opener};
 pub use observe::histogram::{Histogram, Latency};
-pub use observe::learned::{LearnedRow, LearnedTable, LearnedType};
+pub use observe::learned::{FinalistRow, LearnedRow, LearnedTable, LearnedType, RaceTable};
 pub use observe::stats::{LostPage, ObjectStats, PoolStats, Stats, TierStats};
 #[doc(hidden)]
 pub use request::halves::{FailedRead, FlashRead, ReadEnded, ReadStarted};

@@ -453,6 +453,7 @@ impl Bench<'_> {
             hint_sets: learned.hint_sets.iter().map(row).collect(),
             hint_types: learned.hint_types.iter().map(hint_type).collect(),
             worth: learned.worth.iter().map(worth).collect(),
+            race: learned.race.as_ref().map(Into::into),
         }
     }
 }

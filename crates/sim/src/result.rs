@@ -107,6 +107,61 @@ pub struct LearnedTable {
     pub hint_types: Vec<LearnedType>,
     /// What pages turned out to be worth by hint set and age; empty where that is not kept.
     pub worth: Vec<WorthRow>,
+    /// Who leads; null where the policy follows no other.
+    pub race: Option<RaceTable>,
+}
+
+/// How a policy that `auto` may follow does in its race (see
+/// [`thermocline_core::policy::LearnedFinalist`]).
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FinalistRow {
+    /// The policy.
+    pub name: String,
+    /// Whether it decides now.
+    pub leads: bool,
+    /// Read hits a request of the sample.
+    pub hits: f64,
+    /// Pages written to flash a request.
+    pub flash_writes: f64,
+    /// Read hits less the price of the writes, a request.
+    pub score: f64,
+    /// Its lead over the leader since it was last behind, in read hits of the sample.
+    pub ahead: f64,
+    /// The lead with which it would take over.
+    pub needed: f64,
+}
+
+/// The race of the policies that `auto` may follow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RaceTable {
+    /// The policies.
+    pub finalists: Vec<FinalistRow>,
+    /// Changes of leader.
+    pub changes: u64,
+    /// Requests of the sample.
+    pub requests: u64,
+    /// Slots of each miniature.
+    pub slots: u32,
+}
+
+impl From<&thermocline_core::policy::LearnedRace> for RaceTable {
+    fn from(race: &thermocline_core::policy::LearnedRace) -> Self {
+        let finalists = race.finalists.iter().map(|of| FinalistRow {
+            name: of.name.to_string(),
+            leads: of.leads,
+            hits: of.hits,
+            flash_writes: of.flash_writes,
+            score: of.score,
+            ahead: of.ahead,
+            needed: of.needed,
+        });
+        Self {
+            finalists: finalists.collect(),
+            changes: race.changes,
+            requests: race.requests,
+            slots: race.slots,
+        }
+    }
 }
 
 /// What a page is worth some time after its last request (see

@@ -5,7 +5,7 @@ use crate::table::Table;
 use crate::units::{show_bytes, show_count, show_nanoseconds, show_share, show_short};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use thermocline::{Latency, LearnedTable, LostPage, PoolStats, TierStats};
+use thermocline::{FinalistRow, Latency, LearnedTable, LostPage, PoolStats, TierStats};
 
 /// Characters in a line: a terminal's.
 const COLUMNS: usize = 80;
@@ -335,6 +335,23 @@ fn learned(out: &mut String, learned: &LearnedTable) -> std::fmt::Result {
         show_count(learned.window),
         show_count(learned.hint_sets_known)
     )?;
+    if let Some(race) = &learned.race {
+        let of = |of: &FinalistRow| {
+            let mark = if of.leads { " leads" } else { "" };
+            let lead = match of.leads {
+                true => String::new(),
+                false => format!(", ahead by {:.0} of {:.0}", of.ahead, of.needed),
+            };
+            format!("{}{mark} ({:.1} %{lead})", of.name, 100.0 * of.score)
+        };
+        let finalists: Vec<String> = race.finalists.iter().map(of).collect();
+        writeln!(
+            out,
+            "race      {}; {} changes",
+            finalists.join(", "),
+            show_count(race.changes)
+        )?;
+    }
     if !learned.hint_types.is_empty() {
         let types = learned.hint_types.iter().map(|of| {
             let mark = if of.used { "" } else { " (not used)" };

@@ -8,7 +8,7 @@ use crate::units::{show_bytes, show_count, show_nanoseconds, show_share};
 use clap::ValueEnum;
 use std::fmt::Write;
 use thermocline_sim::experiment::{Experiment, Results};
-use thermocline_sim::result::{LearnedTable, WorthRow};
+use thermocline_sim::result::{LearnedTable, RaceTable, WorthRow};
 use thermocline_sim::{RunResult, Workload};
 
 /// Hint sets listed for each policy.
@@ -208,6 +208,9 @@ fn learned_table(run: &RunResult, learned: &LearnedTable) -> String {
         let more = learned.hint_sets.len() - LEARNED_ROWS;
         let _ = writeln!(out, "  ({more} more: --json lists all)");
     }
+    if let Some(race) = &learned.race {
+        out += &race_table(race);
+    }
     out += &worth_table(learned);
     if !learned.hint_types.is_empty() {
         let mut table = Table::new(&["hint type", "impurity", "used"]);
@@ -218,6 +221,41 @@ fn learned_table(run: &RunResult, learned: &LearnedTable) -> String {
         }
         out += &table.to_string();
     }
+    out
+}
+
+/// Who leads, by how much, and what the others lack to take over.
+fn race_table(race: &RaceTable) -> String {
+    let mut out = format!(
+        "\nwho leads: {} requests of the sample, {} slots each, {} changes\n",
+        show_count(race.requests),
+        show_count(u64::from(race.slots)),
+        race.changes
+    );
+    let head = [
+        "",
+        "read hits",
+        "flash writes",
+        "score",
+        "lead",
+        "takes over at",
+    ];
+    let mut table = Table::new(&head);
+    for of in &race.finalists {
+        table.row([
+            format!("{}{}", of.name, if of.leads { " (leads)" } else { "" }),
+            format!("{:.2}%", 100.0 * of.hits),
+            format!("{:.2}%", 100.0 * of.flash_writes),
+            format!("{:.2}%", 100.0 * of.score),
+            format!("{:.0}", of.ahead),
+            if of.leads {
+                "-".to_string()
+            } else {
+                format!("{:.0}", of.needed)
+            },
+        ]);
+    }
+    out += &table.to_string();
     out
 }
 

@@ -16,6 +16,40 @@ pub struct Learned {
     pub hint_types: Vec<LearnedHintType>,
     /// What pages turned out to be worth by hint set and age; empty where that is not kept.
     pub worth: Vec<LearnedWorth>,
+    /// Who leads; `None` where the policy follows no other.
+    pub race: Option<LearnedRace>,
+}
+
+/// How the policies that `auto` may follow do on its sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearnedRace {
+    /// The policies.
+    pub finalists: Vec<LearnedFinalist>,
+    /// Changes of leader.
+    pub changes: u64,
+    /// Requests of the sample.
+    pub requests: u64,
+    /// Slots of each miniature.
+    pub slots: u32,
+}
+
+/// One policy in that race. Ratios are over all requests of the sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LearnedFinalist {
+    /// The policy.
+    pub name: &'static str,
+    /// Whether it decides now.
+    pub leads: bool,
+    /// Read hits a request.
+    pub hits: f64,
+    /// Pages written to flash a request.
+    pub flash_writes: f64,
+    /// Read hits less the price of the writes, a request.
+    pub score: f64,
+    /// Its lead over the leader since it was last behind, in read hits of the sample.
+    pub ahead: f64,
+    /// The lead with which it would take over.
+    pub needed: f64,
 }
 
 /// What a page is worth some time after its last request (`value`).

@@ -14,6 +14,7 @@
 //!   [`Opportunity::Clean`]; `on_pool_hits` brings logical reads, `on_pool` what DRAM holds.
 
 mod arc;
+mod auto;
 mod cac;
 mod clic;
 mod clock;
@@ -39,6 +40,7 @@ mod w_tiny_lfu;
 mod learned;
 
 pub use arc::Arc;
+pub use auto::{Auto, FINALISTS};
 pub use cac::{Cac, CacConfig, Counts as CacCounts, Estimates, Measured};
 pub use clic::{Clic, Ties};
 pub use clock::Clock;
@@ -46,7 +48,9 @@ pub use dp_clic::DpClic;
 pub use fifo::Fifo;
 pub use hints::{ClicConfig, HintKeys};
 pub use lc::LazyCleaning;
-pub use learned::{Learned, LearnedHintSet, LearnedHintType, LearnedWorth};
+pub use learned::{
+    Learned, LearnedFinalist, LearnedHintSet, LearnedHintType, LearnedRace, LearnedWorth,
+};
 pub use lirs::Lirs;
 pub use lru::Lru;
 pub use lru2::Lru2;
@@ -417,6 +421,7 @@ pub const NAMES: &[&str] = &[
     "tac-mixed",
     "tac-blocks",
     "value",
+    "auto",
 ];
 
 /// Builds the policy called `name`, with `:paper` at its end as its paper says; `None` when there
@@ -457,6 +462,7 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "tac-mixed" => Box::new(Tac::mixed(options)),
         "tac-blocks" => Box::new(Tac::with_blocks(options)),
         "value" => Box::new(Value::new(options)),
+        "auto" => Box::new(Auto::new(options)),
         _ => return None,
     })
 }

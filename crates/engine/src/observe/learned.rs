@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-use thermocline_core::policy::Learned;
+use thermocline_core::policy::{Learned, LearnedRace};
 use thermocline_core::{FileKind, HintSchema, HintSet, PageType, RequestType, Role, hint_type};
 use thermocline_core::{PlanAccess, PlanLevel, PlanOperator};
 
@@ -26,6 +26,62 @@ pub struct LearnedTable {
     pub hint_sets_known: u64,
     /// Hint types, purest first; empty where the policy does not choose among them.
     pub hint_types: Vec<LearnedType>,
+    /// Who leads; absent where the policy follows no other.
+    #[serde(default)]
+    pub race: Option<RaceTable>,
+}
+
+/// How a policy that `auto` may follow does in its race (see
+/// [`thermocline_core::policy::LearnedFinalist`]).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FinalistRow {
+    /// The policy.
+    pub name: String,
+    /// Whether it decides now.
+    pub leads: bool,
+    /// Read hits a request of the sample.
+    pub hits: f64,
+    /// Pages written to flash a request.
+    pub flash_writes: f64,
+    /// Read hits less the price of the writes, a request.
+    pub score: f64,
+    /// Its lead over the leader since it was last behind, in read hits of the sample.
+    pub ahead: f64,
+    /// The lead with which it would take over.
+    pub needed: f64,
+}
+
+/// The race of the policies that `auto` may follow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RaceTable {
+    /// The policies.
+    pub finalists: Vec<FinalistRow>,
+    /// Changes of leader.
+    pub changes: u64,
+    /// Requests of the sample.
+    pub requests: u64,
+    /// Slots of each miniature.
+    pub slots: u32,
+}
+
+impl From<&LearnedRace> for RaceTable {
+    fn from(race: &LearnedRace) -> Self {
+        let finalists = race.finalists.iter().map(|of| FinalistRow {
+            name: of.name.to_string(),
+            leads: of.leads,
+            hits: of.hits,
+            flash_writes: of.flash_writes,
+            score: of.score,
+            ahead: of.ahead,
+            needed: of.needed,
+        });
+        Self {
+            finalists: finalists.collect(),
+            changes: race.changes,
+            requests: race.requests,
+            slots: race.slots,
+        }
+    }
 }
 
 /// One hint set H.
@@ -95,6 +151,7 @@ fn name(learned: &Learned, groups: &Groups) -> LearnedTable {
         hint_sets: rows.collect(),
         hint_sets_known: learned.hint_sets.len() as u64,
         hint_types: types.collect(),
+        race: learned.race.as_ref().map(Into::into),
     }
 }
 
@@ -164,6 +221,7 @@ mod tests {
                 used: true,
             }],
             worth: Vec::new(),
+            race: None,
         };
         let groups = Groups::from([(77, "stock".to_string())]);
         let table = name(&learned, &groups);

@@ -194,6 +194,7 @@ impl<E: Evidence> Learning<E> {
             hint_sets,
             hint_types: self.hint_types.clone(),
             worth: Vec::new(),
+            race: None,
         }
     }
 

@@ -216,6 +216,7 @@ impl Learner {
             hint_sets,
             hint_types: self.choice.learned(),
             worth: self.worth.by_age(),
+            race: None,
         }
     }
 

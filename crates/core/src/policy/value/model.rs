@@ -19,7 +19,7 @@ pub(super) const WEIGHTS: usize = 1 << 11;
 pub(super) type Indices = [u16; TABLES];
 
 /// First step of a weight, for an error of 1.
-const STEP: f32 = 0.05;
+const STEP: f32 = 0.1;
 /// Step of the bias.
 const BIAS_STEP: f32 = 0.001;
 /// What nothing is known of is worth e^-1 to 1.

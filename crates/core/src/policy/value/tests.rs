@@ -45,7 +45,7 @@ impl PlainModel {
         for (table, &at) in indices.iter().enumerate() {
             let (weight, squares) = self.weights.entry((table, at)).or_default();
             *squares += error * error;
-            *weight -= 0.05 * error / (*squares + 1.0).sqrt();
+            *weight -= 0.1 * error / (*squares + 1.0).sqrt();
         }
     }
 }

@@ -1,0 +1,333 @@
+//! Auto: follows whichever of a few policies does best on a sample of the requests.
+//!
+//! *Algorithm*: each of [`FINALISTS`] runs twice. Its *miniature* manages a tier of its own, m
+//! slots without bytes, and sees the requests of the sample alone: the share m / C of all extents
+//! by hash, C being the slots of the tier (Waldspurger et al., Cached miniature simulation, USENIX
+//! ATC 2017). Miniatures say which finalist would do best if it had always been in charge; all see
+//! the same requests, so they are compared in pairs ([`race`]). Its *live instance* is told of
+//! every request and of what is really on flash. The live instance of the leader decides, so after
+//! a change of leader contents come to be those of the new one as it evicts (after Smaragdakis,
+//! General adaptive replacement policies, ISMM 2004): nothing is flushed, handed over or learned
+//! again.
+//!
+//! *Score*, in read hits: a read hit is 1, a page written to flash costs [`PRICE`], the wear
+//! price of `value`, and the time it takes: W_S / ΔR ([`Costs::random_saving`]).
+//!
+//! *Cost*: for each request what the finalists' `on_request` cost in sum, and for m / C of the
+//! requests a whole request of each. Nothing is allocated after the start but what the finalists
+//! allocate. *Memory*: the finalists' sum for the tier and once more for m slots, m being C / 16
+//! between [`SAMPLE_MIN`] and [`SAMPLE_MAX`] and at most C, and 24 bytes for each of these.
+//!
+//! # The bound
+//! Let b = 1 + the price, the most that two scores of a request differ by, and S the *stretches*
+//! so far ([`race`]): 1, and one more each time a lead was decisive. In a stretch the tier's own
+//! score in the sample falls behind no miniature's by more than m + b: the race keeps for each a
+//! lead over the tier that is never below that difference, and a lead above m, or less, ends the
+//! stretch (invariants 1 and 2 of [`race`]). A score in the sample stands for C / m. So
+//!
+//! score >= score of the best fixed finalist alone - S (m + b) C / m - e,
+//!
+//! e being the error of sampling, 0 where m = C. Nothing is assumed about finalists. The price of
+//! a change is in it: until contents have come to be the new leader's, what the tier lacks adds to
+//! leads. A stretch ends with a lead of m / 4 at least, so S <= 1 + 4 b n / m after n requests of
+//! the sample. The bound says much where S is small: where one finalist is best for long. It says
+//! little of a stream that turns at every change, or is made by one who sees the contents: there
+//! every rule without lots loses all the time, and every policy has no hits.
+//!
+//! # What miniatures do not see
+//! Pages in DRAM and the difference between a page written and one cleaned (write-back), and
+//! beyond an extent of 32 pages whether neighbours were read.
+//!
+//! # States
+//! ```text
+//! value leads --another is ahead by enough--> that one leads --the same--> ...
+//! ```
+//!
+//! # Invariants (checked by [`TierPolicy::assert_invariants`], with those of the parts)
+//! 1. A miniature holds sampled pages only.
+
+mod mini;
+mod race;
+#[cfg(test)]
+mod tests;
+
+use super::{
+    Access, Decision, DirtyPages, Learned, LearnedFinalist, LearnedRace, Opportunity,
+    PolicyOptions, Refusal, Removal, TierPolicy, build,
+};
+use crate::cost::Costs;
+use crate::hash::mix;
+use crate::page::{ObjectId, PageId, SlotId};
+use crate::tier::SlotTable;
+use mini::{Effect, Mini};
+use race::{PARTS, Race};
+
+/// The policies that may lead; the first one does at first.
+pub const FINALISTS: [&str; 4] = ["value", "clic", "arc", "lru"];
+const COUNT: usize = FINALISTS.len();
+
+/// Read hits that a flash write must earn: the wear price of `value`.
+const PRICE: f64 = 0.12;
+/// Slots of a miniature, where the tier has so many.
+const SAMPLE_MIN: u32 = 4096;
+/// Slots of a miniature at most.
+const SAMPLE_MAX: u32 = 16_384;
+/// Slots of the tier for one of a miniature, between these.
+const SAMPLE_SHARE: u32 = 16;
+/// Pages of an extent, as a power of two: sampled together.
+const EXTENT: u32 = 5;
+/// The hash that samples is another one than that of maps.
+const SALT: u64 = 0x6175_746f;
+/// The fewest requests of a learning window of a miniature.
+const WINDOW_MIN: u64 = 100;
+
+/// See the module text.
+pub struct Auto {
+    live: Vec<Box<dyn TierPolicy>>,
+    minis: Vec<Mini>,
+    race: Race,
+    /// Slots of the tier and of a miniature.
+    capacity: u32,
+    sampled: u32,
+    /// Requests of the sample.
+    requests: u64,
+    /// The page of the request at hand and its part, if it is in the sample and not on flash.
+    absent: Option<(PageId, usize)>,
+    /// What a page written to flash costs, read hits.
+    price: f64,
+}
+
+impl Auto {
+    /// An empty policy for `options.capacity` slots.
+    #[must_use]
+    pub fn new(options: &PolicyOptions) -> Self {
+        let capacity = options.capacity;
+        let sampled = (capacity / SAMPLE_SHARE)
+            .clamp(SAMPLE_MIN, SAMPLE_MAX)
+            .min(capacity);
+        let scaled = scaled(options, sampled);
+        let live = FINALISTS.iter().filter_map(|name| build(name, options));
+        let minis = FINALISTS.iter().filter_map(|name| build(name, &scaled));
+        let price = price(&options.costs);
+        Self {
+            live: live.collect(),
+            minis: minis.map(|policy| Mini::new(policy, sampled)).collect(),
+            race: Race::new(sampled),
+            capacity,
+            sampled,
+            requests: 0,
+            absent: None,
+            price,
+        }
+    }
+
+    /// The finalist that decides.
+    #[must_use]
+    pub fn leader(&self) -> &'static str {
+        FINALISTS[self.race.leader()]
+    }
+
+    /// Changes of leader so far.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.race.changes()
+    }
+
+    /// What the score may be below that of the best fixed finalist, but for the error of sampling:
+    /// see the module text.
+    #[must_use]
+    pub fn bound(&self) -> f64 {
+        let (slots, sampled) = (f64::from(self.capacity), f64::from(self.sampled.max(1)));
+        let lost = sampled + 1.0 + self.price;
+        self.race.stretches() as f64 * lost * slots / sampled
+    }
+
+    /// Where the extent of `page` is in the sample, its part.
+    fn part(&self, page: PageId) -> Option<usize> {
+        let extent = page.index >> EXTENT;
+        let hash = mix(mix(u64::from(page.object.0) + 1, extent), SALT);
+        let taken = (hash >> 32) * u64::from(self.capacity) < u64::from(self.sampled) << 32;
+        taken.then_some(hash as usize % PARTS)
+    }
+
+    /// Shows `access` to the miniatures, and lets the race know what each earned, and the tier.
+    fn run_miniatures(&mut self, access: &Access, part: usize, resident: bool) {
+        self.requests += 1;
+        let access = Access {
+            number: self.requests,
+            ..*access
+        };
+        let mut scores = [0.0; COUNT];
+        for (score, mini) in scores.iter_mut().zip(&mut self.minis) {
+            *score = mini.serve(&access).score(self.price);
+        }
+        let own = match resident {
+            true => Effect::of_resident(access.op).score(self.price),
+            false => 0.0,
+        };
+        self.race.observe(part, &scores, own);
+        self.absent = (!resident).then_some((access.page, part));
+    }
+
+    fn leading(&self) -> &dyn TierPolicy {
+        self.live[self.race.leader()].as_ref()
+    }
+
+    /// Who leads, and by how much.
+    fn standing(&self) -> LearnedRace {
+        let per_request = |count: f64| count / (self.requests.max(1) as f64);
+        let finalists = FINALISTS.iter().zip(&self.minis).enumerate();
+        let finalists = finalists.map(|(at, (name, mini))| {
+            let (ahead, needed) = self.race.ahead(at);
+            let (hits, writes) = (mini.hits() as f64, mini.writes() as f64);
+            LearnedFinalist {
+                name,
+                leads: at == self.race.leader(),
+                hits: per_request(hits),
+                flash_writes: per_request(writes),
+                score: per_request(hits - self.price * writes),
+                ahead,
+                needed,
+            }
+        });
+        LearnedRace {
+            finalists: finalists.collect(),
+            changes: self.changes(),
+            requests: self.requests,
+            slots: self.sampled,
+        }
+    }
+}
+
+/// What a page written to flash costs, in read hits: its wear and its time.
+fn price(costs: &Costs) -> f64 {
+    let saving = costs.random_saving();
+    let time = match saving > 0.0 {
+        true => costs.flash_write / saving,
+        false => 0.0,
+    };
+    PRICE + time.min(1.0)
+}
+
+/// The options of a miniature of `sampled` slots: what is counted in requests is scaled.
+fn scaled(options: &PolicyOptions, sampled: u32) -> PolicyOptions {
+    let mut scaled = options.clone();
+    scaled.capacity = sampled;
+    if sampled < options.capacity {
+        let window = options.clic.window_of(options.capacity);
+        let share = u64::from(sampled) as f64 / f64::from(options.capacity);
+        scaled.clic.window = ((window as f64 * share) as u64).max(WINDOW_MIN);
+    }
+    scaled
+}
+
+impl TierPolicy for Auto {
+    fn name(&self) -> &'static str {
+        "auto"
+    }
+
+    fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
+        for policy in &mut self.live {
+            policy.on_request(access, resident);
+        }
+        if let Some(part) = self.part(access.page) {
+            self.run_miniatures(access, part, resident.is_some());
+        }
+    }
+
+    fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
+        match self.live.get_mut(self.race.leader()) {
+            Some(leader) => leader.decide(access, why, slots),
+            None => Decision::Refuse(Refusal::Cold),
+        }
+    }
+
+    fn on_admit(&mut self, access: &Access, slot: SlotId) {
+        for policy in &mut self.live {
+            policy.on_admit(access, slot);
+        }
+        if let Some((_, part)) = self.absent.take_if(|(page, _)| *page == access.page) {
+            self.race.charge(part, self.price);
+        }
+    }
+
+    fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
+        for policy in &mut self.live {
+            policy.on_remove(page, slot, why);
+        }
+        let is_gone = matches!(why, Removal::Trimmed | Removal::Stale | Removal::Outdated);
+        if is_gone && self.part(page).is_some() {
+            for mini in &mut self.minis {
+                mini.forget(page, why);
+            }
+        }
+    }
+
+    fn on_trim(&mut self, object: ObjectId, first: u64) {
+        for policy in &mut self.live {
+            policy.on_trim(object, first);
+        }
+        for mini in &mut self.minis {
+            mini.trim(object, first);
+        }
+    }
+
+    fn on_pool_hits(&mut self, page: PageId, hits: u32) {
+        for policy in &mut self.live {
+            policy.on_pool_hits(page, hits);
+        }
+    }
+
+    fn on_pool(&mut self, page: PageId, buffered: bool) {
+        for policy in &mut self.live {
+            policy.on_pool(page, buffered);
+        }
+    }
+
+    fn on_time(&mut self, now_ms: u64) {
+        for policy in &mut self.live {
+            policy.on_time(now_ms);
+        }
+    }
+
+    fn dirty_pages(&self) -> DirtyPages {
+        self.leading().dirty_pages()
+    }
+
+    fn keeps_outdated(&self) -> bool {
+        self.leading().keeps_outdated()
+    }
+
+    fn worth(&self, page: PageId) -> f64 {
+        self.leading().worth(page)
+    }
+
+    fn learned(&self) -> Option<Learned> {
+        Some(Learned {
+            race: Some(self.standing()),
+            ..self.leading().learned().unwrap_or_default()
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        let live: usize = self.live.iter().map(|policy| policy.bytes()).sum();
+        live + self.minis.iter().map(Mini::bytes).sum::<usize>()
+    }
+
+    fn bytes_full(&self) -> usize {
+        let live: usize = self.live.iter().map(|policy| policy.bytes_full()).sum();
+        live + self.minis.iter().map(Mini::bytes_full).sum::<usize>()
+    }
+
+    fn assert_invariants(&self, slots: &SlotTable) {
+        for policy in &self.live {
+            policy.assert_invariants(slots);
+        }
+        for mini in &self.minis {
+            mini.assert_invariants();
+            let mut pages = mini.pages();
+            assert!(pages.all(|page| self.part(page).is_some()), "invariant 1");
+        }
+        self.race.assert_invariants();
+    }
+}

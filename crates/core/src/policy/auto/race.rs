@@ -1,0 +1,221 @@
+//! The race: which finalist leads, from what each earned at every request of the sample.
+//!
+//! *Lead* of a finalist over another or over the tier: the greatest sum of differences of their
+//! scores over the requests up to now from any later than the last change, or 0 (the one-sided
+//! cumulative sum: Page, Biometrika 1954). It is *decisive* when it is above [`LEAD`] of the
+//! miniature's slots, which is about what a change may cost, and above twice its own noise. The
+//! noise is that of eight parts of the sample, each with its own extents: if the lead is no
+//! accident, the parts agree. However noisy, as many hits as the miniature has slots decide.
+//!
+//! Leads are kept twice. Over the *leader's miniature*: this compares like with like, so a small
+//! difference shows. Over the *tier itself*: this is what the bound is about, and shows a leader
+//! who does worse in life than in miniature. When one is decisive, the finalist with the greatest
+//! lead of that kind leads from now on; of the second kind this may be the leader again, whose
+//! contents have not come to be its own yet. Then a new *stretch* begins: all leads are 0.
+//!
+//! # Invariants (the first checked by [`Race::assert_invariants`], the second by a test)
+//! 1. No lead is below 0, or decisive.
+//! 2. In a stretch no miniature earned more than the tier by more than its lead.
+
+use super::COUNT;
+
+/// Parts of the sample.
+pub(super) const PARTS: usize = 8;
+/// The least decisive lead, as a share of the slots.
+const LEAD: f64 = 0.25;
+/// The least decisive lead, as a multiple of its standard deviation.
+const NOISE: f64 = 2.0;
+
+/// A lead, part by part.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lead {
+    sum: f64,
+    parts: [f64; PARTS],
+}
+
+impl Lead {
+    fn add(&mut self, part: usize, difference: f64) {
+        self.sum += difference;
+        self.parts[part] += difference;
+        if self.sum <= 0.0 {
+            *self = Self::default();
+        }
+    }
+
+    /// Standard deviation of the sum.
+    fn noise(&self) -> f64 {
+        let mean = self.sum / PARTS as f64;
+        let squares = self.parts.iter().map(|part| (part - mean) * (part - mean));
+        (squares.sum::<f64>() * PARTS as f64 / (PARTS as f64 - 1.0)).sqrt()
+    }
+
+    /// What is decisive with this noise.
+    fn needed(&self, slots: f64) -> f64 {
+        (NOISE * self.noise()).max(LEAD * slots).min(slots)
+    }
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(super) struct Race {
+    leader: usize,
+    /// Leads over the leader's miniature.
+    over_leader: [Lead; COUNT],
+    /// Leads over the tier.
+    over_tier: [Lead; COUNT],
+    slots: f64,
+    changes: u64,
+    stretches: u64,
+}
+
+impl Race {
+    /// The first finalist leads; miniatures have `slots` slots.
+    pub(super) fn new(slots: u32) -> Self {
+        Self {
+            leader: 0,
+            over_leader: [Lead::default(); COUNT],
+            over_tier: [Lead::default(); COUNT],
+            slots: f64::from(slots),
+            changes: 0,
+            stretches: 1,
+        }
+    }
+
+    /// The finalist that leads.
+    pub(super) fn leader(&self) -> usize {
+        self.leader
+    }
+
+    /// Changes of leader so far.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Stretches so far, the one at hand included.
+    pub(super) fn stretches(&self) -> u64 {
+        self.stretches
+    }
+
+    /// The lead of the miniature `at` over the leader's, and what would be decisive.
+    pub(super) fn ahead(&self, at: usize) -> (f64, f64) {
+        let lead = &self.over_leader[at];
+        (lead.sum, lead.needed(self.slots))
+    }
+
+    /// A request in `part` earned the miniatures these `scores`, and the tier `own`.
+    pub(super) fn observe(&mut self, part: usize, scores: &[f64; COUNT], own: f64) {
+        let leader = scores[self.leader];
+        for (at, score) in scores.iter().enumerate() {
+            self.over_leader[at].add(part, score - leader);
+            self.over_tier[at].add(part, score - own);
+        }
+        self.decide();
+    }
+
+    /// What a request in `part` caused cost the tier `price` later.
+    pub(super) fn charge(&mut self, part: usize, price: f64) {
+        for lead in &mut self.over_tier {
+            lead.add(part, price);
+        }
+        self.decide();
+    }
+
+    fn decide(&mut self) {
+        let decisive = |leads: &[Lead; COUNT]| {
+            let any = leads.iter().any(|lead| lead.sum > LEAD * self.slots)
+                && leads.iter().any(|lead| lead.sum > lead.needed(self.slots));
+            let all = leads.iter().enumerate();
+            let best = all.max_by(|a, b| a.1.sum.total_cmp(&b.1.sum));
+            best.filter(|_| any).map(|(at, _)| at)
+        };
+        let next = decisive(&self.over_leader).or_else(|| decisive(&self.over_tier));
+        if let Some(at) = next {
+            self.changes += u64::from(at != self.leader);
+            self.leader = at;
+            self.over_leader = [Lead::default(); COUNT];
+            self.over_tier = [Lead::default(); COUNT];
+            self.stretches += 1;
+        }
+    }
+
+    /// Panics unless the first invariant holds.
+    pub(super) fn assert_invariants(&self) {
+        for lead in self.over_leader.iter().chain(&self.over_tier) {
+            let range = 0.0..=lead.needed(self.slots);
+            assert!(range.contains(&lead.sum), "invariant 1");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::mix;
+
+    /// Scores of a request in which finalist `good` has hits more often than the others.
+    fn scores(number: u64, good: usize) -> [f64; COUNT] {
+        std::array::from_fn(|at| {
+            let percent = if at == good { 60 } else { 40 };
+            f64::from(u8::from(mix(number, at as u64) % 100 < percent))
+        })
+    }
+
+    /// Invariant 2, and the bound; the tier earns what the leader does, less now and then.
+    #[test]
+    fn in_a_stretch_nobody_is_ahead_by_more_than_the_slots() {
+        for turn in [300, 1000, 5000, 20_000] {
+            let mut race = Race::new(200);
+            let (mut since, mut earned, mut own) = ([0.0; COUNT], [0.0; COUNT], 0.0);
+            for number in 0..60_000 {
+                let scores = scores(number, (number / turn) as usize % COUNT);
+                let stretches = race.stretches();
+                let tier = match number % 5 {
+                    0 => 0.0,
+                    _ => scores[race.leader()],
+                };
+                race.observe((number % 8) as usize, &scores, tier);
+                race.assert_invariants();
+                own += tier;
+                let ended = race.stretches() > stretches;
+                for at in 0..COUNT {
+                    since[at] += scores[at] - tier;
+                    earned[at] += scores[at];
+                    let lead = if ended { 201.0 } else { race.over_tier[at].sum };
+                    assert!(since[at] <= lead + 1e-6, "invariant 2");
+                }
+                if ended {
+                    since = [0.0; COUNT];
+                }
+            }
+            let best = earned.iter().fold(0.0, |a: f64, b| a.max(*b));
+            let bound = race.stretches() as f64 * 201.0;
+            assert!(race.changes() > 0, "it turns");
+            assert!(own >= best - bound, "{turn}: {own} {best} {bound}");
+        }
+    }
+
+    /// The same lead, from one extent or from all: only the second is believed.
+    #[test]
+    fn a_lead_of_one_part_alone_is_noise() {
+        let changes = |part: fn(u64) -> usize| {
+            let mut race = Race::new(200);
+            let mut scores = [0.0; COUNT];
+            scores[2] = 1.0;
+            (0..150).for_each(|number| race.observe(part(number), &scores, 0.0));
+            race.changes()
+        };
+        assert_eq!(changes(|number| number as usize % PARTS), 1);
+        assert_eq!(changes(|_| 3), 0);
+    }
+
+    /// A leader who does worse in life than in miniature makes way for nobody worse.
+    #[test]
+    fn a_leader_ahead_in_miniature_leads_on() {
+        let mut race = Race::new(200);
+        let mut scores = [0.0; COUNT];
+        scores[0] = 1.0;
+        (0..1000).for_each(|number| race.observe(number % PARTS, &scores, 0.0));
+        assert_eq!((race.leader(), race.changes()), (0, 0));
+        assert!(race.stretches() > 1);
+    }
+}
