@@ -46,9 +46,9 @@ pub struct LearnedFinalist {
     pub flash_writes: f64,
     /// Read hits less the price of the writes, a request.
     pub score: f64,
-    /// Its lead over the leader since it was last behind, in read hits of the sample.
+    /// How far its miniature is ahead of the tier since it last was behind, in read hits.
     pub ahead: f64,
-    /// The lead with which it would take over.
+    /// The lead that decides.
     pub needed: f64,
 }
 
