@@ -28,7 +28,8 @@ Exit codes:
   2  the command line or the configuration is wrong; nothing was started
   3  the cache file cannot be used (another store's, in use, damaged, other version)
   4  the system refuses (no FUSE device, no permission)
-  5  no Thermocline mount is there";
+  5  no Thermocline mount is there
+  141  nobody reads the output any more, as after `| head`";
 
 impl Code {
     /// The code with this number; anything unknown is a plain failure.

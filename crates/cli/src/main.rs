@@ -30,6 +30,7 @@ mod plan;
 mod plot;
 
 mod preflight;
+mod reader;
 mod replay;
 mod report;
 mod reshaping;
@@ -48,7 +49,15 @@ use failure::Outcome;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let command = Cli::parse().command;
+    match reader::until_gone(|| run(command)) {
+        None => ExitCode::from(reader::GONE),
+        Some(outcome) => code_of(outcome),
+    }
+}
+
+fn code_of(outcome: Outcome) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");

@@ -226,3 +226,17 @@ fn malformed_traces_are_refused_with_their_place() {
     let message = failure(&["trace", "info", &name, "--unit", "0"], 2);
     assert!(message.contains("--unit"), "{message}");
 }
+
+/// As under `| head`: no message, no panic.
+#[test]
+fn a_reader_who_has_seen_enough_ends_a_command_quietly() {
+    for arguments in [["config", "--defaults"], ["config", "--json"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+        command.args(arguments).stdout(writer);
+        let output = command.output().expect("runs");
+        assert_eq!(output.status.code(), Some(141), "{arguments:?}");
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+    }
+}

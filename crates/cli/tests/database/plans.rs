@@ -1,9 +1,12 @@
 //! PostgreSQL with the extension on a mount: its plans are hints of its reads.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::ground::{Ground, program};
 use crate::mounted::{Mounted, thermocline};
@@ -53,6 +56,7 @@ fn plans_reach_the_mount() {
     }
 
     killed_in_mid_query(&server, file);
+    hostile_writer(&server, file);
     server.stop();
     assert!(publishers(file).is_empty(), "a server that ended");
     mount.unmount();
@@ -97,6 +101,53 @@ fn killed_in_mid_query(server: &Postgres, file: &Path) {
         let said = server.psql("postgres").args(["-c", "SELECT 1"]).output();
         said.ok().filter(|output| output.status.success())
     });
+}
+
+/// Somebody writes random bytes anywhere into the file: answers stay right.
+fn hostile_writer(server: &Postgres, file: &Path) {
+    let before = fs::read(file).expect("the file");
+    let right = [
+        server.query("postgres", SCAN),
+        server.query("postgres", &probes()),
+    ];
+    let over = AtomicBool::new(false);
+    let written = thread::scope(|scope| {
+        let writer = scope.spawn(|| scribble(file, before.len(), &over));
+        for _ in 0..2 {
+            let now = [
+                server.query("postgres", SCAN),
+                server.query("postgres", &probes()),
+            ];
+            assert_eq!(now, right);
+        }
+        over.store(true, Ordering::Release);
+        writer.join().expect("writes")
+    });
+    println!("{written} writes into the file changed no answer");
+    assert!(written > 1000, "they were in time");
+    // Nobody publishes between two queries: the file as it was is right again.
+    fs::write(file, before).expect("restored");
+}
+
+/// Writes until it is `over`; how often.
+fn scribble(file: &Path, length: usize, over: &AtomicBool) -> u64 {
+    let file = File::options().write(true).open(file).expect("opens");
+    let (mut state, mut written) = (0x9e37_79b9_7f4a_7c15_u64, 0);
+    while !over.load(Ordering::Acquire) {
+        for _ in 0..64 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let bytes = state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes();
+            let at = state % (length as u64 - 8);
+            let some = &bytes[..1 + (state >> 61) as usize];
+            file.write_all_at(some, at).expect("written");
+            written += 1;
+        }
+        // The queries are to have the CPU.
+        thread::sleep(Duration::from_millis(1));
+    }
+    written
 }
 
 /// The live processes that publish a level, as the mount counts them: those that read a relation
