@@ -4,11 +4,11 @@
 //! slots without bytes, and sees the requests of the sample alone: the share m / C of all extents
 //! by hash, C being the slots of the tier (Waldspurger et al., Cached miniature simulation, USENIX
 //! ATC 2017). Miniatures say which finalist would do best if it had always been in charge; all see
-//! the same requests, and are held against what the tier itself earned there ([`race`]). Its *live instance* is told of
-//! every request and of what is really on flash. The live instance of the leader decides, so after
-//! a change of leader contents come to be those of the new one as it evicts (after Smaragdakis,
-//! General adaptive replacement policies, ISMM 2004): nothing is flushed, handed over or learned
-//! again.
+//! the same requests, and are held against what the tier itself earned there ([`race`]). Its *live
+//! instance* is told of every request and of what is really on flash. The live instance of the
+//! leader decides, so after a change of leader contents come to be those of the new one as it
+//! evicts (after Smaragdakis, General adaptive replacement policies, ISMM 2004): nothing is
+//! flushed, handed over or learned again.
 //!
 //! *Score*, in read hits: a read hit is 1, a page written to flash costs [`PRICE`], the wear
 //! price of `value`, and the time it takes: W_S / ΔR ([`Costs::random_saving`]).
@@ -21,18 +21,20 @@
 //! # The bound
 //! Let b = 1 + the price, the most that two scores of a request differ by, and S the *stretches*
 //! so far ([`race`]): 1, and one more each time a lead was decisive. In the k-th stretch the tier's
-//! own score in the sample falls behind no miniature's by more than k m + b: the race keeps for
-//! each a lead over the tier that is never below that difference, and a lead above k m, or less,
-//! ends the stretch (invariants 1 and 2 of [`race`]). A score in the sample stands for C / m. So
+//! own score in the sample falls behind no miniature's by more than k m + b, or 8 m + b where k is
+//! more than 8: the race keeps for each a lead over the tier that is never below that difference,
+//! and a lead above k m, or less, ends the stretch (invariants 1 and 2 of [`race`]). A score in the
+//! sample stands for C / m. With K the sum of min(k, 8) over the S stretches,
 //!
-//! score >= score of the best fixed finalist alone - S (S + 1) / 2 C - S b C / m - e,
+//! score >= score of the best fixed finalist alone - K C - S b C / m - e,
 //!
 //! e being the error of sampling, 0 where m = C. Nothing is assumed about finalists. The price of
 //! a change is in it: until contents have come to be the new leader's, what the tier lacks adds to
-//! leads. The k-th stretch ends with a lead of k m / 2 at least, so after n requests of the sample
-//! S is at most 1 + 2 √(b n / m). The bound says much where S is small: where one finalist is best
-//! for long. It says little of a stream that turns at every change, or is made by one who sees the
-//! contents: there every rule without lots loses all the time, and every policy has no hits.
+//! leads. The k-th stretch ends with a lead of min(k, 8) m / 2 at least, so after n requests of
+//! the sample K is at most 8 + 2 b n / m. The bound says much where S is small: where one finalist
+//! is best for long. It says little of a stream that turns at every change, or is made by one who
+//! sees the contents: there every rule without lots loses all the time, and every policy has no
+//! hits.
 //!
 //! # What miniatures do not see
 //! Pages in DRAM and the difference between a page written and one cleaned (write-back), and
@@ -138,9 +140,8 @@ impl Auto {
     #[must_use]
     pub fn bound(&self) -> f64 {
         let (slots, sampled) = (f64::from(self.capacity), f64::from(self.sampled.max(1)));
-        let stretches = self.race.stretches() as f64;
-        let behind = stretches * (stretches + 1.0) / 2.0 * sampled;
-        (behind + stretches * (1.0 + self.price)) * slots / sampled
+        let edges = self.race.stretches() as f64 * (1.0 + self.price);
+        (self.race.behind() + edges) * slots / sampled
     }
 
     /// Where the extent of `page` is in the sample, its part.

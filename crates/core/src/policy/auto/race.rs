@@ -6,9 +6,9 @@
 //! now on, and a new *stretch* begins: all leads are 0. It may be the leader again, whose contents
 //! have not come to be its own yet.
 //!
-//! In the k-th stretch a lead is decisive above k times the miniature's slots, so that a workload
-//! that turns often is not run after; half of that is enough where it is above twice the lead's
-//! own noise. The noise is that of eight parts of the sample, each with its own extents: if the
+//! In the k-th stretch a lead is decisive above k times the miniature's slots, from the eighth on
+//! above 8 times, so that a workload that turns often is not run after; half of that is enough
+//! where it is above twice the lead's own noise. The noise is that of eight parts of the sample, each with its own extents: if the
 //! lead is no accident, the parts agree.
 //!
 //! # Invariants (the first checked by [`Race::assert_invariants`], the second by a test)
@@ -21,6 +21,8 @@ use super::COUNT;
 pub(super) const PARTS: usize = 8;
 /// The least decisive lead, as a share of what always is.
 const LEAD: f64 = 0.5;
+/// Stretches in which what decides grows: a mount of weeks is to follow its workload still.
+const GROWTH: u64 = 8;
 /// The least decisive lead, as a multiple of its standard deviation.
 const NOISE: f64 = 2.0;
 
@@ -96,9 +98,16 @@ impl Race {
         (lead.sum, lead.needed(self.most()))
     }
 
-    /// A lead that is decisive in any case: in the k-th stretch k times the slots.
+    /// A lead that is decisive in any case: in the k-th stretch k times the slots, 8 at most.
     fn most(&self) -> f64 {
-        self.slots * self.stretches as f64
+        self.slots * self.stretches.min(GROWTH) as f64
+    }
+
+    /// The sum of that over all stretches so far.
+    pub(super) fn behind(&self) -> f64 {
+        let (growing, steady) = (self.stretches.min(GROWTH), self.stretches.max(GROWTH));
+        let growing = growing as f64 * (growing as f64 + 1.0) / 2.0;
+        (growing + ((steady - GROWTH) * GROWTH) as f64) * self.slots
     }
 
     /// A request in `part` earned the miniatures these `scores`, and the tier `own`.
@@ -174,7 +183,7 @@ mod tests {
                 for at in 0..COUNT {
                     since[at] += scores[at] - tier;
                     earned[at] += scores[at];
-                    let most = 200.0 * stretches as f64 + 1.0;
+                    let most = 200.0 * stretches.min(GROWTH) as f64 + 1.0;
                     let lead = if ended { most } else { race.leads[at].sum };
                     assert!(since[at] <= lead + 1e-6, "invariant 2");
                 }
@@ -183,8 +192,7 @@ mod tests {
                 }
             }
             let best = earned.iter().fold(0.0, |a: f64, b| a.max(*b));
-            let stretches = race.stretches() as f64;
-            let bound = stretches * (stretches + 1.0) / 2.0 * 200.0 + stretches;
+            let bound = race.behind() + race.stretches() as f64;
             assert!(race.changes() > 0, "it turns");
             assert!(own >= best - bound, "{turn}: {own} {best} {bound}");
         }

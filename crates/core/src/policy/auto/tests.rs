@@ -151,7 +151,8 @@ fn the_bound_holds_against_one_who_sees_the_contents() {
         let outcome = Outcome::of(40_000, missing);
         outcome.assert_bound(pages);
         let most = (1.0 + outcome.auto.price) * 40_000.0 / f64::from(SLOTS);
-        assert!(outcome.auto.race.stretches() as f64 <= 1.0 + 2.0 * most.sqrt());
+        let race = &outcome.auto.race;
+        assert!(race.behind() / f64::from(SLOTS) <= 8.0 + 2.0 * most);
     }
 }
 
