@@ -153,8 +153,12 @@ impl Engine {
         inner.actions = actions;
         if inner.hierarchy.is_off() && inner.off_reason.is_empty() {
             let faults = || describe_faults(&inner.hierarchy, &inner.forgiven);
-            let error = inner.commit_error.clone().unwrap_or_else(faults);
-            inner.off_reason = self.fence_reason().unwrap_or(error);
+            let mut reason = faults();
+            if let Some(error) = inner.commit_error.take() {
+                reason += "; the map could not be saved: ";
+                reason += &error;
+            }
+            inner.off_reason = self.fence_reason().unwrap_or(reason);
         }
     }
 

@@ -275,7 +275,7 @@ impl Engine {
             }
         }
         if let Err(error) = &done {
-            inner.commit_error = Some(format!("the map could not be saved: {error}"));
+            inner.commit_error = Some(error.to_string());
         }
         self.decide(&mut inner, &[], |hierarchy, out| match &done {
             Ok(_) => hierarchy.end_commit(out),
