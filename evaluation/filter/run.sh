@@ -9,12 +9,14 @@ repeats=${3:-3}
 program=$(ls -t "${CARGO_TARGET_DIR:-target}"/release/deps/compare-* | grep -v '\.d$' | head -n 1)
 # Lets a caller take turns with others on the machine: a command put before each run.
 wrap=${WRAP:-}
+# Contenders and their MiB of memory, in the order of a turn.
+runs=${RUNS:-bbf:16 bbf:32 bbf:64 bbf:128 bbf-twice:32 plain:32 plain:64 plain:128
+    fastbloom:32 fastbloom:64 fastbloom:128 sbbf:32 sbbf:64 sbbf:128 quotient:0}
 echo "contender,memory_mib,dram_bytes_per_key,false_positives_percent,build_us,ask_us,bytes_written_per_key,pages_read,pages_written"
 for repeat in $(seq "$repeats"); do
-    for run in "bbf 16" "bbf 32" "bbf 64" "bbf 128" "plain 32" "plain 64" "plain 128" \
-        "fastbloom 32" "fastbloom 64" "fastbloom 128" "sbbf 64" "quotient 0"; do
+    for run in $runs; do
         # shellcheck disable=SC2086
-        $wrap "$program" ${run% *} "$keys" "${run#* }" "$file"
+        $wrap "$program" "${run%:*}" "$keys" "${run#*:}" "$file"
     done
 done
 rm -f "$file"

@@ -3,9 +3,10 @@
 //! Usage: `compare CONTENDER KEYS MEMORY_MIB FILE`, see evaluation/filter/run.sh. KEYS keys are
 //! inserted, as many others asked for; then the keys that were inserted are asked for (every
 //! seventh of the filters in memory), and a "no" fails the run. CONTENDER is `bbf` (as the paper:
-//! 256 MiB on flash for 50 million keys, pages of 2 MiB, k = 2) or, in memory: `plain` (fastbloom
-//! with the hash of `bbf`, k = 3), `fastbloom` (its own hash), `sbbf` (split blocks), `quotient`
-//! (qfilter).
+//! 256 MiB on flash for 50 million keys, pages of 2 MiB, k = 2), `bbf-twice` (the same with 512
+//! MiB) or, in memory: `plain` (fastbloom with the hash of `bbf`, k = 3), `fastbloom` (its own
+//! hash and k), `sbbf` (split blocks of whole bits a key), `quotient` (qfilter; takes the memory
+//! that 0.25 % needs). A filter in memory has one thread; `bbf` has the caller's and two workers.
 //!
 //! Columns: contender, memory MiB, DRAM bytes per key, false positives in %, µs per key to
 //! build, µs per key to ask, bytes written per key, pages read, pages written.
@@ -40,7 +41,8 @@ fn main() -> Outcome<()> {
     let (keys, mib) = (keys.parse::<i64>()?, memory.parse::<u64>()?);
     let bits = (mib << 23) as usize;
     let run = match contender.as_str() {
-        "bbf" => buffered(keys, mib << 20, file)?,
+        "bbf" => buffered(keys, mib << 20, file, 128)?,
+        "bbf-twice" => buffered(keys, mib << 20, file, 256)?,
         "plain" => {
             let filter = fastbloom::BloomFilter::with_num_bits(bits).hashes(3);
             let insert = |f: &mut fastbloom::BloomFilter, key| _ = f.insert_hash(mix(key));
@@ -54,9 +56,11 @@ fn main() -> Outcome<()> {
             in_memory(keys, mib << 20, filter, insert, |f, key| f.contains(&key))?
         }
         "sbbf" => {
-            let filter = sbbf_rs_safe::Filter::new(bits / keys as usize, keys as usize);
+            let per_key = bits / keys as usize;
+            let filter = sbbf_rs_safe::Filter::new(per_key, keys as usize);
+            let memory = (per_key * keys as usize / 8) as u64;
             let insert = |f: &mut sbbf_rs_safe::Filter, key| _ = f.insert_hash(mix(key));
-            in_memory(keys, mib << 20, filter, insert, |f, key| {
+            in_memory(keys, memory, filter, insert, |f, key| {
                 f.contains_hash(mix(key))
             })?
         }
@@ -117,8 +121,8 @@ fn in_memory<T>(
     })
 }
 
-/// Bits of a filter as the paper's, 256 MiB for 50 million keys, with `memory` bytes.
-fn buffered(keys: i64, memory: u64, file: &str) -> Outcome<Run> {
+/// A filter of `pages` pages for each 50 million keys, with `memory` bytes.
+fn buffered(keys: i64, memory: u64, file: &str, pages: i64) -> Outcome<Run> {
     let create = FileOptions {
         create: true,
         ..FileOptions::default()
@@ -126,7 +130,7 @@ fn buffered(keys: i64, memory: u64, file: &str) -> Outcome<Run> {
     let device = Arc::new(FileDevice::open(file, create)?);
     let lanes = Lanes { memory, workers: 2 };
     let options = BuildOptions {
-        pages: u32::try_from(keys * 128 / 50_000_000)?.max(1),
+        pages: u32::try_from(keys * pages / 50_000_000)?.max(1),
         kind: KeyKind::Integer,
         lanes,
         ..BuildOptions::default()

@@ -41,7 +41,10 @@ Examples:
 A Bloom filter says \"no\" or \"maybe\" for a key. \"No\" is always right. The filter lies on flash
 in pages, and memory holds keys back until many of one page can be written at once, so it may be
 far larger than memory. Keys are text unless --integers says otherwise or a Parquet column holds
-whole numbers. The file appears under its name only when it is whole.";
+whole numbers. The file appears under its name only when it is whole.
+
+--memory does not cover: 32 bytes for each page of the filter and 16 more for each page and thread,
+and what reading KEYS takes (1 MiB and the longest line, or what the Parquet decoder holds).";
 
 const PROBE_HELP: &str = "\
 Examples:
@@ -52,7 +55,10 @@ Examples:
 
 Rows come out in the order of the file, those of Parquet as CSV; nothing is printed before every
 row has its answer, so an error never looks like the end. A null key is in no filter. ROWS is read
-twice, and memory holds one bit for each row besides --memory. Statistics go to standard error.";
+twice. Statistics go to standard error.
+
+--memory does not cover: one bit for each row, 32 bytes for each page of the filter, and what
+reading ROWS takes (1 MiB and the longest line, or what the Parquet decoder holds).";
 
 /// `thermocline filter build`.
 #[derive(Args, Debug)]
