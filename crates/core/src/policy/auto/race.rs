@@ -8,8 +8,8 @@
 //!
 //! In the k-th stretch a lead is decisive above k times the miniature's slots, from the eighth on
 //! above 8 times, so that a workload that turns often is not run after; half of that is enough
-//! where it is above twice the lead's own noise. The noise is that of eight parts of the sample, each with its own extents: if the
-//! lead is no accident, the parts agree.
+//! where it is above twice the lead's own noise. The noise is that of eight parts of the sample,
+//! each with its own extents: if the lead is no accident, the parts agree.
 //!
 //! # Invariants (the first checked by [`Race::assert_invariants`], the second by a test)
 //! 1. No lead is below 0, or decisive.
