@@ -17,6 +17,7 @@ set -euo pipefail
 : "${NOISE:=postgres-tpcc-50 postgres-tpch-50}"
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source "$here/traces.sh"
 thermocline=${THERMOCLINE:-$here/../../target/release/thermocline}
 out=${1:-$here/../../target/policies}
 mkdir -p "$out"
@@ -31,21 +32,8 @@ simulate() { # name, trace, further options
     mv "$out/$name.json.new" "$out/$name.json"
 }
 
-for capture in "$here"/../captures/*.parquet; do
-    name=$(basename "$capture" .parquet)
-    page=8KiB
-    if [[ $name == mariadb-* ]]; then page=16KiB; fi
-    if [[ $name == mariadb-*-90 ]]; then continue; fi # too few requests
-    if [[ $name == *-0 ]]; then continue; fi # for studies with a DRAM pool
-    simulate "$name" "$capture" --page-size "$page"
-done
-
+each_trace
 if [[ -n $TRACES ]]; then
-    simulate OLTP "$TRACES/OLTP.lis.zst"
-    simulate P3 "$TRACES/P3.lis.zst"
-    simulate cloudPhysicsIO "$TRACES/cloudPhysicsIO.vscsi.xz" --page-size 4KiB
-    simulate pg15-pgbench "$TRACES/pg15_pgbench_below_shared_buffers.csv.xz" --page-size 8KiB \
-        --unit 8KiB --columns "$(cat "$here/pg15.columns")"
     simulate rocksdb-mixgraph "$TRACES/rocksdb_mixgraph_blockcache.csv.xz" \
         --columns "$(cat "$here/rocksdb.columns")"
 fi

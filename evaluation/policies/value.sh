@@ -15,6 +15,7 @@ set -euo pipefail
 : "${NOISE:=postgres-tpcc-50 postgres-tpch-50}"
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source "$here/traces.sh"
 thermocline=${THERMOCLINE:-$here/../../target/release/thermocline}
 out=${1:-$here/../../target/value}
 mkdir -p "$out"
@@ -29,21 +30,7 @@ simulate() { # name, trace, further options
     mv "$out/$name.json.new" "$out/$name.json"
 }
 
-for capture in "$here"/../captures/*.parquet; do
-    name=$(basename "$capture" .parquet)
-    page=8KiB
-    if [[ $name == mariadb-* ]]; then page=16KiB; fi
-    if [[ $name == mariadb-*-90 || $name == *-0 ]]; then continue; fi # as in run.sh
-    simulate "$name" "$capture" --page-size "$page" --flash "$SIZES"
-done
-
-if [[ -n $TRACES ]]; then
-    simulate OLTP "$TRACES/OLTP.lis.zst" --flash "$SIZES"
-    simulate P3 "$TRACES/P3.lis.zst" --flash "$SIZES"
-    simulate cloudPhysicsIO "$TRACES/cloudPhysicsIO.vscsi.xz" --page-size 4KiB --flash "$SIZES"
-    simulate pg15-pgbench "$TRACES/pg15_pgbench_below_shared_buffers.csv.xz" --page-size 8KiB \
-        --unit 8KiB --columns "$(cat "$here/pg15.columns")" --flash "$SIZES"
-fi
+each_trace --flash "$SIZES"
 
 for name in $NOISE; do
     for types in 1 2 3; do

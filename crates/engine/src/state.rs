@@ -53,8 +53,6 @@ pub(crate) struct Inner {
     pub(crate) flushing: bool,
     /// Why the tier is off, when it is.
     pub(crate) off_reason: String,
-    /// What was wrong with the batch that failed.
-    pub(crate) commit_error: Option<String>,
     /// Faults by kind when the tier was last switched on: they are forgiven.
     pub(crate) forgiven: [u64; Fault::ALL.len()],
 }
@@ -153,12 +151,7 @@ impl Engine {
         inner.actions = actions;
         if inner.hierarchy.is_off() && inner.off_reason.is_empty() {
             let faults = || describe_faults(&inner.hierarchy, &inner.forgiven);
-            let mut reason = faults();
-            if let Some(error) = inner.commit_error.take() {
-                reason += "; the map could not be saved: ";
-                reason += &error;
-            }
-            inner.off_reason = self.fence_reason().unwrap_or(reason);
+            inner.off_reason = self.fence_reason().unwrap_or_else(faults);
         }
     }
 
@@ -257,7 +250,6 @@ impl Inner {
             graves: Vec::new(),
             flushing: false,
             off_reason: String::new(),
-            commit_error: None,
             forgiven: [0; Fault::ALL.len()],
         }
     }

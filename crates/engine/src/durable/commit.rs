@@ -85,7 +85,8 @@ impl Commits {
     fn take_changes(&mut self) -> Vec<ObjectChange> {
         self.new_bytes = [0, self.new_bytes[0]];
         let objects = std::mem::take(&mut self.objects).into_values();
-        let (mut gone, put): (Vec<_>, Vec<_>) = objects.partition(|change| change.bytes() == 0);
+        let (mut gone, put): (Vec<_>, Vec<_>) =
+            objects.partition(|change| matches!(change, ObjectChange::Gone(_)));
         gone.extend(put);
         gone
     }
@@ -121,7 +122,8 @@ impl Commits {
     /// Batches go to another device now, which knows of no object yet.
     pub(crate) fn moved(&mut self) {
         debug_assert!(self.under_way, "it was seized");
-        self.objects.retain(|_, change| change.bytes() > 0);
+        self.objects
+            .retain(|_, change| matches!(change, ObjectChange::Put(_)));
         self.named = self.objects.keys().copied().collect();
         self.spare_marks_at = 0;
         self.under_way = false;
@@ -274,9 +276,7 @@ impl Engine {
                 inner.commits.settled = inner.commits.settled.max(pages.settles);
             }
         }
-        if let Err(error) = &done {
-            inner.commit_error = Some(error.to_string());
-        }
+        let was_off = inner.hierarchy.is_off();
         self.decide(&mut inner, &[], |hierarchy, out| match &done {
             Ok(_) => hierarchy.end_commit(out),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
@@ -284,6 +284,9 @@ impl Engine {
             }
             Err(_) => hierarchy.fail(Fault::WriteError, out),
         });
+        if let (Err(error), false, None) = (&done, was_off, self.fence_reason()) {
+            inner.off_reason += &format!("; the map could not be saved: {error}");
+        }
         match done.is_ok() {
             true => self.signals.committed(inner.commits.ended),
             false => self.signals.wake_committed(),

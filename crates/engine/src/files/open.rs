@@ -15,6 +15,7 @@
 use crate::engine::Engine;
 use crate::files::object::{Object, ObjectSpec};
 use crate::files::registry::Registry;
+use crate::files::room::has_nothing_of;
 use crate::lock::MutexGuard;
 use crate::mutant::Mutant;
 use crate::observe::record::name_in_trace;
@@ -133,8 +134,7 @@ impl Engine {
             return false;
         }
         let hierarchy = &mut inner.hierarchy;
-        let unknown =
-            hierarchy.known_in(id, 0, u64::MAX).is_empty() && !hierarchy.ledger().owes(id);
+        let unknown = has_nothing_of(hierarchy, id);
         if unknown {
             hierarchy.trust(id);
         }

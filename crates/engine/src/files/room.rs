@@ -14,19 +14,20 @@
 use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::files::registry::Registry;
-use crate::store::{OBJECT_BYTES, kept_name};
+use crate::store::record_bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Bytes of a file's record at most, by its name.
-fn record_bytes(name: &str) -> u64 {
-    (OBJECT_BYTES + kept_name(name).len()) as u64
-}
+use thermocline_core::{Hierarchy, ObjectId};
 
 /// Of the table's bytes, the share that newcomers leave free.
 const SPARE: u64 = 8;
 /// A look at all closed files follows each time so large a part of them was opened.
 const LOOK: usize = 16;
+
+/// Whether neither DRAM nor flash, nor the durable map, have pages of the object.
+pub(super) fn has_nothing_of(hierarchy: &Hierarchy, id: ObjectId) -> bool {
+    hierarchy.known_in(id, 0, u64::MAX).is_empty() && !hierarchy.ledger().owes(id)
+}
 
 impl Engine {
     /// Whether a file of which the tier knows nothing may come to have pages on flash.
@@ -66,18 +67,13 @@ impl Engine {
     /// Gives up the records of closed files that have no pages any more.
     fn forget_empty(&self, registry: &mut Registry) {
         for (identity, id) in registry.closed_ids() {
-            let mut inner = self.inner();
-            let hierarchy = &mut inner.hierarchy;
-            let empty = hierarchy.known_in(id, 0, u64::MAX).is_empty();
-            if !empty || hierarchy.ledger().owes(id) {
+            if !has_nothing_of(&self.inner().hierarchy, id) {
                 continue;
             }
-            hierarchy.ledger_mut().forget_intents(id);
-            hierarchy.trust(id);
-            inner.commits.gone(id);
-            drop(inner);
             let forgotten = registry.forget(&identity, !self.is_recording());
             assert_eq!(forgotten, Some(id), "it was closed");
+            // Under the registry's lock: nobody has opened it since.
+            self.gone(id);
         }
     }
 }

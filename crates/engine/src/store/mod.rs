@@ -72,12 +72,11 @@ use twox_hash::XxHash3_64;
 
 pub use access::resolve;
 pub use bounds::OBJECT_END;
-pub(crate) use bounds::kept_name;
 pub use check::{CheckProgress, CheckStep, ObjectPages, Problem, Report, check, check_path};
 pub(crate) use commit::NewPage;
 pub use identity::{CacheStamp, assign_base, stamp_of};
 pub use journal::{Batch, ObjectChange};
-pub(crate) use objects::OBJECT_BYTES;
+pub(crate) use objects::record_bytes;
 pub use objects::{Fate, SavedObject};
 pub use recover::{Lost, Recovered};
 pub use superblock::BaseIdentity;

@@ -52,11 +52,16 @@ pub struct SavedObject {
     pub promised: bool,
 }
 
+/// Bytes of the record of a file called `name`.
+pub(crate) fn record_bytes(name: &str) -> u64 {
+    (OBJECT_BYTES + kept_name(name).len()) as u64
+}
+
 impl SavedObject {
     /// Bytes it takes in the object area.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        (OBJECT_BYTES + kept_name(&self.name).len()) as u64
+        record_bytes(&self.name)
     }
 
     /// Whether it is inside the bounds of what is decoded.
