@@ -536,7 +536,7 @@ fn object(id: ObjectId, length: u64) -> SavedObject {
             ctime_ns: 7,
         },
         name: "long ".repeat(length as usize % 120),
-        fate: Fate::Stays,
+        fate: Fate::default(),
         promised: length.is_multiple_of(2),
     }
 }

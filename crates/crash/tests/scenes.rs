@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use thermocline::clock::Clock;
 use thermocline::config::DirtySettings;
+use thermocline::mutant::Mutant;
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Error, Grave, Identity, Object, Request, Stamp, Store,
     StoreOptions,
@@ -446,6 +447,78 @@ fn a_cut_that_base_refused_is_not_made_after_a_crash() {
             let faults = (base_syncs, flash_syncs);
             assert_eq!(found, 8 * PAGE, "seed {seed}, failed syncs {faults:?}");
         }
+    }
+}
+
+/// How many of forty power failures bring back, under the file's name, bytes that were neither
+/// there before nor after a cut whose sync failed, when the name was taken after it.
+fn old_bytes_after_a_cut_and_an_unlink(planted: Mutant) -> usize {
+    let mut scene = Scene::new(Mode::Back, 0);
+    scene.setup.planted = planted;
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 5, 10);
+    engine.sync(&id, true).expect("syncs");
+    let before = read(&engine, &id, 64 * PAGE);
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    assert!(engine.truncate(&id, PAGE as u64).is_err(), "base's sync");
+    engine.before_unlink(&identity(0));
+    let after = read(&engine, &id, 64 * PAGE);
+    assert_eq!(after.len(), PAGE);
+    scene.world.unlink(&name(0));
+    let world = scene.world.clone();
+    let grave = Grave {
+        directory: (1, 1),
+        sync: Arc::new(move || world.sync_directory()),
+    };
+    engine.unlinked(&identity(0), grave);
+    // A commit of somebody else's.
+    let other = scene.open(&engine, 1);
+    write(&engine, &other, 0, 20);
+    engine.sync(&other, true).expect("syncs");
+    let crashed = |seed| {
+        let world = scene.world.crash(seed);
+        let back = world.has_name(scene.files[0]);
+        back.then(|| scene.found(&world, 0))
+    };
+    let found: Vec<_> = (0..40).filter_map(crashed).collect();
+    assert!(!found.is_empty(), "the name comes back now and then");
+    let old = found
+        .iter()
+        .filter(|found| **found != before && **found != after);
+    old.count()
+}
+
+#[test]
+fn a_cut_is_made_again_when_the_file_lost_its_name_meanwhile() {
+    assert_eq!(old_bytes_after_a_cut_and_an_unlink(Mutant::None), 0);
+    assert!(old_bytes_after_a_cut_and_an_unlink(Mutant::LostCut) > 0);
+}
+
+#[test]
+fn a_file_is_closed_only_when_flash_has_no_note_of_its_cut() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 0, 10);
+    engine.sync(&id, true).expect("syncs");
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    assert!(engine.truncate(&id, PAGE as u64).is_err(), "base's sync");
+    // Nothing else keeps it open.
+    engine.flush(|_| true).expect("flushes");
+    engine.close_object(&id);
+    work(&engine, 200);
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 1, 11);
+    write(&engine, &id, 2, 12);
+    // The first one tells of the sync that failed.
+    let _ = engine.sync(&id, true);
+    engine.sync(&id, true).expect("syncs");
+    let newest = read(&engine, &id, 64 * PAGE);
+    assert_eq!(newest.len(), 3 * PAGE);
+    for seed in 0..20 {
+        let crashed = scene.world.crash(seed);
+        assert!(scene.found(&crashed, 0) == newest, "seed {seed}");
     }
 }
 

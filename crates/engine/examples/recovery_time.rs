@@ -140,7 +140,7 @@ fn object(id: u32) -> SavedObject {
         identity,
         stamp: Stamp::default(),
         name: "table".into(),
-        fate: Fate::Stays,
+        fate: Fate::default(),
         promised: true,
     }
 }

@@ -32,6 +32,8 @@ pub enum Mutant {
     UnleasedMetadata,
     /// The map does not say that a file is about to lose its name.
     SilentUnlink,
+    /// The map forgets that a file was being cut when it says that it may lose its name.
+    LostCut,
     /// A file that was never synced is asked for after a crash as if it had been.
     UnsyncedPromise,
     /// Pages of a file without a name go before that is durable on base.

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 use std::path::Path;
 use thermocline::claim::mark_of;
-use thermocline::store::{CheckStep, Fate, ObjectPages, Problem, Report, check_path};
+use thermocline::store::{CheckStep, ObjectPages, Problem, Report, check_path};
 
 /// Files and problems listed at most, without --all.
 const LISTED: usize = 20;
@@ -164,10 +164,10 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 fn fate(object: &ObjectPages) -> &'static str {
-    match object.fate {
-        Fate::Stays => "file",
-        Fate::Unlinked => "being removed",
-        Fate::Cut(_) => "being cut",
+    match (object.fate.unlinked, object.fate.cut) {
+        (false, None) => "file",
+        (true, _) => "being removed",
+        (false, Some(_)) => "being cut",
     }
 }
 

@@ -157,7 +157,7 @@ impl Ground {
             identity: Identity::default(),
             stamp: Stamp::default(),
             name: "base/5/16384".into(),
-            fate: Fate::Stays,
+            fate: Fate::default(),
             promised: true,
         };
         let batch = Batch {

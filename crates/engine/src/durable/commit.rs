@@ -21,7 +21,7 @@ use crate::lifecycle::background::{take_jobs, write_batch};
 use crate::lock::{self, MutexGuard};
 use crate::mutant::Mutant;
 use crate::state::Inner;
-use crate::store::{Batch, Fate, NewPage, ObjectChange, SavedObject, checksum};
+use crate::store::{Batch, NewPage, ObjectChange, SavedObject, checksum};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -383,7 +383,7 @@ impl Engine {
             if !inner.commits.named.contains(&id)
                 && let Ok(object) = self.object(id)
             {
-                inner.commits.put(Self::saved_of(&object, Fate::Stays));
+                inner.commits.put(Self::saved_of(&object));
             }
         }
         Batch {
@@ -394,16 +394,26 @@ impl Engine {
         }
     }
 
+    /// The next batch is to say what is known of the object. What is under way with it is asked
+    /// under the lock: no record is older than the one it replaces.
+    pub(crate) fn put_record(&self, object: &Object) {
+        let saved = Self::saved_of(object);
+        let mut inner = self.inner();
+        let mut fate = object.fate();
+        if self.config.planted == Mutant::LostCut && fate.unlinked {
+            fate.cut = None;
+        }
+        inner.commits.put(SavedObject { fate, ..saved });
+    }
+
     /// What the table on flash is to say of an object.
-    pub(crate) fn saved_of(object: &Object, fate: Fate) -> SavedObject {
-        let unlinked = object.unlinked.load(Ordering::Acquire);
+    pub(crate) fn saved_of(object: &Object) -> SavedObject {
         SavedObject {
             id: object.id,
             identity: object.identity,
             stamp: (object.stamp)().unwrap_or_default(),
             name: object.name(),
-            // Whatever else is under way with it, it may be gone after a crash.
-            fate: if unlinked { Fate::Unlinked } else { fate },
+            fate: object.fate(),
             promised: object.promised.load(Ordering::Acquire),
         }
     }

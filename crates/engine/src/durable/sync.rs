@@ -3,7 +3,6 @@
 
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
-use crate::store::Fate;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -71,8 +70,7 @@ impl Engine {
     fn promise(&self, object: &Object) {
         object.promised.store(true, Ordering::Release);
         if self.is_named(object.id) {
-            let saved = Self::saved_of(object, Fate::Stays);
-            self.inner().commits.put(saved);
+            self.put_record(object);
         }
     }
 
@@ -112,6 +110,7 @@ impl Engine {
     /// bytes from base that stay on flash as clean copies, nor the times by which the file is
     /// known again.
     pub(crate) fn sync_to_close(&self, object: &Object) -> io::Result<()> {
+        self.end_cut(object)?;
         self.renew_length(object)?;
         if object.unstamped.swap(false, Ordering::AcqRel) {
             object.unsynced.add();

@@ -4,7 +4,6 @@
 use crate::durable::lease::Change;
 use crate::engine::Engine;
 use crate::files::object::Object;
-use crate::store::Fate;
 use std::io;
 use std::sync::atomic::Ordering;
 use thermocline_core::ledger::INTENT_PAGES;
@@ -38,6 +37,9 @@ impl Engine {
             self.settle(id, first, first)?;
         }
         let layout = object.layout_alone();
+        // Somebody else's may have failed meanwhile.
+        self.end_cut_alone(object)?;
+        let mut noted = None;
         let unseen = object.passthrough.load(Ordering::Acquire);
         // Once the device has failed nobody knows what its map says of a file.
         let failed = self.has_flash && self.is_off() && self.is_paged(object);
@@ -47,10 +49,7 @@ impl Engine {
             "flash has nothing of what it does not see"
         );
         if concerned {
-            // A failed commit switches the tier off, and base is all there is. Should the note have
-            // reached the device all the same, it counts only while base does not change later.
-            object.cut_noted.fetch_or(!self.is_off(), Ordering::AcqRel);
-            self.announce_cut(object, length);
+            noted = self.announce_cut(object, length);
             self.before_base_write(object, &[]);
         }
         let cut = object.base.set_len(length);
@@ -65,55 +64,64 @@ impl Engine {
         if concerned {
             // Flash forgets the pages for good only once base has forgotten them for good.
             self.sync_base(object)?;
-            self.take_back_cut(object)?;
+        }
+        if let Some(number) = noted {
+            self.take_back_cut(object, number)?;
         }
         cut
     }
 
-    /// Durably notes that a cut is about to happen to a file that has pages on flash.
-    fn announce_cut(&self, object: &Object, length: u64) {
-        if self.has_flash && !self.is_off() {
-            let saved = Self::saved_of(object, Fate::Cut(length));
-            self.inner().commits.put(saved);
-            // A failed commit switches the tier off.
-            let _ = self.commit();
+    /// Durably notes that a cut is about to happen to a file that has pages on flash; its number.
+    fn announce_cut(&self, object: &Object, length: u64) -> Option<u64> {
+        if !self.has_flash || self.is_off() {
+            return None;
         }
+        let number = object.under_way.note_cut(length);
+        self.put_record(object);
+        // A failed commit switches the tier off, and base is all there is. Should the note have
+        // reached the device all the same, it counts only while base does not change later.
+        let _ = self.commit();
+        Some(number)
     }
 
     /// Ends a cut whose sync failed: it is made again, for the system may have given it up, and
     /// synced. Until then the object is not changed: were the note still on flash after a crash,
     /// recovery would cut away what came later.
     pub(crate) fn end_cut(&self, object: &Object) -> io::Result<()> {
-        if !object.cut_noted.load(Ordering::Acquire) {
+        if object.under_way.cut().is_none() {
             return Ok(());
         }
         let _layout = object.layout_alone();
-        if object.cut_noted.load(Ordering::Acquire) {
-            self.before_base_write(object, &[]);
-            object.base.set_len(object.length())?;
-            object.unsynced.add();
-            self.sync_base(object)?;
-            self.take_back_cut(object)?;
-        }
-        Ok(())
+        self.end_cut_alone(object)
+    }
+
+    /// As [`Engine::end_cut`], by whoever holds the layout alone.
+    fn end_cut_alone(&self, object: &Object) -> io::Result<()> {
+        let Some(number) = object.under_way.cut() else {
+            return Ok(());
+        };
+        self.before_base_write(object, &[]);
+        object.base.set_len(object.length())?;
+        object.unsynced.add();
+        self.sync_base(object)?;
+        self.take_back_cut(object, number)
     }
 
     /// Base durably has the length that the object shows, whether the cut was made or failed: the
     /// note must not count any more. One that flash may keep counts until base was changed after
     /// the lease, and a base that refused the cut was not.
-    fn take_back_cut(&self, object: &Object) -> io::Result<()> {
-        if !object.cut_noted.load(Ordering::Acquire) {
+    fn take_back_cut(&self, object: &Object, number: u64) -> io::Result<()> {
+        if !object.under_way.cut_is_durable(number) {
             return Ok(());
         }
-        let saved = Self::saved_of(object, Fate::Stays);
-        self.inner().commits.put(saved);
+        self.put_record(object);
         // A failed commit switches the tier off.
         if self.is_off() || self.commit().is_err() {
             self.before_base_write(object, &[]);
             (object.touch)(None)?;
             self.sync_base_now(object, false)?;
         }
-        object.cut_noted.store(false, Ordering::Release);
+        object.under_way.end_cut(number);
         Ok(())
     }
 

@@ -1,9 +1,10 @@
 //! Base files: which id belongs to which file ([`registry`]), what is known of an open one
 //! ([`object`]), and what happens to files: opened and closed ([`open`]), renamed and removed
-//! ([`names`]), cut and punched ([`cut`]). [`plain`] makes objects of plain files.
+//! ([`names`]), cut and punched ([`cut`], [`fate`]). [`plain`] makes objects of plain files.
 
 pub(crate) mod cut;
 pub(crate) mod extents;
+pub(crate) mod fate;
 pub(crate) mod names;
 pub(crate) mod object;
 pub(crate) mod open;

@@ -20,7 +20,6 @@ use crate::engine::Engine;
 use crate::files::object::{Grave, Identity, Object, Stamp};
 use crate::files::registry::Registry;
 use crate::mutant::Mutant;
-use crate::store::{Fate, SavedObject};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -85,15 +84,19 @@ impl Engine {
     /// cannot stand in the way: when it fails, the lease is waited for instead.
     pub fn before_unlink(&self, identity: &Identity) {
         // Held until the note is made: a closed file's number is its own no longer than that.
-        let registry = self.registry();
-        let Some(saved) = self.saved_identity(&registry, identity, Fate::Unlinked) else {
+        let mut registry = self.registry();
+        if self.config.planted == Mutant::SilentUnlink {
+            return;
+        }
+        registry.loses_name(identity, true);
+        let Some(id) = registry.id_of(identity) else {
             return;
         };
-        if self.may_be_dirty(saved.id)
-            && self.config.planted != Mutant::SilentUnlink
-            && !self.is_off()
-        {
-            self.inner().commits.put(saved);
+        if let Some(object) = self.found(&registry, identity) {
+            object.under_way.loses_name(true);
+        }
+        if self.may_be_dirty(id) && !self.is_off() {
+            self.put_identity(&registry, identity);
             drop(registry);
             // A failed commit switches the tier off.
             let _ = self.commit();
@@ -102,13 +105,13 @@ impl Engine {
 
     /// The unlink announced by [`Engine::before_unlink`] failed: the file stays.
     pub fn not_unlinked(&self, identity: &Identity) {
-        let registry = self.registry();
-        let Some(saved) = self.saved_identity(&registry, identity, Fate::Stays) else {
-            return;
-        };
-        let mut inner = self.inner();
-        if inner.commits.named.contains(&saved.id) {
-            inner.commits.put(saved);
+        let mut registry = self.registry();
+        registry.loses_name(identity, false);
+        if let Some(object) = self.found(&registry, identity) {
+            object.under_way.loses_name(false);
+        }
+        if registry.id_of(identity).is_some_and(|id| self.is_named(id)) {
+            self.put_identity(&registry, identity);
         }
     }
 
@@ -116,14 +119,14 @@ impl Engine {
     /// once nobody has the file open and the grave was closed.
     pub fn unlinked(&self, identity: &Identity, grave: Grave) {
         let mut registry = self.registry();
+        registry.loses_name(identity, false);
         if let Some(object) = self.found(&registry, identity) {
             *object.grave.lock() = Some(grave);
             object.unlinked.store(true, Ordering::Release);
             if self.is_named(object.id) {
                 // It may have been clean until now: whatever is made dirty from here on is not
                 // waited for when the file is gone.
-                let saved = Self::saved_of(&object, Fate::Unlinked);
-                self.inner().commits.put(saved);
+                self.put_record(&object);
             }
             if object.opens.load(Ordering::Acquire) == 0 {
                 self.inner().graves.push(Arc::clone(&object));
@@ -209,17 +212,12 @@ impl Engine {
         owes || self.has_dirty(id)
     }
 
-    /// What the table on flash is to say of a file, open or closed; `None` for one that nothing is
-    /// known of.
-    fn saved_identity(
-        &self,
-        registry: &Registry,
-        identity: &Identity,
-        fate: Fate,
-    ) -> Option<SavedObject> {
-        match registry.open_again(identity) {
-            Some(id) => Some(Self::saved_of(&*self.object(id).ok()?, fate)),
-            None => registry.saved(identity, fate),
+    /// The next batch is to say what is known of a file, open or closed.
+    fn put_identity(&self, registry: &Registry, identity: &Identity) {
+        if let Some(object) = self.found(registry, identity) {
+            self.put_record(&object);
+        } else if let Some(saved) = registry.saved(identity) {
+            self.inner().commits.put(saved);
         }
     }
 }

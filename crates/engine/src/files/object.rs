@@ -2,8 +2,10 @@
 
 use crate::classify::Dialect;
 use crate::device::Device;
+use crate::files::fate::UnderWay;
 use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::store::Fate;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,8 +189,7 @@ pub struct Object {
     /// The newest batch of a flash device that failed, when base durably shows that the file was
     /// changed later.
     pub(crate) shown_newer: Mutex<Option<Duration>>,
-    /// Flash may hold a note of a cut that recovery would do again.
-    pub(crate) cut_noted: AtomicBool,
+    pub(crate) under_way: UnderWay,
     /// Pages made dirty, and those that a sync made durable.
     pub(crate) uncommitted: Owed,
     pub(crate) opens: AtomicU32,
@@ -293,7 +294,7 @@ impl Object {
             sync_failed: AtomicBool::new(false),
             length_due: AtomicBool::new(false),
             shown_newer: Mutex::default(),
-            cut_noted: AtomicBool::new(false),
+            under_way: UnderWay::default(),
             uncommitted: Owed::new(0),
             opens: AtomicU32::new(1),
             counts,
@@ -304,6 +305,14 @@ impl Object {
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.id
+    }
+
+    /// What a record of it on flash is to say.
+    pub(crate) fn fate(&self) -> Fate {
+        let fate = self.under_way.fate();
+        // Whatever else is under way with it, it may be gone after a crash.
+        let unlinked = fate.unlinked || self.unlinked.load(Ordering::Acquire);
+        Fate { unlinked, ..fate }
     }
 
     /// What it is called now.

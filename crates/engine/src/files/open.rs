@@ -19,7 +19,7 @@ use crate::files::room::has_nothing_of;
 use crate::lock::MutexGuard;
 use crate::mutant::Mutant;
 use crate::observe::record::name_in_trace;
-use crate::store::{Fate, OBJECT_END};
+use crate::store::OBJECT_END;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -121,6 +121,8 @@ impl Engine {
         }
         let object = Object::new(id, spec, length, opened.counts);
         object.promised.store(opened.promised, Ordering::Release);
+        let losing = registry.is_losing_name(&object.identity);
+        object.under_way.loses_name(losing);
         let failed = registry.take_failed(&object.identity);
         object.sync_failed.store(failed, Ordering::Release);
         Ok(self.enter(object))
@@ -254,7 +256,8 @@ impl Engine {
         let owed = object.unsynced.is_due() || object.unstamped.load(Ordering::Acquire);
         let unsynced = owed || object.length_due.load(Ordering::Acquire);
         let unsynced = unsynced && self.is_paged(object);
-        let kept = object.unlinked.load(Ordering::Acquire);
+        let noted = object.under_way.cut().is_some();
+        let kept = noted || object.unlinked.load(Ordering::Acquire);
         if !unsynced && !kept && !self.has_dirty(object.id) {
             self.close_now(&mut registry, object);
         }
@@ -274,7 +277,7 @@ impl Engine {
             return;
         }
         let id = object.id;
-        let saved = Self::saved_of(object, Fate::Stays);
+        let saved = Self::saved_of(object);
         let resident = {
             let mut inner = self.inner();
             let resident = inner.hierarchy.resident_of(id);

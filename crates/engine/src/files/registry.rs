@@ -92,6 +92,8 @@ pub(crate) struct Registry {
     /// Files closed since a sync of base failed, of which no frontend was told: whoever syncs one
     /// next is.
     failed: HashSet<Identity>,
+    /// Files whose last name is about to go.
+    losing: HashSet<Identity>,
     /// Ids that may be given out again once nobody holds what they meant.
     free: VecDeque<(ObjectId, Held)>,
     next: u32,
@@ -155,9 +157,24 @@ impl Registry {
     }
 
     /// What the table on flash is to say of a file that is not open.
-    pub(crate) fn saved(&self, identity: &Identity, fate: Fate) -> Option<SavedObject> {
+    pub(crate) fn saved(&self, identity: &Identity) -> Option<SavedObject> {
         let (id, state) = self.known.get(identity)?;
-        saved(*id, identity, state, fate)
+        let mut saved = saved(*id, identity, state)?;
+        saved.fate.unlinked = self.losing.contains(identity);
+        Some(saved)
+    }
+
+    /// The file's last name is about to go, or that is over.
+    pub(crate) fn loses_name(&mut self, identity: &Identity, loses: bool) {
+        match loses {
+            true => self.losing.insert(*identity),
+            false => self.losing.remove(identity),
+        };
+    }
+
+    /// Whether the file's last name is about to go.
+    pub(crate) fn is_losing_name(&self, identity: &Identity) -> bool {
+        self.losing.contains(identity)
     }
 
     /// The mount itself changed a closed file's metadata: one that was known by `before` is known
@@ -363,7 +380,7 @@ impl Registry {
         let closed = self
             .known
             .iter()
-            .filter_map(|(identity, (id, state))| saved(*id, identity, state, Fate::Stays));
+            .filter_map(|(identity, (id, state))| saved(*id, identity, state));
         let mut objects: Vec<SavedObject> = closed.collect();
         objects.sort_by_key(|o| o.id);
         objects
@@ -371,14 +388,14 @@ impl Registry {
 }
 
 /// What the table on flash is to say of a file that is not open and can be asked for its stamp.
-fn saved(id: ObjectId, identity: &Identity, state: &State, fate: Fate) -> Option<SavedObject> {
+fn saved(id: ObjectId, identity: &Identity, state: &State) -> Option<SavedObject> {
     let (stamp, last) = match state {
         State::Open => return None,
         State::Closed { stamp, last } => ((*stamp)?, last),
         State::Restored { trust, last } => (trust.stamp(), last),
     };
     Some(SavedObject {
-        fate,
+        fate: Fate::default(),
         id,
         identity: *identity,
         stamp,
@@ -429,7 +446,7 @@ mod tests {
             identity: FILE,
             stamp: STAMP,
             name: "t".into(),
-            fate: Fate::Stays,
+            fate: Fate::default(),
             promised: true,
         };
         registry.restore(&[object], until);

@@ -111,7 +111,7 @@ impl Engine {
         inner.commits.found = Some(self.config.clock.now());
         inner.commits.named = known;
         for object in found.objects {
-            if object.fate != Fate::Stays {
+            if object.fate != Fate::default() {
                 inner.fates.insert(object.id, object.fate);
             }
         }
@@ -137,7 +137,7 @@ impl Engine {
                 .get(&saved.id)
                 .copied()
                 .unwrap_or_default();
-            if fate == Fate::Stays && !self.has_dirty(saved.id) {
+            if fate == Fate::default() && !self.has_dirty(saved.id) {
                 self.check_clean(&saved, opener)?;
                 continue;
             }
@@ -259,7 +259,7 @@ impl Engine {
             // cut waits for, is owed nothing.
             let promised = saved.promised || self.config.planted == Mutant::UnsyncedPromise;
             let waits = promised && self.has_dirty(saved.id);
-            if fate != Fate::Unlinked && waits && !discard {
+            if !fate.unlinked && waits && !discard {
                 return Ok(Err(Behind::Gone));
             }
             self.forget(&saved.identity);
@@ -272,14 +272,13 @@ impl Engine {
             return Ok(Err(Behind::Changed(times)));
         }
         let object = self.open_or_discard(spec, discard).map_err(failed)?;
-        if let (Fate::Cut(length), None) = (fate, changed) {
+        if let (Some(length), None) = (fate.cut, changed) {
             cuts.push((object, length));
             return Ok(Ok(()));
         }
-        if fate != Fate::Stays {
+        if fate != Fate::default() {
             // Base may have brought back a name that was taken: then it is there, with its pages.
-            let saved = Self::saved_of(&object, Fate::Stays);
-            self.inner().commits.put(saved);
+            self.put_record(&object);
         }
         self.close_object(&object);
         Ok(Ok(()))
@@ -311,8 +310,7 @@ impl Engine {
         if !self.is_dirty_at(object.id, middle) {
             self.trim_pages(object.id, middle, middle);
         }
-        let saved = Self::saved_of(object, Fate::Stays);
-        self.inner().commits.put(saved);
+        self.put_record(object);
         self.close_object(object);
         Ok(())
     }

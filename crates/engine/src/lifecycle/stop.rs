@@ -5,10 +5,9 @@ use crate::error::Error;
 use crate::files::object::{Object, Stamp};
 use crate::lock;
 use crate::store::{Fate, Store};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thermocline_core::{ObjectId, PageId};
 
@@ -49,7 +48,7 @@ impl Engine {
             return Ok(());
         }
         self.close_lingering();
-        let nameless = self.nameless();
+        let under_way = self.under_way();
         self.close_all_idle();
         self.inner().hierarchy.ledger_mut().forget_quiet();
         self.wait_for_older_stamps();
@@ -60,9 +59,10 @@ impl Engine {
         let named = self.inner().commits.named.clone();
         let mut objects = self.registry().to_save();
         objects.retain(|object| named.contains(&object.id));
-        // Base did not make durable that they have no name: they may be gone at the next start.
-        let gone = objects.iter_mut().filter(|o| nameless.contains(&o.id));
-        gone.for_each(|object| object.fate = Fate::Unlinked);
+        // Base did not make durable that they have no name, or were cut: the next start sees to it.
+        for object in &mut objects {
+            object.fate = under_way.get(&object.id).copied().unwrap_or_default();
+        }
         // After a refused start: what a crash interrupted has not been ended yet.
         for (id, fate) in &self.inner().fates {
             let interrupted = objects.iter_mut().filter(|object| object.id == *id);
@@ -71,11 +71,11 @@ impl Engine {
         flash.close(objects)
     }
 
-    /// Objects without a name whose pages still wait for that to be durable.
-    fn nameless(&self) -> BTreeSet<ObjectId> {
-        let objects = self.all_objects().into_iter();
-        let nameless = objects.filter(|object| object.unlinked.load(Ordering::Acquire));
-        nameless.map(|object| object.id).collect()
+    /// What is still under way with objects that are open.
+    fn under_way(&self) -> BTreeMap<ObjectId, Fate> {
+        let fates = self.all_objects().into_iter();
+        let fates = fates.map(|object| (object.id, object.fate()));
+        fates.filter(|(_, fate)| *fate != Fate::default()).collect()
     }
 
     /// What the device says is not to be believed; it stays as after a crash, and base gets what

@@ -271,7 +271,10 @@ mod tests {
             identity: Identity::default(),
             stamp: Stamp::default(),
             name: "orders".into(),
-            fate: Fate::Cut(5),
+            fate: Fate {
+                unlinked: false,
+                cut: Some(5),
+            },
             promised: true,
         };
         let intent = Intent {

@@ -3,8 +3,9 @@
 //! Two areas, written in turn; the superblock says which counts, how long it is and its checksum.
 //! Layout (little-endian): format id u64, number of objects u32, of intents u32; then the
 //! objects; then per intent object u32, region u64. An object: id u32, device u64, inode u64,
-//! generation u64, length u64, mtime ns i64, ctime ns i64, fate u8 (0 stays, 1 unlinked, 2 cut; 128
-//! more when no sync of it was ever acknowledged), length it is cut to u64, name length u16, name.
+//! generation u64, length u64, mtime ns i64, ctime ns i64, fate u8 (bits: 1 it was being unlinked, 2
+//! it was being cut, 128 no sync of it was ever acknowledged), length it is cut to u64, name length
+//! u16, name.
 //! What is past the bounds of [`super::bounds`] is damage: the whole table then counts as damaged.
 
 use super::bounds::{LENGTH_MAX, intent_fits, kept_name, name_stays_below, object_fits};
@@ -20,19 +21,20 @@ pub(crate) const HEADER_BYTES: usize = 16;
 pub(crate) const OBJECT_BYTES: usize = 63;
 /// Bytes of one intent.
 pub(crate) const INTENT_BYTES: usize = 12;
+/// Set in the fate of a file that was being removed.
+const UNLINKED: u8 = 1;
+/// Set in the fate of a file that was being cut.
+const CUT: u8 = 2;
 /// Set in the fate of a file that no sync was acknowledged of.
 const UNPROMISED: u8 = 0x80;
 
 /// What was under way with an object's file (rule R6): recovery does it again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fate {
-    /// Nothing.
-    #[default]
-    Stays,
-    /// It was being removed: its pages count no more.
-    Unlinked,
+pub struct Fate {
+    /// It was being removed: if it is gone, its pages count no more.
+    pub unlinked: bool,
     /// It was being cut to this many bytes: pages past them count no more.
-    Cut(u64),
+    pub cut: Option<u64>,
 }
 
 /// One object with pages on flash.
@@ -66,10 +68,7 @@ impl SavedObject {
 
     /// Whether it is inside the bounds of what is decoded.
     pub(crate) fn is_possible(&self) -> bool {
-        let cut = match self.fate {
-            Fate::Cut(length) => length,
-            Fate::Stays | Fate::Unlinked => 0,
-        };
+        let cut = self.fate.cut.unwrap_or(0);
         object_fits(self.id) && self.stamp.length <= LENGTH_MAX && cut <= LENGTH_MAX
     }
 
@@ -80,11 +79,13 @@ impl SavedObject {
             self.id.0
         );
         let name = kept_name(&self.name).as_bytes();
-        let (fate, cut) = match self.fate {
-            Fate::Stays => (0u8, 0),
-            Fate::Unlinked => (1, 0),
-            Fate::Cut(length) => (2, length),
-        };
+        let flags = [
+            (UNLINKED, self.fate.unlinked),
+            (CUT, self.fate.cut.is_some()),
+            (UNPROMISED, !self.promised),
+        ];
+        let set = flags.iter().filter(|(_, set)| *set);
+        let flags = set.fold(0u8, |flags, (flag, _)| flags | flag);
         out.extend(self.id.0.to_le_bytes());
         for word in [
             self.identity.device,
@@ -96,12 +97,8 @@ impl SavedObject {
         ] {
             out.extend(word.to_le_bytes());
         }
-        out.push(if self.promised {
-            fate
-        } else {
-            fate | UNPROMISED
-        });
-        out.extend(cut.to_le_bytes());
+        out.push(flags);
+        out.extend(self.fate.cut.unwrap_or(0).to_le_bytes());
         out.extend((name.len() as u16).to_le_bytes());
         out.extend(name);
     }
@@ -112,11 +109,13 @@ impl SavedObject {
         let name_length = usize::from(u16::from_le_bytes([fixed[61], fixed[62]]));
         let name_at = *at + OBJECT_BYTES;
         let name = bytes.get(name_at..name_at + name_length)?;
-        let fate = match fixed[52] & !UNPROMISED {
-            0 => Fate::Stays,
-            1 => Fate::Unlinked,
-            2 => Fate::Cut(u64_at(fixed, 53)),
-            _ => return None,
+        let flags = fixed[52];
+        if flags & !(UNLINKED | CUT | UNPROMISED) != 0 {
+            return None;
+        }
+        let fate = Fate {
+            unlinked: flags & UNLINKED != 0,
+            cut: (flags & CUT != 0).then(|| u64_at(fixed, 53)),
         };
         if !name_stays_below(name) {
             return None;
@@ -137,7 +136,7 @@ impl SavedObject {
             },
             name: String::from_utf8_lossy(name).into_owned(),
             fate,
-            promised: fixed[52] & UNPROMISED == 0,
+            promised: flags & UNPROMISED == 0,
         };
         object.is_possible().then_some(object)
     }
@@ -233,7 +232,9 @@ mod tests {
 
     fn sample() -> Objects {
         let mut objects = Objects::default();
-        for (id, fate) in [(3, Fate::Stays), (4, Fate::Unlinked), (9, Fate::Cut(81))] {
+        let fates = [(3, false, None), (4, true, None), (9, true, Some(81))];
+        for (id, unlinked, cut) in fates {
+            let fate = Fate { unlinked, cut };
             objects.put(SavedObject {
                 id: ObjectId(id),
                 identity: Identity {

@@ -34,7 +34,7 @@ use twox_hash::XxHash3_64;
 /// Bytes of one copy.
 pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 /// Version this program writes.
-pub(crate) const FORMAT_VERSION: u32 = 3;
+pub(crate) const FORMAT_VERSION: u32 = 4;
 /// The oldest one it reads: what was added since is zero there, and means what was so then.
 pub(crate) const OLDEST_VERSION: u32 = 2;
 
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn another_version_is_named() {
-        for version in [0, 1, 4] {
+        for version in [0, 1, FORMAT_VERSION + 1] {
             let found = changed(8, u64::from(version) | 8192 << 32);
             assert_eq!(found, Err(Invalid::Version(version)));
         }

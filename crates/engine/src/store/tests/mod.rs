@@ -48,7 +48,7 @@ fn object(id: u32) -> SavedObject {
         identity: Identity::default(),
         stamp: Stamp::default(),
         name: format!("file {id}"),
-        fate: Fate::Stays,
+        fate: Fate::default(),
         promised: true,
     }
 }
