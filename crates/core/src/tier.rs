@@ -13,16 +13,18 @@
 //! *Valid*: the slot's bytes are the page. *Draining*: the page is gone but a write to the slot
 //! is still under way, so the slot cannot be given out yet.
 //!
-//! Slots are of two kinds: *policy slots*, `0..capacity`, which tier policies decide about, and
-//! *reserve slots* above them, which hold dirty pages that no policy knows (write-back only).
+//! Slots are of three kinds ([`Area`]): *policy slots*, `0..capacity`, which tier policies decide
+//! about; above them *kept slots*, for pages of pinned objects, which no policy knows; and *reserve
+//! slots*, which hold dirty pages that no policy knows (write-back only).
 //!
 //! # Invariants (checked by [`SlotTable::assert_invariants`])
 //! 1. A page is in at most one slot; the map holds exactly the staged and valid slots.
 //! 2. Only valid slots are pinned.
 //! 3. Only staged and draining slots are being written; a draining slot always is.
-//! 4. Free slots are exactly the two free lists; free + draining + resident = all slots.
+//! 4. Free slots are exactly the three free lists; free + draining + resident = all slots.
 //! 5. A valid slot has a block, a free or draining one has none; no two slots share a block.
-//! 6. `dirty_policy` and `dirty_reserve` hold exactly the pages of dirty slots, by kind.
+//! 6. `dirty_reserve` holds exactly the pages of dirty reserve slots, `dirty_policy` those of the
+//!    others.
 //! 7. Reserve slots that hold a page are dirty.
 //! 8. `extents` counts the pages of staged and valid slots.
 //! 9. `busy` has exactly the staged, draining and pinned slots.
@@ -31,6 +33,7 @@
 //! dirty page.
 
 mod bulk;
+mod check;
 mod extents;
 mod lines;
 mod slot;
@@ -57,6 +60,17 @@ pub enum SlotState {
     Draining,
 }
 
+/// Kinds of slots; see the module text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Area {
+    /// What tier policies decide about.
+    Policy,
+    /// Pages of pinned objects.
+    Kept,
+    /// Dirty pages that have no other place.
+    Reserve,
+}
+
 /// What became of a slot whose write ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
@@ -79,15 +93,19 @@ struct Dirty {
 pub struct SlotTable {
     slots: Vec<Slot>,
     capacity: u32,
+    /// Number of kept slots.
+    keeps: u32,
     map: Lines,
     extents: Extents,
     busy: BusySlots,
     /// Contents counted so far; 0 for none.
     generation: u32,
     free: Free,
+    free_kept: Free,
     free_reserve: Free,
     draining: u32,
     resident: u32,
+    kept: u32,
     /// Readers of all slots.
     pinned: u32,
     dirty_policy: BTreeMap<PageId, Dirty>,
@@ -127,27 +145,37 @@ impl SlotTable {
     /// A table of `capacity` free policy slots, handed out in order from slot 0, and no reserve.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
-        Self::with_reserve(capacity, 0)
+        Self::with_areas(capacity, 0, 0)
     }
 
     /// A table of `capacity` free policy slots and `reserve` reserve slots.
     #[must_use]
     pub fn with_reserve(capacity: u32, reserve: u32) -> Self {
-        let all = capacity.saturating_add(reserve);
+        Self::with_areas(capacity, 0, reserve)
+    }
+
+    /// A table of `capacity` free policy slots, `keeps` kept ones and `reserve` reserve slots.
+    #[must_use]
+    pub fn with_areas(capacity: u32, keeps: u32, reserve: u32) -> Self {
+        let decided = capacity.saturating_add(keeps);
+        let all = decided.saturating_add(reserve);
         assert!(all < NO_BLOCK, "slots have numbers");
-        let last = |slot: u32| slot + 1 == capacity || slot + 1 == all;
+        let last = |slot: u32| [capacity, decided, all].contains(&(slot + 1));
         let next = |slot: u32| if last(slot) { NO_BLOCK } else { slot + 1 };
         Self {
             slots: (0..all).map(|slot| Slot::free(next(slot))).collect(),
             capacity,
+            keeps,
             map: Lines::new(all),
             extents: Extents::default(),
             busy: BusySlots::default(),
             generation: 0,
             free: Free::all(0, capacity),
-            free_reserve: Free::all(capacity, all),
+            free_kept: Free::all(capacity, decided),
+            free_reserve: Free::all(decided, all),
             draining: 0,
             resident: 0,
+            kept: 0,
             pinned: 0,
             dirty_policy: BTreeMap::new(),
             dirty_reserve: BTreeMap::new(),
@@ -163,7 +191,25 @@ impl SlotTable {
     /// Number of reserve slots.
     #[must_use]
     pub fn reserve(&self) -> u32 {
-        self.slots.len() as u32 - self.capacity
+        self.slots.len() as u32 - self.capacity - self.keeps
+    }
+
+    /// Number of kept slots.
+    #[must_use]
+    pub fn keeps(&self) -> u32 {
+        self.keeps
+    }
+
+    /// Number of kept slots that hold a page.
+    #[must_use]
+    pub fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    /// Whether a kept slot is free.
+    #[must_use]
+    pub fn has_kept_room(&self) -> bool {
+        self.free_kept.len > 0
     }
 
     /// Number of policy slots that hold a page.
@@ -178,7 +224,7 @@ impl SlotTable {
         self.dirty_reserve.len() as u32
     }
 
-    /// Number of dirty pages in policy slots.
+    /// Number of dirty pages that are not in the reserve.
     #[must_use]
     pub fn dirty_resident(&self) -> u32 {
         self.dirty_policy.len() as u32
@@ -194,6 +240,22 @@ impl SlotTable {
     #[must_use]
     pub fn is_policy(&self, slot: SlotId) -> bool {
         slot.0 < self.capacity
+    }
+
+    /// Which kind of slot it is.
+    #[must_use]
+    pub fn area(&self, slot: SlotId) -> Area {
+        match slot.0 {
+            at if at < self.capacity => Area::Policy,
+            at if at < self.capacity + self.keeps => Area::Kept,
+            _ => Area::Reserve,
+        }
+    }
+
+    /// Whether `slot` is for dirty pages that have no other place.
+    #[must_use]
+    pub fn is_reserve(&self, slot: SlotId) -> bool {
+        self.area(slot) == Area::Reserve
     }
 
     /// Whether the page in `slot` is newer than base.
@@ -215,8 +277,8 @@ impl SlotTable {
         self.extents.count(object)
     }
 
-    /// Dirty pages from `from` on in base order, then those before it: of the reserve, or of
-    /// policy slots.
+    /// Dirty pages from `from` on in base order, then those before it: of the reserve, or the
+    /// others.
     pub fn dirty_from(
         &self,
         reserve: bool,
@@ -241,9 +303,9 @@ impl SlotTable {
     }
 
     fn dirty_index(&mut self, slot: SlotId) -> &mut BTreeMap<PageId, Dirty> {
-        match slot.0 < self.capacity {
-            true => &mut self.dirty_policy,
-            false => &mut self.dirty_reserve,
+        match self.is_reserve(slot) {
+            false => &mut self.dirty_policy,
+            true => &mut self.dirty_reserve,
         }
     }
 
@@ -264,9 +326,9 @@ impl SlotTable {
         }
     }
 
-    /// The page in the policy slot `slot` is now also on base.
+    /// The page in `slot`, which is not of the reserve, is now also on base.
     pub fn set_clean(&mut self, slot: SlotId) {
-        assert!(self.is_policy(slot), "a reserve slot is emptied instead");
+        assert!(!self.is_reserve(slot), "a reserve slot is emptied instead");
         self.set_dirty(slot, false);
     }
 
@@ -308,9 +370,9 @@ impl SlotTable {
     pub fn generation(&self, slot: SlotId) -> u32 {
         let s = &self.slots[slot.at()];
         if s.is_dirty() {
-            let dirty = match self.is_policy(slot) {
-                true => &self.dirty_policy,
-                false => &self.dirty_reserve,
+            let dirty = match self.is_reserve(slot) {
+                false => &self.dirty_policy,
+                true => &self.dirty_reserve,
             };
             return dirty.get(&s.page()).map_or(0, |dirty| dirty.generation);
         }
@@ -362,7 +424,7 @@ impl SlotTable {
             .take_while(|(slot, _)| slot.0 < self.capacity)
     }
 
-    /// Slots that hold a page, those of the reserve included, in slot order. O(slots).
+    /// Slots of every kind that hold a page, in slot order. O(slots).
     pub fn occupied(&self) -> impl Iterator<Item = (SlotId, PageId)> + '_ {
         let ids = (0..self.slots.len() as u32).map(SlotId);
         ids.filter_map(|slot| self.page(slot).map(|page| (slot, page)))
@@ -385,6 +447,14 @@ impl SlotTable {
     /// there is none.
     pub fn admit(&mut self, page: PageId) -> Option<SlotId> {
         let slot = self.free.pop(&self.slots)?;
+        self.occupy(slot, page);
+        self.stage(slot);
+        Some(slot)
+    }
+
+    /// The same with a free kept slot.
+    pub fn admit_kept(&mut self, page: PageId) -> Option<SlotId> {
+        let slot = self.free_kept.pop(&self.slots)?;
         self.occupy(slot, page);
         self.stage(slot);
         Some(slot)
@@ -413,8 +483,18 @@ impl SlotTable {
         assert_eq!(s.state(), SlotState::Free, "invariants 3 and 4");
         assert!(!s.is_busy() && !s.is_dirty(), "invariants 6 and 9");
         *s = Slot::holding(page, SlotState::Staged);
-        self.resident += u32::from(slot.0 < self.capacity);
+        self.count(slot, 1);
         self.map.insert(hash, slot.0);
+    }
+
+    /// A page came to `slot`, or left it. Those of the reserve are counted as dirty ones.
+    fn count(&mut self, slot: SlotId, by: i32) {
+        let count = match self.area(slot) {
+            Area::Policy => &mut self.resident,
+            Area::Kept => &mut self.kept,
+            Area::Reserve => return,
+        };
+        *count = count.strict_add_signed(by);
     }
 
     /// New bytes of the page in `slot` are in the write buffer.
@@ -432,6 +512,7 @@ impl SlotTable {
     /// Moves the valid, evictable page in `from` to a slot of the other kind: a dirty page from a
     /// policy slot to the reserve, or back. `None` when there is no free slot there.
     pub fn transfer(&mut self, from: SlotId) -> Option<SlotId> {
+        assert_ne!(self.area(from), Area::Kept, "what is kept stays");
         assert!(self.evictable(from) && self.state(from) == SlotState::Valid);
         assert!(self.is_dirty(from), "invariant 7");
         let block = self.block(from)?;
@@ -445,19 +526,27 @@ impl SlotTable {
         Some(to)
     }
 
-    /// Puts `page`, whose valid bytes are in `block`, into a free policy slot, or into the reserve
-    /// when it is dirty and there is none: a warm restart.
-    pub fn restore(&mut self, page: PageId, block: BlockId, dirty: bool) -> Option<SlotId> {
+    /// Puts `page`, whose valid bytes are in `block`, into a free slot: a kept one if `keep`, else
+    /// one of the policy's, else one of the reserve when it is dirty. A warm restart.
+    pub fn restore(
+        &mut self,
+        page: PageId,
+        block: BlockId,
+        dirty: bool,
+        keep: bool,
+    ) -> Option<SlotId> {
         if self.find(page).is_some() {
             return None;
         }
-        let slot = self.pop_to_restore(dirty)?;
+        let slot = self.pop_to_restore(dirty, keep)?;
         self.settle(slot, page, block, dirty);
         Some(slot)
     }
 
-    fn pop_to_restore(&mut self, dirty: bool) -> Option<SlotId> {
-        match self.free.pop(&self.slots) {
+    fn pop_to_restore(&mut self, dirty: bool, keep: bool) -> Option<SlotId> {
+        let kept = keep.then(|| self.free_kept.pop(&self.slots)).flatten();
+        let slot = kept.or_else(|| self.free.pop(&self.slots));
+        match slot {
             None if dirty => self.free_reserve.pop(&self.slots),
             slot => slot,
         }
@@ -530,10 +619,12 @@ impl SlotTable {
     }
 
     fn put_free(&mut self, slot: SlotId) {
-        match slot.0 < self.capacity {
-            true => self.free.push(&mut self.slots, slot),
-            false => self.free_reserve.push(&mut self.slots, slot),
-        }
+        let free = match self.area(slot) {
+            Area::Policy => &mut self.free,
+            Area::Kept => &mut self.free_kept,
+            Area::Reserve => &mut self.free_reserve,
+        };
+        free.push(&mut self.slots, slot);
     }
 
     /// Takes the page out of `slot`; the caller has taken note of its block.
@@ -549,7 +640,7 @@ impl SlotTable {
         self.set_dirty(slot, false);
         self.map.remove(hash::of_page(page), slot.0);
         self.extents.remove(page);
-        self.resident -= u32::from(slot.0 < self.capacity);
+        self.count(slot, -1);
         if self.is_writing(slot) {
             self.slots[slot.at()].forget_block();
             self.slots[slot.at()].set_state(SlotState::Draining);
@@ -590,20 +681,26 @@ impl SlotTable {
     }
 
     /// The same pages, none of which is being read or written, in a table of another size; there
-    /// must be room for them. Slots get other numbers, and whoever knows one by its generation
-    /// does not know it any more.
+    /// must be room for them. Pages of the objects that `keep` names go to kept slots while there
+    /// are any; dirty ones that find no other place go to the reserve. Slots get other numbers, and
+    /// whoever knows one by its generation does not know it any more.
     #[must_use]
-    pub fn reshaped(&self, capacity: u32, reserve: u32) -> Self {
+    pub fn reshaped(
+        &self,
+        (capacity, keeps, reserve): (u32, u32, u32),
+        keep: impl Fn(ObjectId) -> bool,
+    ) -> Self {
         assert!(
             self.pinned == 0 && self.draining == 0,
             "slots have no users"
         );
-        let mut new = Self::with_reserve(capacity, reserve);
+        let mut new = Self::with_areas(capacity, keeps, reserve);
         new.generation = self.generation;
         for (slot, page) in self.occupied() {
-            let to = match self.is_policy(slot) {
-                true => new.free.pop(&new.slots),
-                false => new.free_reserve.pop(&new.slots),
+            let keep = keep(page.object);
+            let to = match self.is_reserve(slot) && !(keep && new.has_kept_room()) {
+                true => new.free_reserve.pop(&new.slots),
+                false => new.pop_to_restore(self.is_dirty(slot), keep),
             };
             assert!(to.is_some(), "there is room for every page");
             assert_eq!(self.state(slot), SlotState::Valid);
@@ -628,96 +725,5 @@ impl SlotTable {
             + self.extents.bytes()
             + self.busy.bytes()
             + self.dirty() as usize * 45
-    }
-
-    /// Panics unless the numbered invariants of the module text hold. O(slots), with one bit a
-    /// block for memory.
-    pub fn assert_invariants(&self) {
-        let mut counts = [0u32; 4];
-        for (id, s) in self.slots.iter().enumerate() {
-            let id = SlotId(id as u32);
-            let (state, has_block) = (s.state(), s.block().is_some());
-            counts[state as usize] += 1;
-            if s.is_resident() {
-                assert_eq!(self.find(s.page()), Some(id), "invariant 1");
-                assert!(s.is_dirty() || self.is_policy(id), "invariant 7");
-            }
-            let moving = matches!(state, SlotState::Staged | SlotState::Draining);
-            let writing = self.is_writing(id);
-            assert!(!writing || moving, "invariant 3");
-            assert!(writing || state != SlotState::Draining, "invariant 3");
-            assert!(has_block || state != SlotState::Valid, "invariant 5");
-            assert!(!has_block || s.is_resident(), "invariant 5");
-            assert!(s.is_busy() || !moving, "invariant 9");
-        }
-        let [free, staged, valid, draining] = counts;
-        let held = staged + valid;
-        assert_eq!(held, self.map.len(), "invariant 1");
-        self.map
-            .assert_invariants(|id| hash::of_page(self.slots[id as usize].page()));
-        assert_eq!(self.resident + self.reserved(), held, "invariant 1");
-        assert_eq!(free, self.listed_free(), "invariant 4");
-        assert_eq!(draining, self.draining, "invariant 4");
-        let counted = self.extents.is_of(self.occupied().map(|(_, page)| page));
-        assert!(counted, "invariant 8");
-        self.assert_busy();
-        self.assert_dirty();
-        self.assert_blocks_differ();
-    }
-
-    /// The free slots that are chained; each is in the chain of its kind.
-    fn listed_free(&self) -> u32 {
-        for (free, policy) in [(&self.free, true), (&self.free_reserve, false)] {
-            let (mut at, mut len) = (free.first, 0);
-            while at != NO_BLOCK {
-                assert_eq!(self.is_policy(SlotId(at)), policy, "invariant 4");
-                len += 1;
-                assert!(len <= free.len, "invariant 4: a chain has no end");
-                at = self.slots[at as usize].next_free();
-            }
-            assert_eq!(len, free.len, "invariant 4");
-        }
-        self.free.len + self.free_reserve.len
-    }
-
-    fn assert_busy(&self) {
-        let mut pins = 0;
-        for (slot, busy) in self.busy.iter() {
-            let s = &self.slots[slot.at()];
-            assert!(s.is_busy(), "invariant 9");
-            pins += u32::from(busy.pins);
-            let pinned = busy.pins > 0;
-            assert_eq!(pinned, s.state() == SlotState::Valid, "invariants 2 and 9");
-            let dirty = s.is_dirty() && s.state() == SlotState::Staged;
-            let same = busy.generation == self.generation(slot);
-            assert!(!dirty || same, "a staged slot has one generation");
-        }
-        let busy = self.slots.iter().filter(|s| s.is_busy()).count();
-        assert_eq!(busy, self.busy.iter().count(), "invariant 9");
-        assert_eq!(pins, self.pinned, "readers are counted");
-    }
-
-    fn assert_dirty(&self) {
-        let kinds = [(&self.dirty_policy, true), (&self.dirty_reserve, false)];
-        for (pages, policy) in kinds {
-            for (page, Dirty { slot, .. }) in pages {
-                let s = &self.slots[slot.at()];
-                assert!(s.is_dirty() && s.page() == *page, "invariant 6: {page:?}");
-                assert_eq!(self.is_policy(*slot), policy, "invariant 6: {page:?}");
-            }
-        }
-        let dirty = self.slots.iter().filter(|s| s.is_dirty()).count();
-        assert_eq!(dirty, self.dirty() as usize, "invariant 6");
-    }
-
-    fn assert_blocks_differ(&self) {
-        let blocks = || self.slots.iter().filter_map(Slot::block);
-        let longest = blocks().map(|block| block.at() / 64 + 1).max();
-        let mut seen = vec![0u64; longest.unwrap_or(0)];
-        for block in blocks() {
-            let (word, bit) = (&mut seen[block.at() / 64], 1u64 << (block.at() % 64));
-            assert!(*word & bit == 0, "invariant 5: {block:?} is shared");
-            *word |= bit;
-        }
     }
 }

@@ -74,7 +74,7 @@ proptest! {
             match slots.find(page) {
                 Some(slot) if !keep => drop(slots.remove(slot)),
                 Some(_) => {}
-                None => drop(slots.restore(page, BlockId(slots.resident() + 40), keep)),
+                None => drop(slots.restore(page, BlockId(slots.resident() + 40), keep, false)),
             }
             // Blocks are shared when pages come and go; what is asked here does not look at them.
         }

@@ -199,7 +199,7 @@ impl Hierarchy {
         }
         let prefetched = hints.request() == RequestType::SequentialRead;
         let slot = self.slots.find(page);
-        let on_flash = slot.is_some_and(|slot| self.slots.is_policy(slot));
+        let on_flash = slot.is_some_and(|slot| !self.slots.is_reserve(slot));
         let frame = self.pool.fill(page, *hints, on_flash, prefetched)?;
         self.policy.on_pool(page, true);
         Some(frame)

@@ -74,7 +74,8 @@ impl Hierarchy {
     /// Whether a watermark, a flush or a sick device asks for destaging.
     pub fn destage_due(&mut self) -> bool {
         let (used, reserve) = (self.slots.reserved(), self.slots.reserve());
-        let (dirty, capacity) = (self.slots.dirty_resident(), self.slots.capacity());
+        let capacity = self.slots.capacity() + self.slots.keeps();
+        let dirty = self.slots.dirty_resident();
         let w = &self.watermarks;
         let above = |part: u32, of: u32, share: f64| f64::from(part) > share * f64::from(of);
         let d = &mut self.destaging;
@@ -95,7 +96,8 @@ impl Hierarchy {
         let over = self.policy.write_buffer().is_some_and(|b| b.is_over());
         if d.buffer.is_empty() && over {
             let dirty = self.slots.dirty_from(false, PageId::default());
-            let buffered = dirty.filter(|(_, slot)| self.policy.is_buffered(*slot));
+            let known = dirty.filter(|(_, slot)| self.slots.is_policy(*slot));
+            let buffered = known.filter(|(_, slot)| self.policy.is_buffered(*slot));
             d.buffer = buffered.map(|(page, _)| page).collect();
         }
         let some = d.reserve || d.policy || !d.buffer.is_empty();
@@ -170,6 +172,7 @@ impl Hierarchy {
             && let Some(page) = self.destaging.buffer.pop_front()
         {
             let slot = self.slots.find(page);
+            let slot = slot.filter(|slot| self.slots.is_policy(*slot));
             let slot = slot.filter(|slot| self.policy.is_buffered(*slot));
             pages.extend(
                 slot.filter(|slot| self.can_destage(page, *slot))
@@ -259,11 +262,14 @@ impl Hierarchy {
             }
             self.counters.destaged += 1;
             self.lost.remove(&job.page);
-            if !self.slots.is_policy(job.slot) || self.health.is_off() {
+            let vain = self.is_kept_in_vain(job.slot, job.page);
+            if self.slots.is_reserve(job.slot) || vain || self.health.is_off() {
                 self.remove(job.slot, Removal::Evicted, out);
             } else if let Some(block) = self.slots.block(job.slot) {
                 self.slots.set_clean(job.slot);
-                self.policy.on_clean(job.slot);
+                if self.slots.is_policy(job.slot) {
+                    self.policy.on_clean(job.slot);
+                }
                 self.ledger.cleaned(block, job.page);
             }
         }

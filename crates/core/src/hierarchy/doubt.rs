@@ -74,11 +74,14 @@ impl Hierarchy {
         let Some(block) = self.ledger.believe(page) else {
             return;
         };
-        let slot = self.slots.restore(page, block, false);
+        let keep = self.is_pinned(page.object);
+        let slot = self.slots.restore(page, block, false, keep);
         assert!(slot.is_some(), "invariant 2: there is room for {page:?}");
         if let Some(slot) = slot {
             let access = quiet_access(page, self.requests);
-            self.policy.on_admit(&access, slot);
+            if self.slots.is_policy(slot) {
+                self.policy.on_admit(&access, slot);
+            }
             self.flash_move(page, FlashMove::Entered);
             self.counters.doubts_verified += 1;
         }

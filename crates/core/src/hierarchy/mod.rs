@@ -36,6 +36,7 @@
 mod clean;
 mod destage;
 mod doubt;
+mod keep;
 mod reshape;
 mod restore;
 mod staging;
@@ -171,6 +172,8 @@ pub struct HierarchyOptions {
     pub blocks: u32,
     /// Reserve slots for dirty pages the policy does not hold.
     pub reserve: u32,
+    /// Slots for pages of pinned objects, beside the policy's and the reserve's.
+    pub keeps: u32,
     /// Whether writes stay off base where they can.
     pub write_back: bool,
     /// When dirty pages on flash are written back.
@@ -191,15 +194,22 @@ impl HierarchyOptions {
             buffer_pages: 256,
             blocks: 0,
             reserve: 0,
+            keeps: 0,
             write_back: false,
             watermarks: Watermarks::default(),
             recovery_age: u64::MAX,
         }
     }
 
+    /// Slots of the policy, kept ones and those of the reserve.
+    fn areas(&self) -> (u32, u32, u32) {
+        (self.policy_options.capacity, self.keeps, self.reserve)
+    }
+
     /// Blocks there are, the default filled in.
     fn all_blocks(&self) -> u32 {
-        let slots = self.policy_options.capacity.saturating_add(self.reserve);
+        let slots = self.policy_options.capacity.saturating_add(self.keeps);
+        let slots = slots.saturating_add(self.reserve);
         match self.blocks {
             0 => slots.saturating_add(self.buffer_pages.max(1)),
             blocks => blocks,
@@ -222,6 +232,8 @@ pub struct Hierarchy {
     /// Slots whose staged bytes are being written.
     writing: Vec<SlotId>,
     buffer_pages: u32,
+    /// Objects whose pages have slots of their own; see `keep.rs`.
+    pinned: BTreeSet<ObjectId>,
     /// How often the slots were made anew.
     shape: u32,
     back: bool,
@@ -304,7 +316,11 @@ impl Hierarchy {
             _ => options.all_blocks(),
         };
         Ok(Self {
-            slots: SlotTable::with_reserve(options.policy_options.capacity, options.reserve),
+            slots: SlotTable::with_areas(
+                options.policy_options.capacity,
+                options.keeps,
+                options.reserve,
+            ),
             policy,
             policy_options: options.policy_options.clone(),
             pool: Pool::with_policy(frames, options.frames),
@@ -322,6 +338,7 @@ impl Hierarchy {
             stagings: 0,
             writing: Vec::new(),
             buffer_pages: options.buffer_pages.max(1),
+            pinned: BTreeSet::new(),
             shape: 0,
             health: Health::default(),
             requests: 0,
@@ -507,13 +524,12 @@ impl Hierarchy {
         }
         self.count_read(how);
         let resident = self.slots.find(page);
-        let known = resident.filter(|slot| self.slots.is_policy(*slot));
-        self.policy.on_request(&access, known);
+        self.tell_policy(&access, resident);
         if ended.doomed {
             self.refuse(Refusal::Overtaken);
         } else {
             match resident {
-                Some(slot) if known.is_none() => self.promote(&access, slot, out),
+                Some(slot) if self.slots.is_reserve(slot) => self.promote(&access, slot, out),
                 Some(_) => {}
                 None => self.consider(&access, Opportunity::Read, None, FlashMove::Entered, out),
             }
@@ -612,7 +628,7 @@ impl Hierarchy {
     pub fn switch_off(&mut self, out: &mut Vec<Action>) {
         self.health.switch_off();
         self.give_up_all_doubts();
-        let residents: Vec<SlotId> = self.slots.residents().map(|(slot, _)| slot).collect();
+        let residents: Vec<SlotId> = self.slots.occupied().map(|(slot, _)| slot).collect();
         for slot in residents {
             if self.slots.pins(slot) == 0 && !self.slots.is_dirty(slot) {
                 self.remove(slot, Removal::Off, out);
@@ -674,6 +690,7 @@ impl Hierarchy {
         }
         assert_eq!(named, self.ledger.named(), "invariant 6");
         self.assert_doubts();
+        self.assert_kept();
         for page in &self.lost {
             let slot = self.slots.find(*page);
             assert!(
@@ -740,6 +757,11 @@ impl Hierarchy {
             self.remove(slot, Removal::Trimmed, out);
         } else if self.health.is_off() && !self.slots.is_dirty(slot) {
             self.remove(slot, Removal::Off, out);
+        } else if let Some(page) = self.slots.page(slot)
+            && self.is_kept_in_vain(slot, page)
+            && !self.slots.is_dirty(slot)
+        {
+            self.remove(slot, Removal::Evicted, out);
         }
     }
 }

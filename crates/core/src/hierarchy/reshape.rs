@@ -85,18 +85,21 @@ impl Hierarchy {
     ) -> Result<bool, UnknownPolicy> {
         let policy = self.anew(options)?;
         let blocks = options.all_blocks();
-        let (capacity, reserve) = (options.policy_options.capacity, options.reserve);
+        let sizes = options.areas();
+        let (capacity, keeps, reserve) = sizes;
         let less = capacity < self.slots.capacity()
+            || keeps < self.slots.keeps()
             || reserve < self.slots.reserve()
             || blocks < self.ledger.blocks();
         let in_the_way = (less && self.slots.dirty() > 0) || self.ledger.has_taken(blocks);
         if !self.is_still() || in_the_way {
             return Ok(false);
         }
-        for slot in self.without_place(capacity, blocks) {
+        for slot in self.without_place(capacity, keeps, blocks) {
             self.remove(slot, Removal::Evicted, out);
         }
-        self.slots = self.slots.reshaped(capacity, reserve);
+        let pinned = &self.pinned;
+        self.slots = self.slots.reshaped(sizes, |object| pinned.contains(&object));
         self.make_way_for_slots();
         self.take_over(policy, options);
         match blocks < self.ledger.blocks() {
@@ -106,13 +109,27 @@ impl Hierarchy {
         Ok(true)
     }
 
-    /// Slots whose pages cannot stay: those past the new end, and of the others as many as there
-    /// are more than slots.
-    fn without_place(&self, capacity: u32, blocks: u32) -> Vec<SlotId> {
+    /// Slots whose clean pages cannot stay: those past the new end, and of the others as many as
+    /// there are more than slots, once pinned objects have theirs. Dirty ones take the reserve when
+    /// they find no other place, and stay.
+    fn without_place(&self, capacity: u32, keeps: u32, blocks: u32) -> Vec<SlotId> {
         let inside = |slot: SlotId| self.slots.block(slot).is_some_and(|b| b < BlockId(blocks));
-        let residents = self.slots.residents().map(|(slot, _)| slot);
-        let (stay, mut go): (Vec<_>, Vec<_>) = residents.partition(|slot| inside(*slot));
-        go.extend(stay.into_iter().skip(capacity as usize));
+        let (mut free, mut free_kept) = (capacity, keeps);
+        let mut go = Vec::new();
+        for (slot, page) in self.slots.occupied() {
+            let reserve = self.slots.is_reserve(slot);
+            let pinned = self.is_pinned(page.object) && free_kept > 0;
+            let place = match pinned {
+                true => &mut free_kept,
+                false => &mut free,
+            };
+            match (inside(slot), reserve && !pinned) {
+                (false, _) => go.push(slot),
+                (true, true) => {}
+                (true, false) if *place > 0 => *place -= 1,
+                (true, false) => go.push(slot),
+            }
+        }
         go
     }
 
@@ -135,8 +152,7 @@ impl Hierarchy {
         for slot in all {
             self.remove(slot, Removal::Off, out);
         }
-        let (capacity, reserve) = (options.policy_options.capacity, options.reserve);
-        self.slots = SlotTable::reshaped(&self.slots, capacity, reserve);
+        self.slots = SlotTable::reshaped(&self.slots, options.areas(), |_| false);
         self.take_over(policy, options);
         self.ledger = self.ledger.moved_to(options.all_blocks());
         self.health.switch_on();

@@ -15,7 +15,8 @@ impl Hierarchy {
         if self.slots.find(entry.page).is_some() || !self.ledger.restore(block, entry) {
             return false;
         }
-        let slot = self.slots.restore(entry.page, block, entry.dirty);
+        let keep = self.is_pinned(entry.page.object);
+        let slot = self.slots.restore(entry.page, block, entry.dirty, keep);
         self.restored_to(slot, block, entry)
     }
 
@@ -49,7 +50,8 @@ impl Hierarchy {
             return false;
         }
         let page = entry.page;
-        let slot = self.slots.restore_in_bulk(bulk, page, block, entry.dirty);
+        let keep = self.is_pinned(page.object);
+        let slot = self.slots.restore_in_bulk(bulk, page, block, (entry.dirty, keep));
         self.restored_to(slot, block, entry)
     }
 

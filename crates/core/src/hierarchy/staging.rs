@@ -191,7 +191,7 @@ impl Hierarchy {
             Err(fault) => {
                 self.count_fault(Way::Write, fault, out);
                 // With a page in every slot there would be no block left for a newer version.
-                let slots = self.slots.capacity() + self.slots.reserve();
+                let slots = self.slots.capacity() + self.slots.keeps() + self.slots.reserve();
                 let starved = fault == Fault::TimedOut && self.ledger.usable() <= slots;
                 if starved && !self.health.is_off() {
                     self.switch_off(out);
@@ -209,7 +209,7 @@ impl Hierarchy {
         let Some((least, slot)) = self.coldest_staged() else {
             return false;
         };
-        if self.policy.worth(page) <= least {
+        if !self.keeps(page) && self.policy.worth(page) <= least {
             return false;
         }
         self.remove(slot, Removal::Dropped, out);
@@ -234,7 +234,8 @@ impl Hierarchy {
             page.map_or(f64::NEG_INFINITY, |page| self.policy.worth(page))
         };
         let queued = self.queue.iter().map(|(slot, _)| *slot);
-        let clean = queued.filter(|slot| !self.slots.is_dirty(*slot));
+        let clean = queued.filter(|slot| self.slots.is_policy(*slot));
+        let clean = clean.filter(|slot| !self.slots.is_dirty(*slot));
         let coldest = clean.map(|slot| (worth(slot), slot));
         coldest.min_by(|a, b| a.0.total_cmp(&b.0))
     }
@@ -265,8 +266,10 @@ impl Hierarchy {
         if let Some(block) = block {
             self.ledger.removed(block, page, dirty);
         }
-        if self.slots.is_policy(slot) {
-            self.policy.on_remove(page, slot, why);
+        if !self.slots.is_reserve(slot) {
+            if self.slots.is_policy(slot) {
+                self.policy.on_remove(page, slot, why);
+            }
             self.counters.removals[why as usize] += 1;
             self.flash_move(page, crate::pool::FlashMove::Left);
         }

@@ -138,6 +138,7 @@ impl Hierarchy {
         out.push(Action::WakeCleaner);
         let copy = self.slots.find(page);
         let outdated = copy.filter(|slot| !self.slots.is_dirty(*slot));
+        let outdated = outdated.filter(|slot| self.slots.is_policy(*slot));
         if let Some(slot) = outdated.filter(|_| !self.policy.keeps_outdated()) {
             self.remove(slot, Removal::Outdated, out);
         }
@@ -175,9 +176,8 @@ impl Hierarchy {
 
     fn tell_write(&mut self, access: &Access) {
         let slot = self.slots.find(access.page);
-        let known = slot.filter(|slot| self.slots.is_policy(*slot));
-        self.policy.on_request(access, known);
-        if known.is_some() {
+        self.tell_policy(access, slot);
+        if slot.is_some_and(|slot| !self.slots.is_reserve(slot)) {
             self.counters.write_hits += 1;
         }
     }
@@ -288,16 +288,17 @@ impl Hierarchy {
         let resident = self.slots.find(page);
         let around = self.back && self.policy.dirty_pages() == DirtyPages::Around;
         if !asked {
-            let known = resident.filter(|slot| self.slots.is_policy(*slot));
-            self.policy.on_request(access, known);
+            self.tell_policy(access, resident);
         }
         let dirty = resident.is_some_and(|slot| self.slots.is_dirty(slot));
         assert!(!dirty, "invariant 5: base was written at {page:?}");
         match resident {
-            Some(slot) if around => self.remove(slot, Removal::Outdated, out),
+            Some(slot) if around && self.slots.is_policy(slot) => {
+                self.remove(slot, Removal::Outdated, out);
+            }
             Some(slot) if keep => self.update(slot, page, frame, out),
             Some(slot) => self.remove(slot, Removal::Stale, out),
-            None if !keep || asked || around => {}
+            None if !keep || ((asked || around) && !self.keeps(page)) => {}
             None => {
                 let why = match self.back {
                     true => Opportunity::Clean,
@@ -348,7 +349,7 @@ impl Hierarchy {
         how: FlashMove,
         out: &mut Vec<Action>,
     ) {
-        if self.slots.capacity() == 0 {
+        if self.slots.capacity() == 0 && !self.keeps(access.page) {
             return;
         }
         if self.health.is_off() {
@@ -366,7 +367,8 @@ impl Hierarchy {
         }
     }
 
-    /// A policy slot for a page that has none, if the policy wants it in; its victim leaves.
+    /// A slot for a page that has none: a kept one where its object is pinned, else one of the
+    /// policy's, if the policy wants it in; its victim leaves.
     fn admit(
         &mut self,
         access: &Access,
@@ -374,6 +376,9 @@ impl Hierarchy {
         how: FlashMove,
         out: &mut Vec<Action>,
     ) -> Option<SlotId> {
+        if self.keeps(access.page) {
+            return self.admit_kept(access.page, how);
+        }
         if let Err(reason) = self.make_slot(access, why, out) {
             self.refuse(reason);
             return None;

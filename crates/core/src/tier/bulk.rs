@@ -47,21 +47,21 @@ impl SlotTable {
         bulk: &mut Bulk,
         page: PageId,
         block: BlockId,
-        dirty: bool,
+        (dirty, keep): (bool, bool),
     ) -> Option<SlotId> {
         if self.find(page).is_some() {
             return None;
         }
-        let slot = self.pop_to_restore(dirty)?;
+        let slot = self.pop_to_restore(dirty, keep)?;
         self.hold(slot, page);
         self.slots[slot.at()].set_valid(block);
         if dirty {
             let generation = self.next_generation();
             self.slots[slot.at()].set_dirty(true);
             let entry = (page, Dirty { slot, generation });
-            match self.is_policy(slot) {
-                true => bulk.policy.push(entry),
-                false => bulk.reserve.push(entry),
+            match self.is_reserve(slot) {
+                false => bulk.policy.push(entry),
+                true => bulk.reserve.push(entry),
             }
         }
         bulk.extents.push(extent_of(page));

@@ -316,7 +316,7 @@ mod tests {
         for slot in 0..capacity {
             let page = PageId::new(ObjectId(1), 32 * u64::from(slot));
             assert_eq!(
-                slots.restore(page, BlockId(slot), false),
+                slots.restore(page, BlockId(slot), false, false),
                 Some(SlotId(slot))
             );
         }
