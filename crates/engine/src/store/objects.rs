@@ -3,9 +3,9 @@
 //! Two areas, written in turn; the superblock says which counts, how long it is and its checksum.
 //! Layout (little-endian): format id u64, number of objects u32, of intents u32; then the
 //! objects; then per intent object u32, region u64. An object: id u32, device u64, inode u64,
-//! generation u64, length u64, mtime ns i64, ctime ns i64, fate u8 (bits: 1 it was being unlinked, 2
-//! it was being cut, 128 no sync of it was ever acknowledged), length it is cut to u64, name length
-//! u16, name.
+//! generation u64, length u64, mtime ns i64, ctime ns i64, fate u8 (bits: 1 it was being unlinked,
+//! 2 it was being cut, 128 no sync of it was ever acknowledged), length it is cut to u64, name
+//! length u16, name.
 //! What is past the bounds of [`super::bounds`] is damage: the whole table then counts as damaged.
 
 use super::bounds::{LENGTH_MAX, intent_fits, kept_name, name_stays_below, object_fits};
