@@ -527,7 +527,7 @@ impl SlotTable {
     }
 
     /// Puts `page`, whose valid bytes are in `block`, into a free slot: a kept one if `keep`, else
-    /// one of the policy's, else one of the reserve when it is dirty. A warm restart.
+    /// one of the policy's, else any when it is dirty. A warm restart.
     pub fn restore(
         &mut self,
         page: PageId,
@@ -546,10 +546,11 @@ impl SlotTable {
     fn pop_to_restore(&mut self, dirty: bool, keep: bool) -> Option<SlotId> {
         let kept = keep.then(|| self.free_kept.pop(&self.slots)).flatten();
         let slot = kept.or_else(|| self.free.pop(&self.slots));
-        match slot {
-            None if dirty => self.free_reserve.pop(&self.slots),
-            slot => slot,
+        if slot.is_some() || !dirty {
+            return slot;
         }
+        let reserve = self.free_reserve.pop(&self.slots);
+        reserve.or_else(|| self.free_kept.pop(&self.slots))
     }
 
     /// `page`, whose valid bytes are in `block`, is in the free `slot`.

@@ -55,6 +55,8 @@ enum Step {
     Back(bool),
     Policy(usize),
     Calm(usize),
+    /// An object is pinned, or not any more.
+    Pin(u32, bool),
     /// Another number of slots; the flag: whatever is in the way is ended first.
     Resize(u32, bool),
     /// Another device.
@@ -90,6 +92,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => flag(0.8).prop_map(Step::Back),
         1 => (0..policy::NAMES.len()).prop_map(Step::Policy),
         1 => (0..CALM.len()).prop_map(Step::Calm),
+        1 => (0..2u32, flag(0.7)).prop_map(|(object, on)| Step::Pin(object, on)),
         1 => (1..9u32, flag(0.7)).prop_map(|(n, drive)| Step::Resize(n, drive)),
         1 => (1..9u32, flag(0.7)).prop_map(|(n, drive)| Step::Replace(n, drive)),
         2 => any::<u64>().prop_map(Step::Crash),
@@ -124,6 +127,7 @@ fn step_of_doubt() -> impl Strategy<Value = Step> {
         1 => flag(0.5).prop_map(Step::Back),
         1 => (0..policy::NAMES.len()).prop_map(Step::Policy),
         1 => (6..24u32, flag(0.7)).prop_map(|(n, drive)| Step::Resize(n, drive)),
+        1 => (0..2u32, flag(0.7)).prop_map(|(object, on)| Step::Pin(object, on)),
         2 => any::<u64>().prop_map(Step::Crash),
     ]
 }
@@ -233,6 +237,11 @@ struct World {
     /// Failed devices: nothing is promised from then on.
     broken: bool,
     clock: u64,
+}
+
+fn blocks_of(options: &HierarchyOptions) -> u32 {
+    let slots = options.policy_options.capacity + options.keeps + options.reserve;
+    slots + options.buffer_pages
 }
 
 fn page(index: u64) -> PageId {
@@ -867,13 +876,23 @@ impl World {
     fn sized(&self, slots: u32) -> HierarchyOptions {
         let mut options = self.options.clone();
         options.policy_options.capacity = slots;
+        if self.options.keeps > 0 {
+            options.keeps = 1 + slots % 4;
+        }
         options
+    }
+
+    fn pin(&mut self, object: ObjectId, pinned: bool) {
+        let mut out = Vec::new();
+        self.hierarchy.set_pinned(object, pinned, &mut out);
+        self.carry_out(out, None);
     }
 
     fn resize(&mut self, slots: u32, drive: bool) {
         let before = self.hierarchy.ledger().blocks();
         let options = self.sized(slots);
-        let shorter = slots < self.options.policy_options.capacity;
+        let fewer = options.keeps < self.options.keeps;
+        let shorter = fewer || slots < self.options.policy_options.capacity;
         if self.options.policy_options.capacity == 0 {
             return;
         }
@@ -889,7 +908,7 @@ impl World {
             assert_eq!(self.hierarchy.slots().capacity(), slots);
             assert_eq!(
                 self.hierarchy.ledger().blocks(),
-                before.max(self.blocks_of(slots))
+                before.max(blocks_of(&options))
             );
             self.tell_late();
             self.hierarchy.assert_invariants();
@@ -903,15 +922,11 @@ impl World {
             assert!(self.hierarchy.ledger().is_retired(), "two commits empty it");
         }
         if done && self.hierarchy.ledger().is_retired() {
-            let blocks = self.blocks_of(slots);
+            let blocks = blocks_of(&options);
             assert!(self.map.entries.keys().all(|b| b.0 < blocks) || self.broken);
             self.hierarchy.ledger_mut().resize(blocks);
             self.options = options;
         }
-    }
-
-    fn blocks_of(&self, slots: u32) -> u32 {
-        slots + self.options.reserve + self.options.buffer_pages
     }
 
     fn replace(&mut self, slots: u32, drive: bool) {
@@ -977,6 +992,11 @@ impl World {
             self.map.entries.retain(|_, entry| !gone(entry));
         }
         let mut hierarchy = Hierarchy::new(&self.options).expect("a known policy");
+        for object in [0, 1].map(ObjectId) {
+            // A rule may have gone meanwhile.
+            let pinned = self.hierarchy.is_pinned(object) && !draw(&mut seed).is_multiple_of(4);
+            hierarchy.set_pinned(object, pinned, &mut Vec::new());
+        }
         let mut next = 0;
         let doubtful: Doubtful = self.map.intents.iter().copied().collect();
         for (block, entry) in &self.map.entries {
@@ -1089,6 +1109,7 @@ impl World {
             Step::Back(back) => self.hierarchy.set_write_back(back),
             Step::Policy(at) => self.hierarchy.set_policy(policy::NAMES[at]).expect("known"),
             Step::Calm(at) => self.calm(CALM[at]),
+            Step::Pin(object, pinned) => self.pin(ObjectId(object), pinned),
             Step::Resize(slots, drive) => self.resize(slots, drive),
             Step::Replace(slots, drive) => self.replace(slots, drive),
             Step::Crash(seed) => self.crash(seed),
@@ -1111,6 +1132,7 @@ proptest! {
         slots in prop::sample::select(vec![0u32, 1, 3, 8]),
         frames in prop::sample::select(vec![0u32, 1, 4]),
         reserve in prop::sample::select(vec![0u32, 2]),
+        keeps in prop::sample::select(vec![0u32, 0, 2, 12]),
         write_back in any::<bool>(),
         recovery_age in prop::sample::select(vec![0u64, 5, 1000]),
         steps in prop::collection::vec(step(), 1..300),
@@ -1118,6 +1140,8 @@ proptest! {
         let mut world = World::new(HierarchyOptions {
             pool_policy: pool::NAMES[pool].to_string(),
             reserve,
+            // Without a tier there is nothing to keep.
+            keeps: if slots == 0 { 0 } else { keeps },
             write_back,
             recovery_age,
             ..options(policy::NAMES[policy], slots, frames, 4)
@@ -1137,11 +1161,13 @@ proptest! {
         policy in 0..policy::NAMES.len(),
         slots in prop::sample::select(vec![3u32, 12, 24]),
         frames in prop::sample::select(vec![0u32, 2]),
+        keeps in prop::sample::select(vec![0u32, 4]),
         write_back in any::<bool>(),
         steps in prop::collection::vec(step_of_doubt(), 1..400),
     ) {
         let mut world = World::new(HierarchyOptions {
             reserve: 2,
+            keeps,
             write_back,
             ..options(policy::NAMES[policy], slots, frames, 4)
         });

@@ -2,7 +2,8 @@
 //!
 //! A page of a pinned object comes to a *kept slot* whenever its bytes are at hand, be it read,
 //! written or on its way out of the pool, and stays until it is trimmed, or until its bytes on
-//! flash are no longer right. Policies are not told of its requests: what they learn is about the
+//! flash are no longer right. At a restart a dirty page that finds no other place takes a kept slot
+//! too, until base has it. Policies are not told of its requests: what they learn is about the
 //! pages that they decide about. When all kept slots are taken, the object has grown past what was
 //! set aside for it, and a page more of it is like any other.
 //!

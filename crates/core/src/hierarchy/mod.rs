@@ -311,7 +311,9 @@ impl Hierarchy {
         let costs = &options.policy_options.costs;
         let frames = pool::build(&options.pool_policy, options.frames, costs)
             .ok_or_else(|| UnknownPolicy::of_pool(&options.pool_policy))?;
-        let blocks = match options.policy_options.capacity {
+        let capacity = options.policy_options.capacity;
+        assert!(capacity > 0 || options.keeps == 0, "a tier keeps pages");
+        let blocks = match capacity {
             0 => 0,
             _ => options.all_blocks(),
         };

@@ -99,7 +99,9 @@ impl Hierarchy {
             self.remove(slot, Removal::Evicted, out);
         }
         let pinned = &self.pinned;
-        self.slots = self.slots.reshaped(sizes, |object| pinned.contains(&object));
+        self.slots = self
+            .slots
+            .reshaped(sizes, |object| pinned.contains(&object));
         self.make_way_for_slots();
         self.take_over(policy, options);
         match blocks < self.ledger.blocks() {

@@ -51,7 +51,9 @@ impl Hierarchy {
         }
         let page = entry.page;
         let keep = self.is_pinned(page.object);
-        let slot = self.slots.restore_in_bulk(bulk, page, block, (entry.dirty, keep));
+        let slot = self
+            .slots
+            .restore_in_bulk(bulk, page, block, (entry.dirty, keep));
         self.restored_to(slot, block, entry)
     }
 

@@ -349,7 +349,7 @@ impl Hierarchy {
         how: FlashMove,
         out: &mut Vec<Action>,
     ) {
-        if self.slots.capacity() == 0 && !self.keeps(access.page) {
+        if self.slots.capacity() == 0 {
             return;
         }
         if self.health.is_off() {
