@@ -38,6 +38,8 @@ impl Source {
 pub struct Counters {
     /// Page reads by where they were served; pool reads are counted by the pool's executor.
     pub reads: [u64; Source::ALL.len()],
+    /// Those of flash that were of pinned objects, in slots of their own.
+    pub kept_reads: u64,
     /// Page writes.
     pub writes: u64,
     /// Page writes that updated a copy on flash.

@@ -494,7 +494,9 @@ impl SlotTable {
             Area::Kept => &mut self.kept,
             Area::Reserve => return,
         };
-        *count = count.strict_add_signed(by);
+        let counted = count.checked_add_signed(by);
+        assert!(counted.is_some(), "pages that come and go are counted");
+        *count = counted.unwrap_or(*count);
     }
 
     /// New bytes of the page in `slot` are in the write buffer.

@@ -23,6 +23,7 @@ use crate::claim::Fence;
 use crate::durable::commit::Commits;
 use crate::error::Error;
 use crate::files::object::Object;
+use crate::files::pins::Pins;
 use crate::files::registry::Registry;
 use crate::frames::Frames;
 use crate::lifecycle::background::Signals;
@@ -96,6 +97,7 @@ pub struct Engine {
     /// Changes when the device is replaced; never to or from none (see [`Engine::store`]).
     pub(crate) flash: RwLock<Option<Arc<Store>>>,
     pub(crate) has_flash: bool,
+    pub(crate) pins: RwLock<Pins>,
     pub(crate) reshaping: Mutex<()>,
     pub(crate) frames: Frames,
     pub(crate) frame_count: u32,

@@ -24,6 +24,22 @@ pub enum Error {
     /// A parameter of a policy is out of its range; the text says which and what is allowed.
     #[error("{0}")]
     Parameter(String),
+    /// More is to be pinned than may be.
+    #[error(
+        "{pages} pages of {page_size} bytes are to be pinned, and at most {most} can be: the cache \
+         has {slots} slots, of which the policy keeps a tenth; pin less, or make the cache larger \
+         (thermocline resize)"
+    )]
+    PinnedTooMuch {
+        /// Pages to be pinned.
+        pages: u32,
+        /// How many can be.
+        most: u32,
+        /// Slots of the cache.
+        slots: u32,
+        /// Bytes of a page.
+        page_size: u32,
+    },
     /// The cache file cannot be opened, made or locked.
     #[error("cannot use cache file {path}: {source}")]
     CacheIo {

@@ -85,6 +85,7 @@ pub use error::{Behind, Error, Refused};
 #[doc(hidden)]
 pub use files::extents::DirtyPages;
 pub use files::object::{Grave, Identity, Object, ObjectSpec, Stamp, StampFn, TouchFn, untouched};
+pub use files::pins::Pins;
 pub use lifecycle::restart::{Discard, Opener};
 pub use observe::histogram::{Histogram, Latency};
 pub use observe::learned::{FinalistRow, LearnedRow, LearnedTable, LearnedType, RaceTable};

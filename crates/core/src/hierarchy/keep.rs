@@ -41,6 +41,17 @@ impl Hierarchy {
         }
     }
 
+    /// These objects are pinned, or not any more. To be followed by [`Hierarchy::reshape`], which
+    /// brings their pages where they belong.
+    pub fn mark_pinned(&mut self, objects: &[(ObjectId, bool)]) {
+        for (object, pinned) in objects {
+            match pinned {
+                true => self.pinned.insert(*object),
+                false => self.pinned.remove(object),
+            };
+        }
+    }
+
     /// Whether the object is pinned.
     #[must_use]
     pub fn is_pinned(&self, object: ObjectId) -> bool {

@@ -55,7 +55,7 @@ use crate::ledger::Ledger;
 use crate::page::{BlockId, FrameId, ObjectId, PageId, SlotId};
 use crate::policy::{self, Access, Op, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy};
 use crate::pool::{self, FlashMove, Pool};
-use crate::tier::{SlotState, SlotTable};
+use crate::tier::{Area, SlotState, SlotTable};
 use destage::Destaging;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -389,6 +389,12 @@ impl Hierarchy {
         self.health.is_off()
     }
 
+    /// Pages on flash in slots of the policy or kept ones.
+    #[must_use]
+    pub fn on_flash(&self) -> u32 {
+        self.slots.resident() + self.slots.kept()
+    }
+
     /// Pages of `object` on flash, those in doubt included. O(those in doubt).
     #[must_use]
     pub fn resident_of(&self, object: ObjectId) -> u32 {
@@ -521,6 +527,7 @@ impl Hierarchy {
         let ended = self.inflight.end(page);
         if let ReadStart::Slot(slot) = how {
             self.health.success(Way::Read);
+            self.counters.kept_reads += u64::from(self.slots.area(slot) == Area::Kept);
             self.slots.unpin(slot);
             self.leave_if_pending(slot, ended.doomed, out);
         }

@@ -1,6 +1,7 @@
 //! Base files: which id belongs to which file ([`registry`]), what is known of an open one
 //! ([`object`]), and what happens to files: opened and closed ([`open`]), renamed and removed
-//! ([`names`]), cut and punched ([`cut`], [`fate`]). [`plain`] makes objects of plain files.
+//! ([`names`]), cut and punched ([`cut`], [`fate`]), and
+//! pinned ([`pins`]). [`plain`] makes objects of plain files.
 
 pub(crate) mod cut;
 pub(crate) mod extents;
@@ -8,6 +9,7 @@ pub(crate) mod fate;
 pub(crate) mod names;
 pub(crate) mod object;
 pub(crate) mod open;
+pub(crate) mod pins;
 mod plain;
 pub(crate) mod registry;
 mod room;

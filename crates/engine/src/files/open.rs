@@ -97,6 +97,8 @@ impl Engine {
         {
             return Err(changed_behind(&spec.name));
         }
+        let pinned = self.pins.read().matches(&spec.name);
+        spec.cached |= pinned;
         // Rules that no longer cache the file do not make its dirty pages go.
         let known = registry.closed_id(&spec.identity);
         spec.cached |= known.is_some_and(|id| self.has_dirty(id));
@@ -108,6 +110,11 @@ impl Engine {
         let id = opened.id;
         // The map on flash has no room for more; such a file is served from base.
         spec.cached &= id.0 < OBJECT_END;
+        let mut inner = self.inner();
+        self.decide(&mut inner, &[], |hierarchy, out| {
+            hierarchy.set_pinned(id, pinned, out)
+        });
+        drop(inner);
         if opened.changed {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
             self.trim_pages(id, 0, u64::MAX);

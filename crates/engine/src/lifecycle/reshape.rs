@@ -34,7 +34,7 @@ use std::io;
 use std::sync::Arc;
 use thermocline_core::hierarchy::HierarchyOptions;
 use thermocline_core::writers::WriterPace;
-use thermocline_core::{Calm, PageId};
+use thermocline_core::{Calm, ObjectId, PageId};
 
 /// Batches that base may refuse one after another before that is taken for an answer.
 const PATIENCE: u32 = 3;
@@ -133,7 +133,27 @@ impl Engine {
         empty: bool,
         progress: &mut Progress<'_>,
     ) -> Result<(), Error> {
-        let options = hierarchy_options(&self.config, blocks);
+        self.shape(blocks, empty, &[], progress)
+    }
+
+    /// The same, once every dirty page left flash, with these objects pinned, or not any more.
+    pub(crate) fn reshape_pinned(
+        &self,
+        blocks: u32,
+        pinned: &[(ObjectId, bool)],
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Error> {
+        self.shape(blocks, true, pinned, progress)
+    }
+
+    fn shape(
+        &self,
+        blocks: u32,
+        empty: bool,
+        pinned: &[(ObjectId, bool)],
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Error> {
+        let options = hierarchy_options(&self.config, blocks, &self.pins());
         let calmed = self.calm_down(empty, false, progress);
         let reshaped = calmed.and_then(|mut inner| {
             if inner.hierarchy.ledger().has_taken(blocks) {
@@ -141,6 +161,7 @@ impl Engine {
                 let path = self.cache_name();
                 return Err(Error::LateWrite { path });
             }
+            inner.hierarchy.mark_pinned(pinned);
             let reshaped = self.decide(&mut inner, &[], |hierarchy, out| {
                 hierarchy.reshape(&options, out)
             });
@@ -173,7 +194,7 @@ impl Engine {
         let old = self.store().ok_or(Error::NoTier)?;
         self.check_new(&store)?;
         store.mark_open()?;
-        let options = hierarchy_options(&self.config, store.blocks());
+        let options = hierarchy_options(&self.config, store.blocks(), &self.pins());
         let seized = self.seize(&options, &mut progress);
         if let Err(error) = seized {
             self.set_calm(Calm::Open);

@@ -76,6 +76,9 @@ impl Engine {
         let is_known = |id: ObjectId| is_known.get(id.0 as usize) == Some(&true);
         let mut inner = self.inner();
         let hierarchy = &mut inner.hierarchy;
+        let pins = self.pins();
+        let pinned = found.objects.iter().map(|o| (o.id, pins.matches(&o.name)));
+        hierarchy.mark_pinned(&pinned.collect::<Vec<_>>());
         let clean = |entry: &MapEntry| {
             !entry.dirty && is_known(entry.page.object) && !doubtful.covers(entry.page)
         };
@@ -105,7 +108,7 @@ impl Engine {
         for id in written.difference(&known) {
             ledger.base_synced(*id, epoch);
         }
-        let (restored, doubted) = (hierarchy.slots().resident(), hierarchy.doubts());
+        let (restored, doubted) = (hierarchy.on_flash(), hierarchy.doubts());
         inner.commits.held = !known.is_empty();
         inner.found_crashed = !found.clean_stop;
         inner.commits.found = Some(self.config.clock.now());

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::files::pins::Pins;
 use crate::files::registry::Registry;
 use crate::frames::Frames;
 use crate::lifecycle::background;
@@ -34,7 +35,7 @@ impl Engine {
     pub fn start(config: EngineConfig, flash: Option<Store>) -> Result<Arc<Self>, Error> {
         config.check()?;
         let blocks = flash.as_ref().map_or(0, Store::blocks);
-        let hierarchy = Hierarchy::new(&hierarchy_options(&config, blocks))?;
+        let hierarchy = Hierarchy::new(&hierarchy_options(&config, blocks, &config.pins))?;
         Self::start_over(config, flash, hierarchy)
     }
 
@@ -51,7 +52,7 @@ impl Engine {
     ) -> Result<Arc<Self>, Error> {
         config.check()?;
         let blocks = flash.as_ref().map_or(0, Store::blocks);
-        let options = hierarchy_options(&config, blocks);
+        let options = hierarchy_options(&config, blocks, &config.pins);
         let policy = policy(&options.policy_options);
         let hierarchy = Hierarchy::with_policy(policy, &options)?;
         Self::start_over(config, flash, hierarchy)
@@ -87,6 +88,7 @@ impl Engine {
             frames: Frames::new(config.page_size as usize, config.frames()),
             frame_count: config.frames(),
             started: config.clock.now(),
+            pins: RwLock::new(config.pins.clone()),
             config,
             has_flash: flash.is_some(),
             flash: RwLock::new(flash.map(Arc::new)),
@@ -161,16 +163,22 @@ impl Engine {
     }
 }
 
-pub(crate) fn hierarchy_options(config: &EngineConfig, blocks: u32) -> HierarchyOptions {
+pub(crate) fn hierarchy_options(
+    config: &EngineConfig,
+    blocks: u32,
+    pins: &Pins,
+) -> HierarchyOptions {
     let shares = config.shares(blocks);
+    let keeps = pins.slots_of(shares.slots);
     HierarchyOptions {
         policy: config.policy.clone(),
-        policy_options: config.policy_options(shares.slots),
+        policy_options: config.policy_options(shares.slots - keeps),
         frames: config.frames(),
         pool_policy: config.pool_policy.clone(),
         buffer_pages: config.write_buffer_pages,
         blocks,
         reserve: shares.reserve,
+        keeps,
         write_back: config.write_back,
         watermarks: config.dirty.watermarks(),
         recovery_age: match config.inline {

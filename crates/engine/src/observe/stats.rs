@@ -75,6 +75,15 @@ pub struct TierStats {
     pub slots: u32,
     /// Slots that hold a page.
     pub resident: u32,
+    /// Slots among them that are set aside for pinned files.
+    #[serde(default)]
+    pub pinned_slots: u32,
+    /// Those that hold a page.
+    #[serde(default)]
+    pub pinned: u32,
+    /// Page reads served from them.
+    #[serde(default)]
+    pub pinned_hits: u64,
     /// Slots of the reserve for dirty pages that the policy does not hold.
     #[serde(default)]
     pub reserve: u32,
@@ -274,18 +283,17 @@ impl Engine {
         let left: u64 = counters.removals.iter().sum();
         let (restored, doubted) = self.found_at_start();
         let came = counters.admissions + counters.doubts_verified + u64::from(restored);
-        debug_assert_eq!(
-            came,
-            left + u64::from(hierarchy.slots().resident()),
-            "none is lost"
-        );
+        debug_assert_eq!(came, left + u64::from(hierarchy.on_flash()), "none is lost");
         Some(TierStats {
             device: flash.label(),
             policy: hierarchy.policy().name().into(),
             off: hierarchy.is_off().then(|| inner.off_reason.clone()),
             bytes: flash.length(),
-            slots: hierarchy.slots().capacity(),
-            resident: hierarchy.slots().resident(),
+            slots: hierarchy.slots().capacity() + hierarchy.slots().keeps(),
+            resident: hierarchy.on_flash(),
+            pinned_slots: hierarchy.slots().keeps(),
+            pinned: hierarchy.slots().kept(),
+            pinned_hits: counters.kept_reads,
             reserve: hierarchy.slots().reserve(),
             reserved: hierarchy.slots().reserved(),
             write_back: hierarchy.is_write_back(),

@@ -3,6 +3,7 @@
 use crate::claim::TICK;
 use crate::clock::SharedClock;
 use crate::error::Error;
+use crate::files::pins::Pins;
 use crate::mutant::Mutant;
 pub use crate::settings::policy_section::{CacSettings, ClicSettings, PolicySection, TacSettings};
 pub use crate::settings::policy_table::PrioritySettings;
@@ -60,6 +61,9 @@ pub struct EngineConfig {
     pub priority: PrioritySettings,
     /// Device costs.
     pub costs: CostSettings,
+    /// Files whose pages are never evicted.
+    #[serde(skip)]
+    pub pins: Pins,
     /// No threads of its own: background work is done by [`crate::Engine::step`] and by requests
     /// that wait for it. For deterministic tests.
     #[doc(hidden)]
@@ -100,6 +104,7 @@ impl Default for EngineConfig {
             cac: CacSettings::default(),
             priority: PrioritySettings::default(),
             costs: CostSettings::default(),
+            pins: Pins::default(),
             inline: false,
             stamp_granularity: TICK,
             clock_offset_ns: 0,
