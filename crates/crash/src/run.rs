@@ -437,11 +437,15 @@ impl Run {
     /// Longer or shorter: the store has its own opinion of which lengths there are.
     fn resize(&mut self, slots: u64) -> Result<(), String> {
         let resized = self.engine.resize(self.setup.length(slots), |_| true);
-        match resized {
+        // Half of the sizes come with other pins.
+        let pins = self.setup.pins_for(slots);
+        let pinned = resized.and_then(|_| self.engine.set_pins(pins, |_| true));
+        match pinned {
             Ok(_) => {
                 self.tally.resizes += 1;
                 Ok(())
             }
+            Err(Error::PinnedTooMuch { .. }) => Ok(()),
             Err(Error::TierOff { .. }) => Ok(()),
             Err(Error::CacheIo { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
                 Ok(())

@@ -9,7 +9,7 @@ use thermocline::classify::Dialect;
 use thermocline::config::DirtySettings;
 use thermocline::mutant::Mutant;
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Opener, Refused, Store,
+    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Opener, Pins, Refused, Store,
     StoreOptions,
 };
 use thermocline_core::{FileKind, policy, pool};
@@ -60,6 +60,8 @@ pub struct Setup {
     pub faults: bool,
     /// Whether the last file passes by the tier, as logs do.
     pub passing: bool,
+    /// Pages set aside for pinned files at a start; 0 where none is pinned.
+    pub pinned: u32,
     /// A bug planted in engine and store.
     pub planted: Mutant,
 }
@@ -94,6 +96,7 @@ impl Setup {
             buffer: draw.one(&[1, 2, 4, 8]),
             faults: draw.chance(1, 3),
             passing: draw.chance(1, 3),
+            pinned: if seed.is_multiple_of(3) { 5 } else { 0 },
             planted: Mutant::None,
         }
     }
@@ -104,6 +107,26 @@ impl Setup {
             true => format!("{PASSING}{at}.{number}"),
             false => format!("file{at}.{number}"),
         }
+    }
+
+    /// The first file and what takes its place, with so many pages; none for 0.
+    fn pins(&self, pages: u32) -> Pins {
+        match pages {
+            0 => Pins::default(),
+            _ => Pins {
+                paths: vec!["file0.*".into()],
+                pages,
+            },
+        }
+    }
+
+    /// What is pinned from then on when the tier gets so many slots.
+    pub(crate) fn pins_for(&self, slots: u64) -> Pins {
+        self.pins(if slots.is_multiple_of(16) {
+            0
+        } else {
+            slots as u32 / 2
+        })
     }
 
     /// A file that durably holds `bytes`.
@@ -123,6 +146,7 @@ impl Setup {
             pool_policy: self.pool.into(),
             write_back: self.mode == Mode::Back,
             dirty: self.dirty,
+            pins: self.pins(self.pinned),
             inline: true,
             ..EngineConfig::default()
         }
