@@ -69,6 +69,11 @@ pub(crate) enum Command {
     /// Put another cache in the place of the one a running mount has
     #[command(after_long_help = REPLACE_HELP)]
     Replace(ReplaceArgs),
+    /// Keep files on flash, whatever else is read; without paths, list what is pinned
+    #[command(after_long_help = PIN_HELP)]
+    Pin(PinArgs),
+    /// Let pinned files be evicted like all others
+    Unpin(UnpinArgs),
     /// Verify a cache that is not mounted; changes nothing
     #[command(after_long_help = CHECK_HELP)]
     Check(CheckArgs),
@@ -378,6 +383,48 @@ pub(crate) struct ResizeArgs {
     /// Size of the cache from now on: 8GiB, 512M, 65536p
     #[arg(long)]
     pub(crate) size: Size,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const PIN_HELP: &str = "\
+A pinned file is read from base once, now, at no more than half of the time; from then on its pages
+are on flash and never evicted. As many slots as it has pages are set aside; a tenth of the cache
+stays with the policy. What the file grows by later is cached like any other, until it is pinned
+again or the mount starts anew. Dirty pages are written back before; the policy forgets what it
+learned, as with `resize`. Lasts as long as the mount: for more, name the paths in the configuration
+(tier.pin). An interrupted command leaves the mount at work.
+  thermocline pin /srv/pgdata base/5/16384 'base/5/16384.*'
+  thermocline pin /srv/pgdata";
+
+/// `thermocline pin`.
+#[derive(Args, Debug)]
+pub(crate) struct PinArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Files, relative to the base, beside those pinned already: * and ? stand for parts of a name,
+    /// ** for any number of directories
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<String>,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `thermocline unpin`.
+#[derive(Args, Debug)]
+pub(crate) struct UnpinArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Paths as they were pinned
+    #[arg(value_name = "PATH", required_unless_present = "all")]
+    pub(crate) paths: Vec<String>,
+    /// All of them
+    #[arg(long, conflicts_with = "paths")]
+    pub(crate) all: bool,
     /// Print the outcome as JSON
     #[arg(long)]
     pub(crate) json: bool,

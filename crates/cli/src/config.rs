@@ -99,6 +99,8 @@ pub(crate) struct TierSection {
     pub(crate) write_back: bool,
     /// Seed of the policies that draw lots.
     pub(crate) seed: u64,
+    /// Files whose pages are loaded and never evicted.
+    pub(crate) pin: Vec<String>,
 }
 
 /// The pool of pages in memory above the tier.
@@ -145,6 +147,7 @@ impl Default for TierSection {
             admit_on_write: engine.admit_on_write,
             write_back: engine.write_back,
             seed: engine.seed,
+            pin: Vec::new(),
             policy: engine.policy,
         }
     }

@@ -109,6 +109,7 @@ impl Control {
             if let Some(tier) = self.engine.stats().tier {
                 config.tier.size = Size::Bytes(tier.bytes);
             }
+            config.tier.pin = self.engine.pins().paths;
         }
         toml::to_string(&config).map_err(io::Error::other)
     }

@@ -26,6 +26,7 @@ mod modelled;
 mod mrc;
 mod pace;
 mod parameters;
+mod pins;
 mod plan;
 mod plot;
 
@@ -79,6 +80,8 @@ fn run(command: Command) -> Outcome {
         Command::Detach(args) => commands::flush::detach(&args),
         Command::Resize(args) => commands::reshape::resize(&args),
         Command::Replace(args) => commands::reshape::replace(&args),
+        Command::Pin(args) => commands::pin::pin(&args),
+        Command::Unpin(args) => commands::pin::unpin(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Recover(args) => commands::recover::run(&args),
         Command::Calibrate(args) => commands::calibrate::run(&args),

@@ -10,21 +10,25 @@
 use crate::caches::Caches;
 use crate::failure::{Code, Failure, Outcome};
 use crate::log;
+use crate::pins::Pinned;
 use crate::units::Size;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use thermocline::{Engine, FlushProgress};
+use thermocline_mount::Fs;
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// `resize SIZE`: the same cache, longer or shorter.
     Resize(Size),
+    /// `pin`, and one pattern a line: what is pinned from now on, and loaded.
+    Pin(Vec<String>),
     /// `replace SIZE|- keep|format|format:N PATH`: another cache.
     Replace {
         /// Its size; that of the one there is by default.
@@ -43,6 +47,7 @@ impl Change {
     pub(crate) fn to_command(&self) -> String {
         match self {
             Self::Resize(size) => format!("resize {size}"),
+            Self::Pin(paths) => format!("pin\n{}", paths.join("\n")),
             Self::Replace {
                 size,
                 format,
@@ -61,6 +66,10 @@ impl Change {
     }
 
     fn parse(text: &str) -> Option<Self> {
+        if let Some(paths) = text.strip_prefix("pin") {
+            let paths = paths.split('\n').filter(|path| !path.is_empty());
+            return Some(Self::Pin(paths.map(String::from).collect()));
+        }
         let (word, rest) = text.split_once(' ')?;
         if word == "resize" {
             return Some(Self::Resize(rest.parse().ok()?));
@@ -92,6 +101,10 @@ impl Change {
 pub(crate) struct Reshaping {
     engine: Arc<Engine>,
     caches: Caches,
+    /// Directory that is served.
+    base: PathBuf,
+    /// Opens its files; set once it is served.
+    files: OnceLock<Arc<Fs>>,
     state: Mutex<State>,
     /// Held while the mode or the cache, and with it the mark of base, are changed.
     marking: Mutex<()>,
@@ -116,10 +129,12 @@ enum Phase {
 }
 
 impl Reshaping {
-    pub(crate) fn new(engine: Arc<Engine>, caches: Caches) -> Arc<Self> {
+    pub(crate) fn new(engine: Arc<Engine>, caches: Caches, base: PathBuf) -> Arc<Self> {
         Arc::new(Self {
             engine,
             caches,
+            base,
+            files: OnceLock::new(),
             state: Mutex::default(),
             marking: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -154,6 +169,34 @@ impl Reshaping {
             return Ok(());
         }
         let change = Change::parse(text).ok_or(io::ErrorKind::InvalidInput)?;
+        let shown = text.replace('\n', " ");
+        self.begin(&shown, move |reshaping| reshaping.run(&change))
+    }
+
+    /// The mount serves: pages of pinned files that are not on flash come there from now on.
+    pub(crate) fn served(self: &Arc<Self>, files: Arc<Fs>) {
+        self.files.get_or_init(|| files);
+        let paths = self.engine.pins().paths;
+        if paths.is_empty() {
+            return;
+        }
+        let begun = self.begin("load pinned files", move |reshaping| {
+            let loaded = reshaping
+                .find(&paths)
+                .and_then(|found| reshaping.load(&found));
+            reshaping.end(loaded);
+        });
+        if let Err(error) = begun {
+            log::line(&format!("pinned files are not loaded: {error}"));
+        }
+    }
+
+    /// Does `work` in a thread of its own; it ends with [`Reshaping::end`].
+    fn begin(
+        self: &Arc<Self>,
+        shown: &str,
+        work: impl FnOnce(&Self) + Send + 'static,
+    ) -> io::Result<()> {
         let mut state = self.state();
         if matches!(state.phase, Phase::Running) {
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
@@ -165,15 +208,16 @@ impl Reshaping {
         state.progress = FlushProgress::default();
         let reshaping = Arc::clone(self);
         let thread = std::thread::Builder::new().name("reshape".into());
-        state.thread = Some(thread.spawn(move || reshaping.run(&change))?);
+        state.thread = Some(thread.spawn(move || work(&reshaping))?);
         state.phase = Phase::Running;
-        log::line(&format!("cache: {text}"));
+        log::line(&format!("cache: {shown}"));
         Ok(())
     }
 
     fn run(&self, change: &Change) {
         let outcome = match change {
             Change::Resize(size) => self.resize(*size),
+            Change::Pin(paths) => self.pin(paths),
             Change::Replace {
                 size,
                 format,
@@ -181,6 +225,10 @@ impl Reshaping {
                 path,
             } => self.replace(*size, *format, *discard, path),
         };
+        self.end(outcome);
+    }
+
+    fn end(&self, outcome: Outcome) {
         let phase = match outcome {
             Ok(()) => {
                 log::line(&format!("cache: {} serves", self.engine.cache_name()));
@@ -210,6 +258,26 @@ impl Reshaping {
         let bytes = self.bytes(size)?;
         self.engine.resize(bytes, |progress| self.note(progress))?;
         Ok(())
+    }
+
+    fn find(&self, paths: &[String]) -> Result<Pinned, Failure> {
+        Pinned::find(&self.base, paths, self.caches.page_size)
+    }
+
+    fn pin(&self, paths: &[String]) -> Outcome {
+        let found = self.find(paths)?;
+        found.check(&self.base)?;
+        self.engine
+            .set_pins(found.pins.clone(), |progress| self.note(progress))?;
+        self.state().progress = FlushProgress::default();
+        self.load(&found)
+    }
+
+    fn load(&self, found: &Pinned) -> Outcome {
+        match self.files.get() {
+            Some(files) => found.load(files, |progress| self.note(progress)),
+            None => Ok(()),
+        }
     }
 
     /// Write-back or write-through from now on. Base is marked before a write may stay off it.
@@ -311,6 +379,8 @@ mod tests {
         let changes = [
             Change::Resize(Size::Bytes(20 << 30)),
             Change::Resize(Size::Pages(77)),
+            Change::Pin(vec![]),
+            Change::Pin(vec!["base/5/1 2".into(), "x*".into()]),
             Change::Replace {
                 size: None,
                 format: false,

@@ -10,6 +10,7 @@ use crate::ending::Ending;
 use crate::failure::{Code, Failure, Outcome};
 use crate::flushing::Flushing;
 use crate::log;
+use crate::pins::Pinned;
 use crate::report::MountFacts;
 use crate::reshaping::Reshaping;
 use crate::units::show_count;
@@ -71,11 +72,16 @@ impl Serving {
                 meters: flash_meters,
             });
         }
-        let engine = Engine::start(claiming.with_clock(plan.config.engine()?)?, flash)?;
+        let mut config = claiming.with_clock(plan.config.engine()?)?;
+        let (base_path, page_size) = (&plan.places.base, config.page_size);
+        let pinned = Pinned::find(base_path, &plan.config.tier.pin, page_size)?;
+        config.pins = pinned.pins.clone();
+        let engine = Engine::start(config, flash)?;
+        note_pins(&engine, &pinned);
         claiming.hold(&engine, &plan.places.mountpoint)?;
         engine.set_recorder(recorder(plan)?);
         let flushing = Flushing::new(Arc::clone(&engine));
-        let reshaping = Reshaping::new(Arc::clone(&engine), caches);
+        let reshaping = Reshaping::new(Arc::clone(&engine), caches, plan.places.base.clone());
         let told: Arc<OnceLock<Arc<Ending>>> = Arc::default();
         let plans = plan_source(plan);
         let rules = plan.config.rules()?;
@@ -115,6 +121,7 @@ impl Serving {
                 let ending = Arc::clone(told.get_or_init(|| Arc::new(ending)));
                 beacon::light(&facts(plan), &engine, handle.fs(), &ending);
                 note_start(&engine);
+                reshaping.served(Arc::clone(handle.fs()));
                 if handle.is_over_io_uring() {
                     log::line("requests come over io_uring");
                 }
@@ -159,6 +166,21 @@ impl Serving {
         let ended = self.claiming.end(&self.engine, &closed);
         served?;
         flushed.and(closed).and(ended)
+    }
+}
+
+/// Says what of the pins cannot be had.
+fn note_pins(engine: &Engine, pinned: &Pinned) {
+    for pattern in &pinned.unmatched {
+        log::line(&format!("pin \"{pattern}\" matches no file"));
+    }
+    let slots = engine.stats().tier.map_or(0, |tier| tier.pinned_slots);
+    if slots < pinned.pins.pages {
+        log::line(&format!(
+            "pinned files have {} pages; {} of them can be kept",
+            show_count(pinned.pins.pages.into()),
+            show_count(slots.into())
+        ));
     }
 }
 

@@ -21,8 +21,8 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use thermocline::Engine;
 use thermocline::classify::Rules;
+use thermocline::{Engine, Object};
 
 use crate::acting::Acting;
 use crate::control::{Control, ControlFiles};
@@ -145,6 +145,15 @@ impl Fs {
             self.objects.find(identity, name, anywhere)
         };
         self.objects.engine().adopt(&find, discard)
+    }
+
+    /// Opens the regular file at `name`, a path relative to the base, past the kernel; `None` where
+    /// there is none. To be closed by [`Engine::close_object`].
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub fn open_named(&self, name: &str) -> io::Result<Option<Arc<Object>>> {
+        self.objects.open_named(name)
     }
 
     /// How many inodes and how many open files the kernel holds.

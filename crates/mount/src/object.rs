@@ -342,6 +342,25 @@ impl Objects {
         Ok(Some(spec))
     }
 
+    /// Opens the regular file at `name`, a path relative to the base, where there is one.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(crate) fn open_named(&self, name: &str) -> io::Result<Option<Arc<Object>>> {
+        let base = sys::open_base(&self.base)?;
+        let Some(found) = search::walk(base.as_raw_fd(), name) else {
+            return Ok(None);
+        };
+        let stat = sys::stat(found.as_raw_fd())?;
+        if !is_file(&stat) {
+            return Ok(None);
+        }
+        let identity = identity(found.as_raw_fd(), &stat);
+        let file = Arc::new(search::open(&found, true)?);
+        let (spec, _) = self.spec(file, name.to_owned(), identity)?;
+        self.engine.open_object(spec).map(Some)
+    }
+
     /// Whether the tier has bytes of the inode behind a descriptor that base has not.
     pub(crate) fn is_newer(&self, fd: RawFd, stat: &Stat) -> bool {
         self.engine.is_newer(&identity(fd, stat))

@@ -19,13 +19,18 @@ use crate::sys;
 
 /// The file `wanted` if it is at `name`, a path relative to `base`.
 pub(crate) fn under_name(base: RawFd, name: &str, wanted: &Identity) -> Option<OwnedFd> {
+    walk(base, name).filter(|fd| is_it(fd, wanted))
+}
+
+/// The file at `name`, a path relative to `base`.
+pub(crate) fn walk(base: RawFd, name: &str) -> Option<OwnedFd> {
     let mut components = name.split('/');
     // Empty components are refused, so no absolute name goes anywhere, and so are `.` and `..`.
     let mut fd = sys::open_node(base, components.next()?.as_ref()).ok()?;
     for component in components {
         fd = sys::open_node(fd.as_raw_fd(), component.as_ref()).ok()?;
     }
-    is_it(&fd, wanted).then_some(fd)
+    Some(fd)
 }
 
 /// The file `wanted` wherever it is below `base`, and its name.

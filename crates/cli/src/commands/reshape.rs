@@ -18,7 +18,9 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Makes the cache of a mount longer or shorter.
 pub(crate) fn resize(args: &ResizeArgs) -> Outcome {
     let change = Change::Resize(args.size);
-    follow(&args.mountpoint, &change, args.json)
+    let seconds = follow(&args.mountpoint, &change, "dirty pages")?;
+    say(&report(&args.mountpoint)?, seconds, args.json);
+    Ok(())
 }
 
 /// Puts another cache in the place of the one a mount has.
@@ -31,7 +33,8 @@ pub(crate) fn replace(args: &ReplaceArgs) -> Outcome {
         discard: args.discard_dirty,
         path,
     };
-    follow(&args.mountpoint, &change, args.json)?;
+    let seconds = follow(&args.mountpoint, &change, "dirty pages")?;
+    say(&report(&args.mountpoint)?, seconds, args.json);
     if !args.json {
         let old = facts.cache.display();
         println!("{old} holds nothing any more, and can be removed");
@@ -39,13 +42,17 @@ pub(crate) fn replace(args: &ReplaceArgs) -> Outcome {
     Ok(())
 }
 
-fn report(mountpoint: &Path) -> Result<Report, Failure> {
+pub(super) fn report(mountpoint: &Path) -> Result<Report, Failure> {
     let text = control::read(mountpoint, "stats.json")?;
     serde_json::from_str(&text).map_err(|_| not_understood(&text))
 }
 
-/// Starts a change, follows it to its end and says what came of it.
-fn follow(mountpoint: &Path, change: &Change, json: bool) -> Outcome {
+/// Starts a change and follows it to its end, with progress in `unit`s; how many seconds it took.
+pub(super) fn follow(
+    mountpoint: &Path,
+    change: &Change,
+    unit: &'static str,
+) -> Result<f64, Failure> {
     let before = control::read(mountpoint, "cache")?;
     if Standing::parse(&before).is_some_and(|now| now.state == "running") {
         let file = control::file(mountpoint, "cache")?;
@@ -57,7 +64,7 @@ fn follow(mountpoint: &Path, change: &Change, json: bool) -> Outcome {
     }
     let started = Instant::now();
     control::write(mountpoint, "cache", &change.to_command())?;
-    let bar = ProgressBar::new(0).with_style(style());
+    let bar = ProgressBar::new(0).with_style(style(unit));
     let mut pace = Pace::default();
     loop {
         let text = control::read(mountpoint, "cache")?;
@@ -76,8 +83,7 @@ fn follow(mountpoint: &Path, change: &Change, json: bool) -> Outcome {
         }
     }
     bar.finish_and_clear();
-    say(&report(mountpoint)?, started.elapsed().as_secs_f64(), json);
-    Ok(())
+    Ok(started.elapsed().as_secs_f64())
 }
 
 fn say(report: &Report, seconds: f64, json: bool) {
@@ -97,9 +103,9 @@ fn say(report: &Report, seconds: f64, json: bool) {
     println!("{cache} serves with {bytes} bytes, {slots} slots, {resident} pages; {seconds:.1} s");
 }
 
-fn style() -> ProgressStyle {
-    let template = "{bar:40} {pos} of {len} dirty pages, {msg}";
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+fn style(unit: &str) -> ProgressStyle {
+    let template = format!("{{bar:40}} {{pos}} of {{len}} {unit}, {{msg}}");
+    ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 fn not_understood(text: &str) -> Failure {

@@ -177,7 +177,7 @@ fn tier_flow(out: &mut Exposition, tier: &TierStats) {
 }
 
 fn write_back(out: &mut Exposition, tier: &TierStats) {
-    let gauges: [(&'static str, &str, u64); 5] = [
+    let gauges: [(&'static str, &str, u64); 7] = [
         (
             "thermocline_tier_write_back",
             "Whether writes stay off base where they can: 1 yes, 0 no.",
@@ -197,6 +197,16 @@ fn write_back(out: &mut Exposition, tier: &TierStats) {
             "thermocline_tier_reserve_slots_used",
             "Those that hold a page.",
             tier.reserved.into(),
+        ),
+        (
+            "thermocline_tier_pinned_slots",
+            "Slots set aside for pinned files.",
+            tier.pinned_slots.into(),
+        ),
+        (
+            "thermocline_tier_pinned_slots_used",
+            "Those that hold a page.",
+            tier.pinned.into(),
         ),
         (
             "thermocline_tier_lost_pages",

@@ -131,6 +131,15 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
         show_count(tier.staged.into()),
         show_bytes(tier.memory_bytes),
     )?;
+    if tier.pinned_slots > 0 {
+        writeln!(
+            out,
+            "pinned    {} of {} slots set aside for pinned files; {} page reads",
+            show_count(tier.pinned.into()),
+            show_count(tier.pinned_slots.into()),
+            show_count(tier.pinned_hits),
+        )?;
+    }
     if tier.restored > 0 || tier.stale_objects > 0 {
         writeln!(
             out,

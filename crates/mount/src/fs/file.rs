@@ -253,7 +253,7 @@ impl Fs {
     }
 
     /// The engine behind it.
-    pub(crate) fn engine(&self) -> &Engine {
+    pub fn engine(&self) -> &Engine {
         self.objects.engine()
     }
 

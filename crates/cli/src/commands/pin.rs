@@ -1,0 +1,107 @@
+//! `pin` and `unpin`: which files of a running mount stay on flash.
+
+use crate::args::{PinArgs, UnpinArgs};
+use crate::commands::control;
+use crate::commands::reshape::{follow, report};
+use crate::config::Config;
+use crate::failure::{Failure, Outcome};
+use crate::report::Report;
+use crate::reshaping::Change;
+use crate::table::Table;
+use crate::units::{show_bytes, show_count};
+use std::path::Path;
+use thermocline::{ObjectStats, Pins};
+
+/// Pins files beside those that are, or lists them.
+pub(crate) fn pin(args: &PinArgs) -> Outcome {
+    let mut paths = pinned(&args.mountpoint)?;
+    if args.paths.is_empty() {
+        return list(&args.mountpoint, paths, args.json);
+    }
+    for path in &args.paths {
+        if !paths.contains(path) {
+            paths.push(path.clone());
+        }
+    }
+    set(&args.mountpoint, paths, args.json)
+}
+
+/// Lets go of files.
+pub(crate) fn unpin(args: &UnpinArgs) -> Outcome {
+    let mut paths = pinned(&args.mountpoint)?;
+    for path in &args.paths {
+        if !paths.contains(path) {
+            let known = match paths.is_empty() {
+                true => "nothing is pinned".to_string(),
+                false => format!("pinned are {}", paths.join(", ")),
+            };
+            return Err(Failure::usage(format!("\"{path}\" is not pinned")).advise(known));
+        }
+    }
+    paths.retain(|path| !args.all && !args.paths.contains(path));
+    set(&args.mountpoint, paths, args.json)
+}
+
+/// The patterns in force.
+fn pinned(mountpoint: &Path) -> Result<Vec<String>, Failure> {
+    let text = control::read(mountpoint, "config")?;
+    let config = Config::parse(&text, "the settings in effect")?;
+    Ok(config.tier.pin)
+}
+
+fn set(mountpoint: &Path, paths: Vec<String>, json: bool) -> Outcome {
+    follow(mountpoint, &Change::Pin(paths.clone()), "pages")?;
+    list(mountpoint, paths.clone(), json)?;
+    if !json && !paths.is_empty() {
+        let quoted: Vec<String> = paths.iter().map(|path| format!("{path:?}")).collect();
+        println!("\nuntil the mount ends; for longer, in the configuration under [tier]:");
+        println!("pin = [{}]", quoted.join(", "));
+    }
+    Ok(())
+}
+
+fn list(mountpoint: &Path, paths: Vec<String>, json: bool) -> Outcome {
+    let report = report(mountpoint)?;
+    let pins = Pins { paths, pages: 0 };
+    let objects = report.stats.objects.iter();
+    let files: Vec<&ObjectStats> = objects.filter(|file| pins.matches(&file.name)).collect();
+    match json {
+        true => println!("{}", as_json(&report, &pins, &files)),
+        false => print!("{}", as_text(&report, &pins, &files)),
+    }
+    Ok(())
+}
+
+fn as_json(report: &Report, pins: &Pins, files: &[&ObjectStats]) -> serde_json::Value {
+    let tier = report.stats.tier.clone().unwrap_or_default();
+    let file = |file: &&ObjectStats| serde_json::json!({"name": file.name, "pages": file.pages, "on_flash": file.resident});
+    serde_json::json!({
+        "pin": pins.paths,
+        "slots": tier.pinned_slots,
+        "pages": tier.pinned,
+        "page_reads": tier.pinned_hits,
+        "files": files.iter().map(file).collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(report: &Report, pins: &Pins, files: &[&ObjectStats]) -> String {
+    let tier = report.stats.tier.clone().unwrap_or_default();
+    if pins.paths.is_empty() {
+        return "nothing is pinned\n".into();
+    }
+    let mut table = Table::new(&["file", "pages", "on flash"]);
+    for file in files {
+        let (pages, on_flash) = (file.pages, u64::from(file.resident));
+        table.row([file.name.clone(), show_count(pages), show_count(on_flash)]);
+    }
+    let bytes = u64::from(tier.pinned) * u64::from(report.stats.page_size);
+    let (used, slots) = (
+        show_count(tier.pinned.into()),
+        show_count(tier.pinned_slots.into()),
+    );
+    let left = show_count((tier.slots - tier.pinned_slots).into());
+    format!(
+        "{table}\n{used} of {slots} slots set aside are in use ({}); the policy has {left} slots\n",
+        show_bytes(bytes)
+    )
+}
