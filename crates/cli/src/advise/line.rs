@@ -92,7 +92,9 @@ pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
     }
     match line.kind {
         Kind::Policy => all.push("the policy learns anew, its contents stay".into()),
-        Kind::Pin => all.push("nothing else can use that flash".into()),
+        Kind::Pin => {
+            all.push("nothing else can use that flash, and the policy learns anew".into());
+        }
         Kind::Bypass => all.push("the rule holds from the next mount".into()),
         Kind::Memory => all.push("instead of flash, not beside it".into()),
         Kind::Size => {}
@@ -119,12 +121,9 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
             let policy = |state: &State| format!("thermocline policy {mount} {}", state.policy);
             (policy(&line.then), policy(&line.now))
         }
-        // There is no rule for it: the database can do it.
         Kind::Pin => (
-            format!(
-                "keep {path} on the SSD itself, in a tablespace there, and the tier so much smaller"
-            ),
-            format!("move {path} back"),
+            format!("thermocline pin {mount} {}", quoted(path)),
+            format!("thermocline unpin {mount} {}", quoted(path)),
         ),
         Kind::Bypass => (rule(path, "cache = false"), remove),
         Kind::Memory => (
@@ -134,6 +133,15 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
             ),
             "take it back".to_string(),
         ),
+    }
+}
+
+/// `path` as a shell takes it.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:".contains(c);
+    match path.chars().all(plain) && !path.is_empty() {
+        true => path.to_string(),
+        false => format!("'{}'", path.replace('\'', "'\\''")),
     }
 }
 

@@ -74,7 +74,10 @@ fn list(mountpoint: &Path, paths: Vec<String>, json: bool) -> Outcome {
 
 fn as_json(report: &Report, pins: &Pins, files: &[&ObjectStats]) -> serde_json::Value {
     let tier = report.stats.tier.clone().unwrap_or_default();
-    let file = |file: &&ObjectStats| serde_json::json!({"name": file.name, "pages": file.pages, "on_flash": file.resident});
+    let file = |file: &&ObjectStats| {
+        let (name, pages, on_flash) = (&file.name, file.pages, file.resident);
+        serde_json::json!({"name": name, "pages": pages, "on_flash": on_flash})
+    };
     serde_json::json!({
         "pin": pins.paths,
         "slots": tier.pinned_slots,

@@ -112,10 +112,10 @@ impl Engine {
         ids
     }
 
-    /// Reads the pages of a pinned file that are not on flash from base, so that they come there; at
-    /// most half of the time is spent reading. `go_on` is told how many bytes were looked at, and
-    /// false ends it. How many pages of the file are on flash then. Not recorded, and counted as
-    /// page reads only.
+    /// Reads the pages of a pinned file that are not on flash from base, so that they come there.
+    /// At most half of the time is spent reading. `go_on` is told how many bytes were looked at,
+    /// and false ends it. How many pages of the file are on flash then. Not recorded, and counted
+    /// as page reads only.
     ///
     /// # Errors
     /// Those of base.

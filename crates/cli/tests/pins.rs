@@ -1,0 +1,97 @@
+//! `pin` and `unpin` by their commands: loaded, kept, listed, refused with the numbers, and there
+//! again at the next start.
+
+mod common;
+
+use common::*;
+use serde_json::Value;
+use std::fs;
+use std::process::Command;
+
+const OTHER_PAGES: usize = 2000;
+
+/// Reads the other file through the mount, some of it more than once.
+fn flood(ground: &Ground) {
+    for _ in 0..2 {
+        let read = fs::read(ground.mountpoint().join("base/5/17000")).expect("read");
+        assert_eq!(read.len(), OTHER_PAGES * PAGE);
+    }
+}
+
+fn failure(command: &mut Command) -> String {
+    let output = command.output().expect("runs");
+    assert!(!output.status.success(), "{command:?} went well");
+    message(&output)
+}
+
+fn listed(ground: &Ground) -> Value {
+    let text = success(thermocline("pin").arg("--json").arg(ground.mountpoint()));
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn a_pinned_file_stays_on_flash() {
+    let Some(ground) = Ground::prepare("pins") else {
+        return;
+    };
+    let other = vec![7; OTHER_PAGES * PAGE];
+    fs::write(ground.path("base/base/5/17000"), other).expect("a file");
+    ground.mounted("--size 4M");
+    let pin = |paths: &[&str]| {
+        let mut command = thermocline("pin");
+        command.arg(ground.mountpoint()).args(paths);
+        command
+    };
+    assert_eq!(success(&mut pin(&[])), "nothing is pinned\n");
+    let said = success(&mut pin(&["base/5/16384"]));
+    assert!(said.contains("pin = [\"base/5/16384\"]"), "{said}");
+    assert!(ground.said("config").contains("pin = [\"base/5/16384\"]"));
+    flood(&ground);
+    assert_eq!(ground.status("/stats/tier/pinned"), PAGES);
+    let hits = || {
+        ground
+            .status("/stats/tier/pinned_hits")
+            .as_u64()
+            .expect("count")
+    };
+    let before = hits();
+    ground.read();
+    assert!(hits() - before >= PAGES as u64, "all of it came from flash");
+    let status = success(thermocline("status").arg("--once").arg(ground.mountpoint()));
+    assert!(status.contains("64 of 64 slots set aside"), "{status}");
+
+    let too_much = failure(&mut pin(&["base/5/17000"]));
+    assert!(
+        too_much.contains("2064 pages") && too_much.contains("resize"),
+        "{too_much}"
+    );
+    let unknown = failure(&mut pin(&["base/5/99"]));
+    assert!(unknown.contains("\"base/5/99\""), "{unknown}");
+    let not_pinned = failure(thermocline("unpin").arg(ground.mountpoint()).arg("x"));
+    assert!(
+        not_pinned.contains("pinned are base/5/16384"),
+        "{not_pinned}"
+    );
+    assert_eq!(
+        listed(&ground)["pin"],
+        serde_json::json!(["base/5/16384"]),
+        "as before"
+    );
+
+    success(thermocline("unpin").arg(ground.mountpoint()).arg("--all"));
+    assert_eq!(listed(&ground)["slots"], 0);
+    ground.umount();
+
+    let config = ground.path("pins.toml");
+    fs::write(&config, "[tier]\npin = [\"base/*/16384\", \"gone\"]\n").expect("written");
+    // A cold cache: the file is loaded once the mount serves.
+    ground.mounted(&format!("--size 4M --format --config {}", config.display()));
+    eventually("the file to be loaded", || {
+        ground.status("/stats/tier/pinned") == PAGES
+    });
+    let log = fs::read_to_string(ground.path("tier.log")).expect("log");
+    assert!(log.contains("pin \"gone\" matches no file"), "{log}");
+    flood(&ground);
+    assert_eq!(ground.status("/stats/tier/pinned"), PAGES);
+    ground.umount();
+}
