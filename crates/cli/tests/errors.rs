@@ -191,7 +191,7 @@ fn cache_of_another_version() {
     refused(
         &mut ground.mount_cache(""),
         CACHE,
-        &["format version 77", "versions 2 to 3", "another cache file"],
+        &["format version 77", "versions 2 to 4", "another cache file"],
     );
     refused(
         &mut ground.mount_cache("--format --size 4M"),
