@@ -59,9 +59,10 @@ impl Pinned {
         Ok(found)
     }
 
-    /// Refuses patterns that no file matches.
-    pub(crate) fn check(&self, base: &Path) -> Outcome {
-        let Some(pattern) = self.unmatched.first() else {
+    /// Refuses patterns that no file matches, but for those of `before`: their files may have gone.
+    pub(crate) fn check(&self, base: &Path, before: &[String]) -> Outcome {
+        let mut unmatched = self.unmatched.iter();
+        let Some(pattern) = unmatched.find(|pattern| !before.contains(pattern)) else {
             return Ok(());
         };
         let message = format!("no file below {} is called \"{pattern}\"", base.display());
@@ -135,8 +136,10 @@ mod tests {
         assert_eq!(found.files, files);
         assert_eq!(found.pins.pages, 3);
         assert_eq!(found.unmatched, ["gone"]);
-        let refused = found.check(base.path()).expect_err("one is not there");
+        let refused = found.check(base.path(), &[]).expect_err("one is not there");
         assert!(refused.message.contains("\"gone\""), "{refused}");
+        let before = ["gone".to_string()];
+        assert!(found.check(base.path(), &before).is_ok(), "it was there");
         let none = Pinned::find(Path::new("/nowhere"), &[], 8192).expect("nothing to look for");
         assert_eq!(none, Pinned::default());
     }

@@ -1,7 +1,9 @@
 //! Growing, shrinking and replacing the cache of a mount: what a command started, and what its
 //! control file says of it.
 //!
-//! States: *idle* → *running* → *done* or *failed*, and from each of these → *running*.
+//! States: *idle* → *running* → *loading* (pages of pinned files come to flash, where there are such
+//! files) → *done* or *failed*, and from each of these but *running* → *running*: a load gives way
+//! to whatever is asked for next. A mount with pins begins with *loading*.
 //!
 //! Invariants
 //! 1. At most one runs: its thread is joined before another one starts.
@@ -17,7 +19,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use thermocline::{Engine, FlushProgress};
 use thermocline_mount::Fs;
@@ -66,8 +68,9 @@ impl Change {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        if let Some(paths) = text.strip_prefix("pin") {
-            let paths = paths.split('\n').filter(|path| !path.is_empty());
+        let mut lines = text.split('\n');
+        if lines.next() == Some("pin") {
+            let paths = lines.filter(|path| !path.is_empty());
             return Some(Self::Pin(paths.map(String::from).collect()));
         }
         let (word, rest) = text.split_once(' ')?;
@@ -103,8 +106,10 @@ pub(crate) struct Reshaping {
     caches: Caches,
     /// Directory that is served.
     base: PathBuf,
-    /// Opens its files; set once it is served.
-    files: OnceLock<Arc<Fs>>,
+    /// Opens its files; set once it is served. Weak: its control files are made of this.
+    files: OnceLock<Weak<Fs>>,
+    /// Held while something is begun.
+    turn: Mutex<()>,
     state: Mutex<State>,
     /// Held while the mode or the cache, and with it the mark of base, are changed.
     marking: Mutex<()>,
@@ -124,6 +129,7 @@ enum Phase {
     #[default]
     Idle,
     Running,
+    Loading,
     Done,
     Failed(Failure),
 }
@@ -135,6 +141,7 @@ impl Reshaping {
             caches,
             base,
             files: OnceLock::new(),
+            turn: Mutex::default(),
             state: Mutex::default(),
             marking: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -145,14 +152,15 @@ impl Reshaping {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the control file says: `dirty N of M`, the pages to be written back before; how it
-    /// stands; and when it failed, the code, the fact and the advice.
+    /// What the control file says: `dirty N of M`, the pages to be written back before, or the
+    /// pages of pinned files to be looked at; how it stands; and when it failed, the code, the fact and the advice.
     pub(crate) fn describe(&self) -> String {
         let state = self.state();
         let FlushProgress { left, total } = state.progress;
         let phase = match &state.phase {
             Phase::Idle => "idle".to_string(),
             Phase::Running => "running".to_string(),
+            Phase::Loading => "loading".to_string(),
             Phase::Done => "done".to_string(),
             Phase::Failed(why) => {
                 let advice = why.advice.as_deref().unwrap_or_default();
@@ -170,21 +178,19 @@ impl Reshaping {
         }
         let change = Change::parse(text).ok_or(io::ErrorKind::InvalidInput)?;
         let shown = text.replace('\n', " ");
-        self.begin(&shown, move |reshaping| reshaping.run(&change))
+        self.begin(&shown, Phase::Running, move |reshaping| {
+            reshaping.run(&change)
+        })
     }
 
     /// The mount serves: pages of pinned files that are not on flash come there from now on.
-    pub(crate) fn served(self: &Arc<Self>, files: Arc<Fs>) {
-        self.files.get_or_init(|| files);
-        let paths = self.engine.pins().paths;
-        if paths.is_empty() {
+    pub(crate) fn served(self: &Arc<Self>, files: &Arc<Fs>) {
+        self.files.get_or_init(|| Arc::downgrade(files));
+        if self.engine.pins().paths.is_empty() {
             return;
         }
-        let begun = self.begin("load pinned files", move |reshaping| {
-            let loaded = reshaping
-                .find(&paths)
-                .and_then(|found| reshaping.load(&found));
-            reshaping.end(loaded);
+        let begun = self.begin("load pinned files", Phase::Loading, |reshaping| {
+            reshaping.end(reshaping.load());
         });
         if let Err(error) = begun {
             log::line(&format!("pinned files are not loaded: {error}"));
@@ -195,21 +201,28 @@ impl Reshaping {
     fn begin(
         self: &Arc<Self>,
         shown: &str,
+        phase: Phase,
         work: impl FnOnce(&Self) + Send + 'static,
     ) -> io::Result<()> {
+        let _one = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
-        if matches!(state.phase, Phase::Running) {
-            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        match state.phase {
+            Phase::Running => return Err(io::Error::from_raw_os_error(libc::EBUSY)),
+            Phase::Loading => self.stop.store(true, Ordering::Release),
+            _ => {}
         }
-        if let Some(ended) = state.thread.take() {
-            let _panicked = ended.join();
+        let before = state.thread.take();
+        drop(state);
+        if let Some(before) = before {
+            let _panicked = before.join();
         }
+        let mut state = self.state();
         self.stop.store(false, Ordering::Release);
         state.progress = FlushProgress::default();
         let reshaping = Arc::clone(self);
         let thread = std::thread::Builder::new().name("reshape".into());
         state.thread = Some(thread.spawn(move || work(&reshaping))?);
-        state.phase = Phase::Running;
+        state.phase = phase;
         log::line(&format!("cache: {shown}"));
         Ok(())
     }
@@ -225,15 +238,19 @@ impl Reshaping {
                 path,
             } => self.replace(*size, *format, *discard, path),
         };
-        self.end(outcome);
+        let loaded = outcome.and_then(|()| {
+            log::line(&format!("cache: {} serves", self.engine.cache_name()));
+            let mut state = self.state();
+            (state.phase, state.progress) = (Phase::Loading, FlushProgress::default());
+            drop(state);
+            self.load()
+        });
+        self.end(loaded);
     }
 
     fn end(&self, outcome: Outcome) {
         let phase = match outcome {
-            Ok(()) => {
-                log::line(&format!("cache: {} serves", self.engine.cache_name()));
-                Phase::Done
-            }
+            Ok(()) => Phase::Done,
             Err(failure) => {
                 log::line(&format!("cache: {}", failure.message));
                 Phase::Failed(failure)
@@ -266,16 +283,22 @@ impl Reshaping {
 
     fn pin(&self, paths: &[String]) -> Outcome {
         let found = self.find(paths)?;
-        found.check(&self.base)?;
+        let before = self.engine.pins().paths;
+        found.check(&self.base, &before)?;
         self.engine
-            .set_pins(found.pins.clone(), |progress| self.note(progress))?;
-        self.state().progress = FlushProgress::default();
-        self.load(&found)
+            .set_pins(found.pins, |progress| self.note(progress))?;
+        Ok(())
     }
 
-    fn load(&self, found: &Pinned) -> Outcome {
-        match self.files.get() {
-            Some(files) => found.load(files, |progress| self.note(progress)),
+    /// Brings the pages of pinned files to flash, those that are not there.
+    fn load(&self) -> Outcome {
+        let paths = self.engine.pins().paths;
+        let files = self.files.get().and_then(Weak::upgrade);
+        match files.filter(|_| !paths.is_empty()) {
+            Some(files) => {
+                let found = self.find(&paths)?;
+                found.load(&files, |progress| self.note(progress))
+            }
             None => Ok(()),
         }
     }
@@ -362,6 +385,7 @@ impl Reshaping {
 
     /// At the end of a mount: ends what runs and waits for that.
     pub(crate) fn finish(&self) {
+        let _one = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.stop.store(true, Ordering::Release);
         let thread = self.state().thread.take();
         if let Some(thread) = thread {

@@ -121,7 +121,7 @@ impl Serving {
                 let ending = Arc::clone(told.get_or_init(|| Arc::new(ending)));
                 beacon::light(&facts(plan), &engine, handle.fs(), &ending);
                 note_start(&engine);
-                reshaping.served(Arc::clone(handle.fs()));
+                reshaping.served(handle.fs());
                 if handle.is_over_io_uring() {
                     log::line("requests come over io_uring");
                 }

@@ -95,3 +95,38 @@ fn a_pinned_file_stays_on_flash() {
     assert_eq!(ground.status("/stats/tier/pinned"), PAGES);
     ground.umount();
 }
+
+#[test]
+fn another_cache_gets_the_pinned_files_too() {
+    let Some(ground) = Ground::prepare("pins and replace") else {
+        return;
+    };
+    fs::write(ground.path("base/base/5/17001"), [7; 3 * PAGE]).expect("a file");
+    ground.mounted("--size 4M");
+    let mountpoint = ground.mountpoint();
+    let pin = |path| success(thermocline("pin").arg(&mountpoint).arg(path));
+    pin("base/5/16384");
+    pin("base/5/17001");
+    success(
+        thermocline("replace")
+            .arg(&mountpoint)
+            .arg("--cache")
+            .arg(ground.path("other"))
+            .args(["--size", "8M"]),
+    );
+    eventually("the files to be loaded", || {
+        ground.status("/stats/tier/pinned") == PAGES + 3
+    });
+    // Its file gets another name: the others can be changed all the same.
+    let renamed = (
+        mountpoint.join("base/5/17001"),
+        mountpoint.join("base/5/17002"),
+    );
+    fs::rename(&renamed.0, &renamed.1).expect("renamed");
+    pin("base/5/17002");
+    let unpin = |path| success(thermocline("unpin").arg(&mountpoint).arg(path));
+    unpin("base/5/17001");
+    unpin("base/5/16384");
+    assert_eq!(listed(&ground)["pin"], serde_json::json!(["base/5/17002"]));
+    ground.umount();
+}

@@ -82,6 +82,15 @@ impl Scene {
         engine.open_object(spec).expect("opens")
     }
 
+    /// Makes durable that a file has lost its name.
+    fn grave(&self) -> Grave {
+        let world = self.world.clone();
+        Grave {
+            directory: (1, 1),
+            sync: Arc::new(move || world.sync_directory()),
+        }
+    }
+
     /// What an engine finds in file `at` of a world that lost power.
     fn found(&self, world: &World, at: usize) -> Vec<u8> {
         let engine = self.setup.start(world, false).expect("recovers");
@@ -381,12 +390,7 @@ fn nobody_waits_for_what_was_written_to_a_file_after_it_lost_its_name() {
     engine.flush(|_| true).expect("flushes");
     engine.before_unlink(&identity(0));
     scene.world.unlink(&name(0));
-    let world = scene.world.clone();
-    let grave = Grave {
-        directory: (1, 1),
-        sync: Arc::new(move || world.sync_directory()),
-    };
-    engine.unlinked(&identity(0), grave);
+    engine.unlinked(&identity(0), scene.grave());
     write(&engine, &id, 4, 11);
     engine.sync(&id, false).expect("syncs");
     assert!(!scene.world.may_come_back(scene.files[0]), "for good");
@@ -466,12 +470,7 @@ fn old_bytes_after_a_cut_and_an_unlink(planted: Mutant) -> usize {
     let after = read(&engine, &id, 64 * PAGE);
     assert_eq!(after.len(), PAGE);
     scene.world.unlink(&name(0));
-    let world = scene.world.clone();
-    let grave = Grave {
-        directory: (1, 1),
-        sync: Arc::new(move || world.sync_directory()),
-    };
-    engine.unlinked(&identity(0), grave);
+    engine.unlinked(&identity(0), scene.grave());
     // A commit of somebody else's.
     let other = scene.open(&engine, 1);
     write(&engine, &other, 0, 20);

@@ -50,12 +50,14 @@ fn pinned(mountpoint: &Path) -> Result<Vec<String>, Failure> {
 }
 
 fn set(mountpoint: &Path, paths: Vec<String>, json: bool) -> Outcome {
-    follow(mountpoint, &Change::Pin(paths.clone()), "pages")?;
+    follow(mountpoint, &Change::Pin(paths))?;
+    // Another command may have come in between.
+    let paths = pinned(mountpoint)?;
     list(mountpoint, paths.clone(), json)?;
     if !json && !paths.is_empty() {
-        let quoted: Vec<String> = paths.iter().map(|path| format!("{path:?}")).collect();
         println!("\nuntil the mount ends; for longer, in the configuration under [tier]:");
-        println!("pin = [{}]", quoted.join(", "));
+        // A TOML array of strings takes JSON's form.
+        println!("pin = {}", serde_json::json!(paths));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Makes the cache of a mount longer or shorter.
 pub(crate) fn resize(args: &ResizeArgs) -> Outcome {
     let change = Change::Resize(args.size);
-    let seconds = follow(&args.mountpoint, &change, "dirty pages")?;
+    let seconds = follow(&args.mountpoint, &change)?;
     say(&report(&args.mountpoint)?, seconds, args.json);
     Ok(())
 }
@@ -33,7 +33,7 @@ pub(crate) fn replace(args: &ReplaceArgs) -> Outcome {
         discard: args.discard_dirty,
         path,
     };
-    let seconds = follow(&args.mountpoint, &change, "dirty pages")?;
+    let seconds = follow(&args.mountpoint, &change)?;
     say(&report(&args.mountpoint)?, seconds, args.json);
     if !args.json {
         let old = facts.cache.display();
@@ -47,12 +47,10 @@ pub(super) fn report(mountpoint: &Path) -> Result<Report, Failure> {
     serde_json::from_str(&text).map_err(|_| not_understood(&text))
 }
 
-/// Starts a change and follows it to its end, with progress in `unit`s; how many seconds it took.
-pub(super) fn follow(
-    mountpoint: &Path,
-    change: &Change,
-    unit: &'static str,
-) -> Result<f64, Failure> {
+/// Starts a change and follows it, one of pins until their pages are loaded; how many seconds it
+/// took.
+pub(super) fn follow(mountpoint: &Path, change: &Change) -> Result<f64, Failure> {
+    let pins = matches!(change, Change::Pin(_));
     let before = control::read(mountpoint, "cache")?;
     if Standing::parse(&before).is_some_and(|now| now.state == "running") {
         let file = control::file(mountpoint, "cache")?;
@@ -64,7 +62,7 @@ pub(super) fn follow(
     }
     let started = Instant::now();
     control::write(mountpoint, "cache", &change.to_command())?;
-    let bar = ProgressBar::new(0).with_style(style(unit));
+    let bar = ProgressBar::new(0).with_style(style(if pins { "pages" } else { "dirty pages" }));
     let mut pace = Pace::default();
     loop {
         let text = control::read(mountpoint, "cache")?;
@@ -75,7 +73,8 @@ pub(super) fn follow(
         bar.set_message(pace.describe());
         match now.state {
             "running" => std::thread::sleep(ASK_EVERY),
-            "done" => break,
+            "loading" if pins => std::thread::sleep(ASK_EVERY),
+            "done" | "loading" => break,
             _ => {
                 bar.finish_and_clear();
                 return Err(now.failure());
@@ -119,7 +118,7 @@ fn not_understood(text: &str) -> Failure {
 struct Standing<'a> {
     left: u64,
     total: u64,
-    /// `idle`, `running`, `done` or `failed N`.
+    /// `idle`, `running`, `loading`, `done` or `failed N`.
     state: &'a str,
     message: &'a str,
     advice: &'a str,

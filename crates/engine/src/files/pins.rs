@@ -95,7 +95,12 @@ impl Engine {
         if reshaped.is_err() {
             *self.pins.write() = before;
             let ids = self.pinned_ids();
-            self.inner().hierarchy.mark_pinned(&ids);
+            let mut inner = self.inner();
+            self.decide(&mut inner, &[], |hierarchy, out| {
+                // Files that were opened meanwhile may have pages in kept slots.
+                ids.iter()
+                    .for_each(|(id, pinned)| hierarchy.set_pinned(*id, *pinned, out));
+            });
         }
         reshaped.map(|()| kept)
     }
@@ -126,8 +131,9 @@ impl Engine {
         let step = (RUN_BYTES_MAX as u64 / size).min(buffer / 2).max(1);
         let mut bytes = vec![0; (step * size) as usize];
         let mut first = 0;
+        // A length that shrinks meanwhile ends it.
         while first * size < object.length() && self.is_paged(object) && !self.is_off() {
-            let pages = first..first + step;
+            let pages = first..(first + step).min(object.length().div_ceil(size));
             if self.lacks(object.id, pages.clone()) {
                 let started = Instant::now();
                 let request = Request {
