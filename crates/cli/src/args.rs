@@ -394,8 +394,8 @@ are on flash and never evicted. As many slots as it has pages are set aside; a t
 stays with the policy. What the file grows by later is cached like any other, until it is pinned
 again or the mount starts anew. Dirty pages are written back before; the policy forgets what it
 learned, as with `resize`. Lasts as long as the mount: for more, name the paths in the configuration
-(tier.pin). An interrupted command leaves the mount at work; `unpin`, `resize` and `replace` need not
-wait for a load, which goes on after them.
+(tier.pin). An interrupted command leaves the mount at work; `unpin`, `resize` and `replace` need
+not wait for a load, which goes on after them.
   thermocline pin /srv/pgdata base/5/16384 'base/5/16384.*'
   thermocline pin /srv/pgdata";
 

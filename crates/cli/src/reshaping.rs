@@ -1,8 +1,8 @@
 //! Growing, shrinking and replacing the cache of a mount: what a command started, and what its
 //! control file says of it.
 //!
-//! States: *idle* → *running* → *loading* (pages of pinned files come to flash, where there are such
-//! files) → *done* or *failed*, and from each of these but *running* → *running*: a load gives way
+//! States: *idle* → *running* → *loading* (pages of pinned files come to flash, where there are
+//! such files) → *done* or *failed*, and from each of these but *running* → *running*: a load gives way
 //! to whatever is asked for next. A mount with pins begins with *loading*.
 //!
 //! Invariants
@@ -153,7 +153,8 @@ impl Reshaping {
     }
 
     /// What the control file says: `dirty N of M`, the pages to be written back before, or the
-    /// pages of pinned files to be looked at; how it stands; and when it failed, the code, the fact and the advice.
+    /// pages of pinned files to be looked at; how it stands; and when it failed, the code, the fact
+    /// and the advice.
     pub(crate) fn describe(&self) -> String {
         let state = self.state();
         let FlushProgress { left, total } = state.progress;
