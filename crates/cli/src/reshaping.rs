@@ -2,8 +2,8 @@
 //! control file says of it.
 //!
 //! States: *idle* → *running* → *loading* (pages of pinned files come to flash, where there are
-//! such files) → *done* or *failed*, and from each of these but *running* → *running*: a load gives way
-//! to whatever is asked for next. A mount with pins begins with *loading*.
+//! such files) → *done* or *failed*. From each of these but *running* → *running*: a load gives
+//! way to whatever is asked for next. A mount with pins begins with *loading*.
 //!
 //! Invariants
 //! 1. At most one runs: its thread is joined before another one starts.
