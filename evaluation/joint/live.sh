@@ -37,11 +37,11 @@ rows=$((SCALE * 100000))
 
 work=$(mktemp -d "$DIRECTORY/thermocline-live-XXXXXX")
 chmod 755 "$work"
-mkdir "$work"/{base,mnt,run,wal,loaded}
+mkdir "$work"/{mnt,run,wal,loaded}
 as=()
 if ((EUID == 0)); then
     as=(runuser -u postgres --)
-    chown postgres "$work"/{base,run,wal,loaded}
+    chown postgres "$work" "$work"/{run,wal,loaded}
 fi
 cp "$here"/{read,update}.sql "$work/run/"
 chmod -R a+rX "$work/run"
@@ -132,7 +132,9 @@ measure() { # workload, configuration
         *) policy=${configuration#*+}; options=("${disk[@]}" "${tier[@]}" --write-back)
             [[ $configuration != *+* ]] || pool_policy=${configuration%+*} ;;
     esac
-    rm -rf "$work/cache" "$work/base/data" "$work/wal/$workload"
+    # All of base: it remembers which cache it is owed bytes by.
+    rm -rf "$work/cache" "$work/base" "$work/wal/$workload"
+    "${as[@]}" mkdir "$work/base"
     cp -a "$work/loaded/$workload/data" "$work/base/"
     cp -a "$work/wal/$workload.loaded" "$work/wal/$workload"
     printf '[pool]\nsize = "%sp"\npolicy = "%s"\n' "$pool" "$pool_policy" > "$work/config.toml"

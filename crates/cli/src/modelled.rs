@@ -241,7 +241,12 @@ fn style(template: &str) -> ProgressStyle {
 
 /// Prints `value` as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Outcome {
+    status::print(&json(value)?)
+}
+
+/// Results as JSON, a line end after them.
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Failure::new(Code::Failure, format!("cannot print the results: {e}")))?;
-    status::print(&(text + "\n"))
+    Ok(text + "\n")
 }

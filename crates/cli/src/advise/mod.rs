@@ -11,6 +11,7 @@ use crate::plan::{percent, price};
 use crate::simulate::{Amount, TierSize};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
+use std::fs;
 use std::path::PathBuf;
 use thermocline_core::policy::{NAMES, PolicyOptions};
 use thermocline_sim::Workload;
@@ -106,6 +107,9 @@ pub(crate) struct AdviseArgs {
     /// Print the lines as a JSON array
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the last table, with the objects that each way puts on flash, as a JSON array
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "check")]
+    pub(crate) placements: Option<PathBuf>,
 }
 
 /// A share from 0 to 1, written in per cent.
@@ -133,6 +137,10 @@ pub(crate) fn run(args: &AdviseArgs) -> Outcome {
     let advice = modelled::watched("simulating", work)?;
     if let Some(path) = &args.html {
         text::page(args, &workload, &question, &advice, path)?;
+    }
+    if let Some(path) = &args.placements {
+        let text = modelled::json(&advice.placements)?;
+        fs::write(path, text).map_err(|error| Failure::io("write", path, &error))?;
     }
     if args.json {
         let lines = advice

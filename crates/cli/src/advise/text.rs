@@ -8,10 +8,11 @@ use crate::plan::table::{money, years};
 use crate::plot::Curve;
 use crate::table::Table;
 use crate::units::{show_bytes, show_count};
+use std::cmp::Reverse;
 use std::fmt::Write;
 use std::path::Path;
 use thermocline_sim::Workload;
-use thermocline_sim::advice::{Advice, Gain, Kind, Line, Question, State};
+use thermocline_sim::advice::{Advice, Gain, Kind, Line, Placement, Question, State};
 
 /// Everything.
 pub(super) fn text(
@@ -193,7 +194,30 @@ fn figures(args: &AdviseArgs, advice: &Advice) -> String {
         ]);
     }
     let _ = write!(out, "\n{ways}");
+    let mut before = None;
+    for way in &advice.placements {
+        if !way.objects.is_empty() && before != Some(&way.objects) {
+            let _ = writeln!(out, "\n  {}:\n    {}", way.name, names(advice, way));
+        }
+        before = Some(&way.objects);
+    }
     out
+}
+
+/// The objects that a placement puts on flash, as people call them: the largest.
+fn names(advice: &Advice, way: &Placement) -> String {
+    const SHOWN: usize = 4;
+    let profiles = advice.profiles.iter();
+    let mut objects: Vec<_> = profiles
+        .filter(|row| way.objects.contains(&row.path))
+        .collect();
+    objects.sort_by_key(|row| Reverse(row.pages));
+    let names = objects.iter().take(SHOWN).map(|row| row.name.as_str());
+    let names = names.collect::<Vec<_>>().join(", ");
+    match objects.len().saturating_sub(SHOWN) {
+        0 => names,
+        more => format!("{names} and {more} smaller ones (--placements)"),
+    }
 }
 
 /// The same as an HTML file at `path`.

@@ -10,7 +10,12 @@ use crate::server::{PROGRAMS, Postgres, initdb, verify_checksums};
 const SCALE: u32 = 4;
 /// Reads and writes during which the faults strike. So much work, not so much time: what a slow
 /// machine reads in a second fits into the server's 2,048 buffers, and none of it comes twice.
-const READS: [&str; 4] = ["--select-only", "--client=4", "--jobs=2", "--transactions=1500"];
+const READS: [&str; 4] = [
+    "--select-only",
+    "--client=4",
+    "--jobs=2",
+    "--transactions=1500",
+];
 const MIXED: [&str; 3] = ["--client=4", "--jobs=2", "--transactions=400"];
 
 /// The scripts, and the kind of fault for which the tier goes off.

@@ -386,8 +386,16 @@ impl<'a> Adviser<'a> {
             name: (*name).to_string(),
             flash_bytes: u64::from(setting.capacity) * page,
             gain: Gain::between(&runs[0], run),
+            objects: self.paths(&setting.fixed),
         };
         Ok(ways.iter().zip(&runs[1..]).map(row).collect())
+    }
+
+    /// Names of the objects that are wholly on flash.
+    fn paths(&self, fixed: &Fixed) -> Vec<String> {
+        let whole = fixed.moved.iter().chain(&fixed.pinned);
+        let path = |object: &ObjectId| self.rows.iter().find(|row| row.object == *object);
+        whole.filter_map(path).map(|row| row.path.clone()).collect()
     }
 
     /// Names and settings of the ways to use `capacity` pages.

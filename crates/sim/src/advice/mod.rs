@@ -131,6 +131,8 @@ pub struct Placement {
     pub flash_bytes: u64,
     /// Virtual time it saves against base alone.
     pub gain: Gain,
+    /// The objects it puts wholly on flash, by their recorded names.
+    pub objects: Vec<String>,
 }
 
 /// What came out.
