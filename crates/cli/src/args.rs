@@ -11,10 +11,11 @@ use crate::mrc;
 use crate::plan;
 use crate::replay;
 use crate::simulate;
-use crate::units::Size;
+use crate::units::{Size, span};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
+use std::time::Duration;
 use thermocline_core::model::Model;
 use thermocline_core::policy::NAMES;
 use thermocline_trace::Format;
@@ -74,6 +75,9 @@ pub(crate) enum Command {
     Pin(PinArgs),
     /// Let pinned files be evicted like all others
     Unpin(UnpinArgs),
+    /// Record the requests of a running mount for a while: a trace for `advise` and `simulate`
+    #[command(after_long_help = RECORD_HELP)]
+    Record(RecordArgs),
     /// Verify a cache that is not mounted; changes nothing
     #[command(after_long_help = CHECK_HELP)]
     Check(CheckArgs),
@@ -97,7 +101,7 @@ pub(crate) enum Command {
     /// Recommend sizes of flash and memory for a trace, given their prices
     #[command(after_long_help = plan::EXAMPLES)]
     Plan(Box<plan::PlanArgs>),
-    /// Say what to buy, which policy to use, what to pin and what to leave out, for a trace
+    /// Say what to buy, which policy to use, what to pin and what to leave out
     #[command(after_long_help = advise::EXAMPLES)]
     Advise(Box<advise::AdviseArgs>),
     /// Do a trace's requests on real files through the tier, and time them
@@ -409,6 +413,33 @@ pub(crate) struct PinArgs {
     /// ** for any number of directories
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<String>,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const RECORD_HELP: &str = "\
+The mount writes the trace, with some 30 MiB of memory more meanwhile. Files that bypass the tier and
+are open already are not in it. An interrupted command leaves the recording at work: it ends when
+its time is over, with the mount, or by --stop. A longer recording goes on in files beside this one.
+  thermocline record /srv/pgdata monday.parquet --for 1h
+  thermocline advise monday.parquet --mount /srv/pgdata";
+
+/// `thermocline record`.
+#[derive(Args, Debug)]
+pub(crate) struct RecordArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// The trace, a new file outside of the mount and its base
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "stop")]
+    pub(crate) file: Option<PathBuf>,
+    /// For how long
+    #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = span)]
+    pub(crate) length: Duration,
+    /// End the recording that another command started
+    #[arg(long, conflicts_with_all = ["file", "json"])]
+    pub(crate) stop: bool,
     /// Print the outcome as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -12,6 +12,7 @@
 //! | `write_back` | `on` or `off`                 | `on` or `off`                |
 //! | `flush`      | `dirty N of M`, and its state | see [`Flushing::command`]    |
 //! | `cache`      | how a change of it stands     | see [`Reshaping::command`]   |
+//! | `record`     | how a recording stands        | see [`Recording::command`]   |
 //! | `faults`     | how many struck, by kind      | a script: makes flash fail   |
 //!
 //! `hints` is there unless it was switched off.
@@ -23,6 +24,7 @@ use crate::ending::Ending;
 use crate::failure::Code;
 use crate::flushing::Flushing;
 use crate::log;
+use crate::recording::Recording;
 use crate::report::exposition::Format;
 use crate::report::{DeviceFacts, IoFacts, MountFacts, Report, metrics, text};
 use crate::reshaping::Reshaping;
@@ -50,6 +52,7 @@ pub(crate) struct Control {
     engine: Arc<Engine>,
     flushing: Arc<Flushing>,
     reshaping: Arc<Reshaping>,
+    recording: Arc<Recording>,
 }
 
 impl Control {
@@ -66,6 +69,7 @@ impl Control {
         engine: Arc<Engine>,
         flushing: Arc<Flushing>,
         reshaping: Arc<Reshaping>,
+        recording: Arc<Recording>,
     ) -> Self {
         Self {
             facts,
@@ -78,6 +82,7 @@ impl Control {
             engine,
             flushing,
             reshaping,
+            recording,
         }
     }
 
@@ -86,6 +91,7 @@ impl Control {
         let devices = self.devices.iter().map(device_facts);
         let mut devices: Vec<DeviceFacts> = devices.collect();
         let mut mount = self.facts.clone();
+        mount.record = self.recording.path();
         mount.asked_to_end = self.ending.get().is_some_and(|ending| ending.is_asked());
         if let Some(tier) = &stats.tier {
             // Another one may have taken its place.
@@ -237,7 +243,7 @@ impl ControlFiles for Control {
             name,
             writable: false,
         });
-        let mut writable = vec!["policy", "tier", "write_back", "flush", "cache"];
+        let mut writable = vec!["policy", "tier", "write_back", "flush", "cache", "record"];
         writable.extend(self.faults.as_ref().map(|_| "faults"));
         let writable = writable.into_iter().map(|name| ControlFile {
             name,
@@ -262,6 +268,7 @@ impl ControlFiles for Control {
             "write_back" => "off\n".to_string(),
             "flush" => self.flushing.describe(),
             "cache" => self.reshaping.describe(),
+            "record" => self.recording.describe(),
             "faults" => self.faults(),
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
@@ -275,6 +282,7 @@ impl ControlFiles for Control {
             "write_back" => self.set_write_back(command.trim()),
             "flush" => self.flushing.command(command.trim()),
             "cache" => self.reshaping.command(command.trim()),
+            "record" => self.recording.command(command.trim()),
             "faults" => self.set_faults(command),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }

@@ -32,6 +32,7 @@ mod plot;
 
 mod preflight;
 mod reader;
+mod recording;
 mod replay;
 mod report;
 mod reshaping;
@@ -82,6 +83,7 @@ fn run(command: Command) -> Outcome {
         Command::Replace(args) => commands::reshape::replace(&args),
         Command::Pin(args) => commands::pin::pin(&args),
         Command::Unpin(args) => commands::pin::unpin(&args),
+        Command::Record(args) => commands::record::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Recover(args) => commands::recover::run(&args),
         Command::Calibrate(args) => commands::calibrate::run(&args),

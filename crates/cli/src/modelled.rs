@@ -28,7 +28,7 @@ use thermocline_sim::{
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a trace becomes page requests.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Reading {
     #[command(flatten)]
     pub(crate) input: TraceInput,
@@ -115,7 +115,7 @@ pub(crate) fn pages(option: &str, size: &TierSize, facts: &Facts) -> Result<u32,
 }
 
 /// The devices of a model, and who waits for them.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArgs {
     /// Bulk storage below the tier: hdd, hdd-15k, ssd, network, s3-like, baleen, or a
     /// configuration file that `thermocline calibrate` wrote, whose costs then hold for flash too

@@ -11,20 +11,20 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::flushing::Flushing;
 use crate::log;
 use crate::pins::Pinned;
+use crate::recording::{self, Recording};
 use crate::report::MountFacts;
 use crate::reshaping::Reshaping;
 use crate::units::show_count;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 use thermocline::claim::{Fence, Fenced};
 use thermocline::device::{
     Device, FaultScript, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
 };
 use thermocline::{Engine, Store};
 use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle, PlanSource, Transport};
-use thermocline_trace::{Recorder, RecorderOptions};
+use thermocline_trace::Recorder;
 
 /// A device whose work is counted, with the words for it.
 pub(crate) struct Counted {
@@ -42,6 +42,7 @@ pub(crate) struct Serving {
     engine: Arc<Engine>,
     flushing: Arc<Flushing>,
     reshaping: Arc<Reshaping>,
+    recording: Arc<Recording>,
     claiming: Arc<Claiming>,
     ending: Arc<Ending>,
 }
@@ -82,6 +83,7 @@ impl Serving {
         engine.set_recorder(recorder(plan)?);
         let flushing = Flushing::new(Arc::clone(&engine));
         let reshaping = Reshaping::new(Arc::clone(&engine), caches, plan.places.base.clone());
+        let recording = Recording::new(Arc::clone(&engine), facts(plan), page_size);
         let told: Arc<OnceLock<Arc<Ending>>> = Arc::default();
         let plans = plan_source(plan);
         let rules = plan.config.rules()?;
@@ -96,6 +98,7 @@ impl Serving {
             Arc::clone(&engine),
             Arc::clone(&flushing),
             Arc::clone(&reshaping),
+            Arc::clone(&recording),
         );
         let config = MountConfig {
             base: plan.places.base.clone(),
@@ -130,6 +133,7 @@ impl Serving {
                     engine,
                     flushing,
                     reshaping,
+                    recording,
                     claiming,
                     ending,
                 })
@@ -160,6 +164,7 @@ impl Serving {
         self.ending.set_over();
         log::line("unmounted");
         self.reshaping.finish();
+        self.recording.finish();
         let held = self.claiming.still_ours();
         let flushed = held.and_then(|()| self.flushing.finish());
         let closed = close(&self.engine);
@@ -326,15 +331,7 @@ fn recorder(plan: &Plan) -> Result<Option<Recorder>, Failure> {
     let Some(path) = &plan.record else {
         return Ok(None);
     };
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let options = RecorderOptions {
-        page_size: plan.config.page_size()?,
-        start_unix_ns: u64::try_from(now.as_nanos()).unwrap_or(0),
-        ..RecorderOptions::default()
-    };
-    Ok(Some(Recorder::create(path, options)?))
+    Ok(Some(recording::recorder(path, plan.config.page_size()?)?))
 }
 
 fn facts(plan: &Plan) -> MountFacts {

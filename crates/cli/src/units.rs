@@ -7,6 +7,7 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The forms a size may take, for error messages and help.
 pub(crate) const SIZE_FORMS: &str = "512, 8k, 512M, 8GiB, 1.5T, 100MB (decimal), or 4096p (pages)";
@@ -32,6 +33,25 @@ pub(crate) enum Size {
 pub(crate) struct SizeError {
     text: String,
     reason: &'static str,
+}
+
+/// The longest time that can be written.
+const SECONDS_MAX: u64 = 31 * 24 * 3600;
+
+/// Reads a time: 90, 90s, 5m, 2h or 1d.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    const UNITS: [(char, u64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 24 * 3600)];
+    let text = text.trim();
+    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(*unit));
+    let number = unit.map_or(text, |(unit, _)| text.trim_end_matches(*unit));
+    let count: Option<u64> = number.trim().parse().ok();
+    let seconds = count.and_then(|count| count.checked_mul(unit.map_or(1, |(_, each)| *each)));
+    match seconds.filter(|seconds| (1..=SECONDS_MAX).contains(seconds)) {
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
+        None => Err(format!(
+            "\"{text}\" is not a time; write 90s, 5m, 2h or 1d, at most 31d"
+        )),
+    }
 }
 
 impl Size {

@@ -32,6 +32,7 @@ pub(super) struct Printed<'a> {
     then: &'a State,
     more_flash_writes: Option<f64>,
     years: [Option<f64>; 2],
+    dirty_bytes: Option<u64>,
     base_requests_saved_per_s: Option<f64>,
 }
 
@@ -55,6 +56,7 @@ impl<'a> Printed<'a> {
             then: &line.then,
             more_flash_writes: line.more_flash_writes,
             years: line.years,
+            dirty_bytes: line.dirty_bytes,
             base_requests_saved_per_s: line.base_requests_saved,
         }
     }
@@ -98,13 +100,20 @@ pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
         Kind::Bypass => all.push("the rule holds from the next mount".into()),
         Kind::Memory => all.push("instead of flash, not beside it".into()),
         Kind::Size => {}
+        Kind::WriteBack => {
+            let dirty = show_bytes(line.dirty_bytes.unwrap_or(0));
+            all.push(format!(
+                "{dirty} were on flash alone at the end: base is whole only with the cache, and what \
+                 a lost flash device held is lost"
+            ));
+        }
     }
     all
 }
 
 /// The command that follows the line, and the one that undoes it.
 pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
-    let mount = &args.mount;
+    let mount = args.mount.as_deref().unwrap_or("MOUNTPOINT");
     let path = line.object.as_ref().map_or("", |object| &object.path);
     let resize = |bytes: u64| format!("thermocline resize {mount} --size {}", Size::Bytes(bytes));
     let remove = "remove the rule from the configuration".to_string();
@@ -125,6 +134,10 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
             format!("thermocline pin {mount} {}", quoted(path)),
             format!("thermocline unpin {mount} {}", quoted(path)),
         ),
+        Kind::WriteBack => {
+            let mode = |word: &str| format!("thermocline mode {mount} {word}");
+            (mode("write-back"), mode("write-through"))
+        }
         Kind::Bypass => (rule(path, "cache = false"), remove),
         Kind::Memory => (
             format!(

@@ -2,6 +2,7 @@
 
 mod check;
 mod line;
+mod live;
 mod text;
 
 use crate::commands::status;
@@ -9,10 +10,12 @@ use crate::failure::{Failure, Outcome};
 use crate::modelled::{self, ModelArgs, Reading};
 use crate::plan::{percent, price};
 use crate::simulate::{Amount, TierSize};
+use crate::units::span;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 use thermocline_core::policy::{NAMES, PolicyOptions};
 use thermocline_sim::Workload;
 use thermocline_sim::advice::{self, Question, State};
@@ -22,7 +25,9 @@ use thermocline_sim::plan::{Endurance, Prices};
 /// Shown at the end of `advise --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  What should I buy, pin and leave out for this database?
+  What should I change about this mount, going by the next ten minutes?
+    thermocline advise /srv/pgdata --for 10m
+  What should I buy, pin and leave out for the database that was recorded?
     thermocline advise tpcc.parquet --base network
   The tier there is, and commands that can be pasted:
     thermocline advise tpcc.parquet --size 8GiB --policy tac --mount /srv/pgdata
@@ -35,7 +40,7 @@ are simulated, of the time that the database waits for its I/Os; after ± stands
 period as long may be from it (95 %). docs/advise.md says how lines are found.";
 
 /// `thermocline advise`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct AdviseArgs {
     #[command(flatten)]
     pub(crate) reading: Reading,
@@ -43,14 +48,21 @@ pub(crate) struct AdviseArgs {
     /// without it there is none yet
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<TierSize>,
-    /// Policy of the tier there is, or of the one to buy
-    #[arg(long, value_name = "NAME", default_value = "tac",
-          value_parser = PossibleValuesParser::new(NAMES))]
-    pub(crate) policy: String,
-    /// Where it is mounted, for the commands that are printed
-    #[arg(long, value_name = "MOUNTPOINT", default_value = "MOUNTPOINT",
-          value_hint = ValueHint::DirPath)]
-    pub(crate) mount: String,
+    /// Policy of the tier there is, or of the one to buy [default: tac]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
+    pub(crate) policy: Option<String>,
+    /// Where it is mounted, for the commands that are printed [default: MOUNTPOINT]
+    #[arg(long, value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
+    pub(crate) mount: Option<String>,
+    /// How long to record a running mount
+    #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = span)]
+    pub(crate) length: Duration,
+    /// Files that are pinned: those of the running mount.
+    #[arg(skip)]
+    pub(crate) pins: Vec<String>,
+    /// Whether writes stay on the flash of the running mount.
+    #[arg(skip)]
+    pub(crate) write_back: bool,
     /// Sizes to try [default: 0.25 to 4 times the one there is; else 2% to 100% of the pages]
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
     pub(crate) sizes: Vec<TierSize>,
@@ -124,6 +136,13 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Advises and prints, or checks earlier advice.
 pub(crate) fn run(args: &AdviseArgs) -> Outcome {
+    match live::mountpoint(args)? {
+        Some(mountpoint) => live::run(args, mountpoint),
+        None => of_traces(args),
+    }
+}
+
+fn of_traces(args: &AdviseArgs) -> Outcome {
     if args.begin >= args.end {
         let fact = format!("--begin {}% is not before --end", 100.0 * args.begin);
         return Err(Failure::usage(fact).advise("--begin 0% --end 50%"));
@@ -172,7 +191,9 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
         },
         now: State {
             flash_bytes: u64::from(now.unwrap_or(0)) * page,
-            policy: args.policy.clone(),
+            policy: args.policy.clone().unwrap_or_else(|| "tac".into()),
+            pinned: live::pinned(args, workload)?,
+            write_back: args.write_back,
             ..State::default()
         },
         sizes: sizes(args, workload, now)?,

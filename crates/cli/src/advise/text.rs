@@ -90,17 +90,20 @@ fn lines(args: &AdviseArgs, advice: &Advice) -> String {
         out += "Nothing to change: nothing tried gains more than its uncertainty.\n";
     }
     if let Some(gain) = &advice.together {
-        let _ = writeln!(
-            out,
-            "All of them{}: {}",
-            match advice.lines.iter().any(|line| line.kind == Kind::Memory) {
-                true => " but MEMORY",
-                false => "",
-            },
-            show(gain)
-        );
+        let _ = writeln!(out, "All of them{}: {}", but(advice), show(gain));
     }
     out
+}
+
+/// The lines that are not part of what all come to.
+fn but(advice: &Advice) -> &'static str {
+    let has = |kind| advice.lines.iter().any(|line| line.kind == kind);
+    match (has(Kind::Memory), has(Kind::WriteBack)) {
+        (false, false) => "",
+        (true, false) => " but MEMORY",
+        (false, true) => " but WRITE-BACK",
+        (true, true) => " but MEMORY and WRITE-BACK",
+    }
 }
 
 /// What a line is, gains and costs.
@@ -117,12 +120,16 @@ fn sentence(args: &AdviseArgs, line: &Line) -> String {
         Kind::Policy => format!("{} instead of {}", line.then.policy, line.now.policy),
         Kind::Pin => format!("{name}, {}", show_bytes(flash(line))),
         Kind::Bypass => name.to_string(),
+        Kind::WriteBack => "writes stay on flash, base gets them later".to_string(),
         Kind::Memory => format!(
             "{} for the database's buffers",
             show_bytes(line.then.memory_bytes)
         ),
     };
-    let kind = format!("{:?}", line.kind).to_uppercase();
+    let kind = match line.kind {
+        Kind::WriteBack => "WRITE-BACK".to_string(),
+        kind => format!("{kind:?}").to_uppercase(),
+    };
     let mut out = format!("{kind:6} {what}: {}", show(&line.gain));
     if line.cost > 0.0 {
         let _ = write!(out, ", for {} {}", money(line.cost), args.currency);

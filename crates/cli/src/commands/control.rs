@@ -78,6 +78,13 @@ pub(crate) fn not_mounted(mountpoint: &Path) -> Failure {
     .advise("thermocline mount BASE MOUNTPOINT --cache FILE --size SIZE")
 }
 
+/// The failure for a control file that says something else than it should.
+pub(crate) fn not_understood(text: &str) -> Failure {
+    let first = text.lines().next().unwrap_or_default();
+    Failure::new(Code::Failure, format!("the mount says \"{first}\""))
+        .advise("the mount may run another version of thermocline; use that one")
+}
+
 /// The text of control file `name`.
 pub(crate) fn read(mountpoint: &Path, name: &str) -> Result<String, Failure> {
     let path = file(mountpoint, name)?;

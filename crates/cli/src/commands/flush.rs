@@ -74,7 +74,7 @@ fn flush(mountpoint: &Path) -> Result<Flushed, Failure> {
     let mut pace = Pace::default();
     loop {
         let text = control::read(mountpoint, "flush")?;
-        let now = Progress::parse(&text).ok_or_else(|| not_understood(&text))?;
+        let now = Progress::parse(&text).ok_or_else(|| control::not_understood(&text))?;
         pace.note(started.elapsed(), now.left);
         bar.set_length(now.total);
         bar.set_position(now.total - now.left.min(now.total));
@@ -112,14 +112,6 @@ fn ended_early(mountpoint: &Path, state: &str, left: u64) -> Failure {
     Failure::new(Code::Failure, message).advise(format!(
         "thermocline status {shown} lists pages that were lost; thermocline flush {shown} again"
     ))
-}
-
-fn not_understood(text: &str) -> Failure {
-    Failure::new(
-        Code::Failure,
-        format!("the mount says \"{}\"", text.trim_end()),
-    )
-    .advise("the mount may run another version of thermocline; use that one")
 }
 
 /// What the control file says.

@@ -8,6 +8,7 @@ pub(crate) mod flush;
 pub(crate) mod generate;
 pub(crate) mod mount;
 pub(crate) mod pin;
+pub(crate) mod record;
 pub(crate) mod recover;
 pub(crate) mod reshape;
 pub(crate) mod status;

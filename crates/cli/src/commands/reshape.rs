@@ -42,9 +42,9 @@ pub(crate) fn replace(args: &ReplaceArgs) -> Outcome {
     Ok(())
 }
 
-pub(super) fn report(mountpoint: &Path) -> Result<Report, Failure> {
+pub(crate) fn report(mountpoint: &Path) -> Result<Report, Failure> {
     let text = control::read(mountpoint, "stats.json")?;
-    serde_json::from_str(&text).map_err(|_| not_understood(&text))
+    serde_json::from_str(&text).map_err(|_| control::not_understood(&text))
 }
 
 /// Starts a change and follows it, one of pins until their pages are loaded; how many seconds it
@@ -66,7 +66,7 @@ pub(super) fn follow(mountpoint: &Path, change: &Change) -> Result<f64, Failure>
     let mut pace = Pace::default();
     loop {
         let text = control::read(mountpoint, "cache")?;
-        let now = Standing::parse(&text).ok_or_else(|| not_understood(&text))?;
+        let now = Standing::parse(&text).ok_or_else(|| control::not_understood(&text))?;
         pace.note(started.elapsed(), now.left);
         bar.set_length(now.total);
         bar.set_position(now.total - now.left.min(now.total));
@@ -105,12 +105,6 @@ fn say(report: &Report, seconds: f64, json: bool) {
 fn style(unit: &str) -> ProgressStyle {
     let template = format!("{{bar:40}} {{pos}} of {{len}} {unit}, {{msg}}");
     ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-fn not_understood(text: &str) -> Failure {
-    let first = text.lines().next().unwrap_or_default();
-    Failure::new(Code::Failure, format!("the mount says \"{first}\""))
-        .advise("the mount may run another version of thermocline; use that one")
 }
 
 /// What the control file says.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use thermocline_sim::{Opener, opener};
 
 /// Trace files and what they do not say about themselves.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct TraceInput {
     /// Traces: recorded by `mount --record`, or of another tool (oracleGeneral, vscsi, MSR, .lis,
     /// blkparse, CSV; compressed or not). Several are several clients of one tier

@@ -8,10 +8,12 @@ use thermocline_core::{HintSet, hint_type};
 use thermocline_trace::{Op, Recorder, Served, TraceRecord};
 
 impl Engine {
-    /// Records every request from now on, or stops doing so.
+    /// Records every request from now on, or stops doing so. Requests that the kernel serves from
+    /// base itself (files that bypass the tier and are open already) are not seen.
     pub fn set_recorder(&self, recorder: Option<Recorder>) -> Option<Recorder> {
+        // Held to the end: a file that is opened meanwhile names itself to the new recorder.
+        let objects = self.objects.read();
         if let Some(recorder) = &recorder {
-            let objects = self.objects.read();
             for object in objects.iter().flatten() {
                 name_in_trace(recorder, object);
             }

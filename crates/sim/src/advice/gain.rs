@@ -25,6 +25,13 @@ impl Gain {
         Self::of(&blocks(without), &blocks(with))
     }
 
+    /// The same of two runs of which this is the virtual time at the beginning and at the ends of
+    /// equally long parts, ms.
+    #[must_use]
+    pub fn between_ends(without: &[f64], with: &[f64]) -> Self {
+        Self::of(&blocks_of(without), &blocks_of(with))
+    }
+
     /// The same of the times of each block.
     ///
     /// The gain is 1 - sum of b / sum of a: a ratio estimate. Its variance is that of the residuals
@@ -74,7 +81,11 @@ fn blocks(run: &RunResult) -> Vec<f64> {
     let warm = before.take_while(|sample| sample.requests < run.warm_up_requests);
     // The sample in which the warm-up ends is the first whose end counts as a beginning.
     let from = warm.count();
-    let ends = run.sample_ms.get(from..).unwrap_or_default();
+    blocks_of(run.sample_ms.get(from..).unwrap_or_default())
+}
+
+/// The blocks between equally many of `ends` each.
+fn blocks_of(ends: &[f64]) -> Vec<f64> {
     let Some(steps) = ends.len().checked_sub(1) else {
         return Vec::new();
     };

@@ -1,7 +1,8 @@
 //! Finds the lines.
 
 use super::{
-    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, State, WEAR_SECONDS_MIN, run_states,
+    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, State, WEAR_SECONDS_MIN, both_modes,
+    run_states,
 };
 use crate::error::SimError;
 use crate::experiment::{NO_TIER, Progress, Setting, run_each};
@@ -77,17 +78,14 @@ impl<'a> Adviser<'a> {
             Some(size) => self.memory(&size.clone())?,
             None => None,
         };
-        let mut placements = Vec::new();
+        let (mut placements, mut write_back) = (Vec::new(), None);
         let from = lines.last().map_or(&now, |line| &line.then).clone();
         if from.flash_bytes > 0 {
             placements = self.placements(from.flash_bytes, &from.policy)?;
-            let finders = [
-                Self::policy,
-                Self::pin,
-                Self::pin,
-                Self::bypass,
-                Self::bypass,
-            ];
+            lines.extend(self.policy(&from)?);
+            let from = lines.last().map_or(&now, |line| &line.then).clone();
+            write_back = self.write_back(&from)?;
+            let finders = [Self::pin, Self::pin, Self::bypass, Self::bypass];
             for find in finders {
                 let from = lines.last().map_or(&now, |line| &line.then).clone();
                 lines.extend(find(&mut self, &from)?);
@@ -95,6 +93,7 @@ impl<'a> Adviser<'a> {
         }
         let together = self.together(&lines)?;
         lines.extend(memory);
+        lines.extend(write_back);
         Ok(Advice {
             lines,
             together,
@@ -213,6 +212,37 @@ impl<'a> Adviser<'a> {
         Ok(Some(line).filter(is_worth_it))
     }
 
+    /// Writes that stay on flash, when that is surely faster. Nothing where objects are pinned or
+    /// left out, or writes stay there already.
+    fn write_back(&mut self, from: &State) -> Result<Option<Line>, SimError> {
+        let others = !from.pinned.is_empty() || !from.bypassed.is_empty();
+        if others || from.write_back || self.workload.facts().writes == 0 {
+            return Ok(None);
+        }
+        let then = State {
+            write_back: true,
+            ..from.clone()
+        };
+        let experiment = &self.question.experiment;
+        let modes = both_modes(self.workload, experiment, &then, self.progress)?;
+        let line = Line {
+            id: format!("write-back:{}", then.policy),
+            kind: Kind::WriteBack,
+            gain: modes.gain(),
+            page_size: u64::from(self.workload.facts().page_size),
+            cost: 0.0,
+            loser: None,
+            more_flash_writes: modes.more_flash_writes(),
+            years: [None, None],
+            dirty_bytes: Some(modes.dirty_bytes()),
+            base_requests_saved: None,
+            now: from.clone(),
+            then,
+            object: None,
+        };
+        Ok(Some(line).filter(is_worth_it))
+    }
+
     /// The object whose pin gains most, when it gains surely: those with most time lost on base
     /// per page are tried.
     fn pin(&mut self, from: &State) -> Result<Option<Line>, SimError> {
@@ -305,7 +335,7 @@ impl<'a> Adviser<'a> {
         let cost = |run: &RunResult| plan::choice(run, &self.options, self.days).cost;
         let bought = match kind {
             Kind::Size | Kind::Memory => cost(after) - cost(before),
-            Kind::Policy | Kind::Pin | Kind::Bypass => 0.0,
+            Kind::Policy | Kind::Pin | Kind::Bypass | Kind::WriteBack => 0.0,
         };
         let subject = match (&object, kind) {
             (Some(row), _) => row.path.clone(),
@@ -325,6 +355,7 @@ impl<'a> Adviser<'a> {
             more_flash_writes: (before.flash_writes > 0)
                 .then(|| after.flash_writes as f64 / before.flash_writes as f64 - 1.0),
             years: [years(before), years(after)],
+            dirty_bytes: None,
             base_requests_saved: (seconds > 0.0).then(|| saved / seconds),
             now: now.clone(),
             then,

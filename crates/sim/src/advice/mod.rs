@@ -10,11 +10,13 @@
 //! - *Pin*: objects with the most time still lost on base per page, each tried.
 //! - *Bypass*: objects with the most flash writes beyond their hits, each tried.
 //! - *Memory*: what the same money would gain as buffers of the database: a pool above what was.
+//! - *Write-back*: what it would gain if writes stayed on flash; both modes are run by [`joint`],
+//!   which drives the live tier's own state machine, without a pool.
 //!
 //! A size, a policy or a pin is advised only where its gain is above its uncertainty, and above
 //! [`GAIN_MIN`]; a bypass where it saves writes and costs next to no time. Lines influence each
 //! other, so each was found and run on what the lines before it lead to; memory is instead of the
-//! size. [`Advice::together`] is all of them.
+//! size, and write-back beside the pins and bypasses. [`Advice::together`] is all the others.
 //!
 //! *Uncertainty* ([`Gain`]): the trace is cut into [`BLOCKS`] blocks of time; how much the gain
 //! differs between them, and between the halves of the trace, says how far that of another period
@@ -28,6 +30,7 @@ pub use gain::{BLOCKS, Gain};
 
 use crate::error::SimError;
 use crate::experiment::{Experiment, NO_TIER, Progress, Setting, run_each};
+use crate::joint::{self, Combination, JointExperiment, JointResult};
 use crate::placement::{self, Fixed, ObjectProfile};
 use crate::plan::{Endurance, Plan, Prices};
 use crate::result::RunResult;
@@ -56,6 +59,9 @@ pub struct State {
     pub pinned: Vec<String>,
     /// Objects that are never on flash.
     pub bypassed: Vec<String>,
+    /// Whether writes stay on flash. Only the line on that was simulated so.
+    #[serde(default)]
+    pub write_back: bool,
 }
 
 /// What a line is about.
@@ -72,6 +78,9 @@ pub enum Kind {
     Bypass,
     /// Memory for the database instead of flash.
     Memory,
+    /// Writes to flash first, to base later.
+    #[serde(rename = "WRITE-BACK")]
+    WriteBack,
 }
 
 /// One piece of advice.
@@ -99,6 +108,8 @@ pub struct Line {
     pub more_flash_writes: Option<f64>,
     /// Years the flash lasts, now and then; none where nothing is said.
     pub years: [Option<f64>; 2],
+    /// Bytes that only flash has at the end, in write-back.
+    pub dirty_bytes: Option<u64>,
     /// Requests to base per second of the trace that go; none where the trace has no time.
     pub base_requests_saved: Option<f64>,
 }
@@ -140,7 +151,7 @@ pub struct Placement {
 pub struct Advice {
     /// The lines; the first is the first to follow.
     pub lines: Vec<Line>,
-    /// All lines but that of memory, where there is more than one.
+    /// All lines but those of memory and write-back, where there is more than one.
     pub together: Option<Gain>,
     /// All sizes under the policy there is.
     pub plan: Plan,
@@ -179,9 +190,67 @@ pub fn follow(
     progress: &Progress,
 ) -> Result<Gain, SimError> {
     evidence(workload, experiment.warm_up)?;
+    if now.write_back != then.write_back {
+        return Ok(both_modes(workload, experiment, then, progress)?.gain());
+    }
     let rows = placement::profile(workload)?;
     let runs = run_states(workload, experiment, &rows, &[now, then], progress)?;
     Ok(Gain::between(&runs[0], &runs[1]))
+}
+
+/// The same load, written through and written back.
+struct Modes {
+    through: JointResult,
+    back: JointResult,
+}
+
+impl Modes {
+    fn gain(&self) -> Gain {
+        Gain::between_ends(&self.through.ends_ms, &self.back.ends_ms)
+    }
+
+    /// Bytes that only flash has in the end.
+    fn dirty_bytes(&self) -> u64 {
+        self.back.dirty_on_flash * u64::from(self.back.page_size)
+    }
+
+    fn more_flash_writes(&self) -> Option<f64> {
+        let before = self.through.flash_writes as f64;
+        (before > 0.0).then(|| self.back.flash_writes as f64 / before - 1.0)
+    }
+}
+
+/// Runs size and policy of `state` in both modes, without pins and bypasses.
+fn both_modes(
+    workload: &Workload,
+    experiment: &Experiment,
+    state: &State,
+    progress: &Progress,
+) -> Result<Modes, SimError> {
+    let facts = workload.facts();
+    let pages = (state.flash_bytes / u64::from(facts.page_size)).max(1);
+    let combination = |back| Combination {
+        pool: "lru".into(),
+        tier: state.policy.clone(),
+        back,
+    };
+    let experiment = JointExperiment {
+        combinations: vec![combination(false), combination(true)],
+        databases: vec![facts.distinct_pages as f64 / pages as f64],
+        pools: vec![0.0],
+        warm_up: experiment.warm_up,
+        devices: experiment.devices.clone(),
+        clients: experiment.clients,
+        policy_options: experiment.policy_options.clone(),
+        threads: experiment.threads,
+        ..JointExperiment::default()
+    };
+    let mut results = joint::run(workload, &experiment, progress)?.into_iter();
+    let mut next = || results.next().unwrap_or_default();
+    Ok(Modes {
+        through: next(),
+        back: next(),
+    })
 }
 
 /// Whether there is enough to advise on.

@@ -3,6 +3,7 @@
 use super::flow::Flow;
 use super::instant::Served;
 use crate::closed_loop::{ClosedLoop, Elapsed, Step};
+use crate::meter::SAMPLES;
 use crate::request::{Kind, PageRequest};
 use thermocline_core::counters::Source;
 
@@ -50,6 +51,10 @@ pub(super) struct Meter {
     requests: Requests,
     /// What had moved when the warm-up ended.
     before: Option<Flow>,
+    /// Page requests between two of `ends`.
+    interval: u64,
+    /// Virtual time at the end of the warm-up and of each interval since, ns.
+    ends: Vec<u64>,
 }
 
 /// What was counted.
@@ -58,11 +63,14 @@ pub(super) struct Counted {
     pub(super) requests: Requests,
     pub(super) flow: Flow,
     pub(super) elapsed: Option<Elapsed>,
+    /// Virtual time at the beginning and at the end of each hundredth of it, ns; empty without
+    /// devices.
+    pub(super) ends: Vec<u64>,
 }
 
 impl Meter {
-    /// Counts page requests after the first `warm_up`.
-    pub(super) fn new(queues: Option<ClosedLoop>, warm_up: u64) -> Self {
+    /// Counts page requests after the first `warm_up` of `requests`.
+    pub(super) fn new(queues: Option<ClosedLoop>, warm_up: u64, requests: u64) -> Self {
         Self {
             queues,
             warm_up,
@@ -71,6 +79,8 @@ impl Meter {
             steps: Vec::new(),
             requests: Requests::default(),
             before: None,
+            interval: (requests - warm_up).div_ceil(SAMPLES).max(1),
+            ends: Vec::new(),
         }
     }
 
@@ -81,7 +91,13 @@ impl Meter {
             if let (Some(queues), true) = (&mut self.queues, self.at > 0) {
                 queues.start_measuring();
             }
+            self.note_time();
         }
+    }
+
+    fn note_time(&mut self) {
+        self.ends
+            .extend(self.queues.as_ref().map(ClosedLoop::now_ns));
     }
 
     /// It was served; `take` hands over its I/Os.
@@ -111,6 +127,9 @@ impl Meter {
             }
             self.steps.clear();
         }
+        if self.at > self.warm_up && (self.at - self.warm_up).is_multiple_of(self.interval) {
+            self.note_time();
+        }
     }
 
     /// The counts at the end of the run, when so much has moved.
@@ -119,6 +138,7 @@ impl Meter {
             requests: self.requests,
             flow: flow.since(&self.before.unwrap_or_default()),
             elapsed: self.queues.map(ClosedLoop::finish),
+            ends: self.ends,
         }
     }
 }

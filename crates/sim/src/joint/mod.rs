@@ -161,7 +161,7 @@ impl Bench<'_> {
         let experiment = self.experiment;
         let queues = experiment.devices.as_ref();
         let queues = queues.map(|devices| ClosedLoop::new(devices, experiment.clients));
-        let mut meter = Meter::new(queues, experiment.warm_up);
+        let mut meter = Meter::new(queues, experiment.warm_up, self.workload.facts().requests);
         self.workload.for_each_chunk(|chunk, hint_sets| {
             for request in chunk {
                 if request.kind() == Kind::Trim {

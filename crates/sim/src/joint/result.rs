@@ -112,6 +112,10 @@ pub struct JointResult {
     pub map_bytes_per_data_byte: Option<f64>,
     /// What an eviction zone would have cost instead.
     pub zones: Vec<ZoneCost>,
+    /// Virtual time at the beginning of the part counted and at the end of each hundredth of it,
+    /// ms; empty without devices.
+    #[serde(skip)]
+    pub ends_ms: Vec<f64>,
 }
 
 impl JointResult {
@@ -120,6 +124,7 @@ impl JointResult {
         self.requests(&counted.requests);
         self.flow(&counted.flow);
         self.transactions = transactions;
+        self.ends_ms = counted.ends.iter().map(|ns| *ns as f64 / 1e6).collect();
         if let Some(elapsed) = &counted.elapsed {
             self.time(elapsed);
         }

@@ -1,0 +1,158 @@
+//! `record` on a running mount, and `advise` on what it records.
+
+mod common;
+
+use common::*;
+use serde_json::Value;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Pages of the relation that is read at random, several times the cache.
+const MANY: usize = 2000;
+
+fn failure(command: &mut Command) -> String {
+    let output = command.output().expect("runs");
+    assert!(!output.status.success(), "{command:?} went well");
+    message(&output)
+}
+
+fn json(command: &mut Command) -> Value {
+    serde_json::from_str(&success(command)).expect("JSON")
+}
+
+/// Reads random pages of a relation of [`MANY`] pages until `over`.
+fn read_at_random(ground: &Ground, over: &AtomicBool) {
+    let file = File::open(ground.mountpoint().join("base/5/17000")).expect("open");
+    let (mut page, mut buffer) = (1u64, vec![0; PAGE]);
+    while !over.load(Ordering::Relaxed) {
+        page = page.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let at = (page >> 33) % MANY as u64;
+        file.read_exact_at(&mut buffer, at * PAGE as u64).expect("read");
+        assert!(buffer.iter().all(|byte| *byte == 7), "page {at}");
+    }
+}
+
+/// A mount of a cache that is smaller than the relation that is read.
+fn prepared(case: &str) -> Option<Ground> {
+    let ground = Ground::prepare(case)?;
+    std::fs::write(ground.path("base/base/5/17000"), vec![7; MANY * PAGE]).expect("a file");
+    ground.mounted("--size 4M --policy lru");
+    Some(ground)
+}
+
+/// Does `work` while pages are read at random.
+fn while_reading<T>(ground: &Ground, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_at_random(ground, &over));
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn a_running_mount_is_recorded_for_a_while() {
+    let Some(ground) = prepared("record") else {
+        return;
+    };
+    let record = |name: &str| {
+        let mut command = thermocline("record");
+        command.arg(ground.mountpoint()).arg(ground.path(name));
+        command
+    };
+    let said = while_reading(&ground, || {
+        json(record("a.parquet").args(["--for", "1s", "--json"]))
+    });
+    let requests = said["requests"].as_u64().expect("count");
+    assert!(requests > 0, "{said}");
+    assert_eq!(said["lost"], 0);
+    let info = json(
+        thermocline("trace")
+            .args(["info", "--json"])
+            .arg(ground.path("a.parquet")),
+    );
+    assert!(info.to_string().contains("base/5/17000"), "{info}");
+    assert_eq!(ground.status("/mount/record"), "");
+
+    let there = failure(&mut record("a.parquet"));
+    assert!(there.contains("a.parquet is there already"), "{there}");
+    for (name, part) in [("base/x", "is inside"), ("mnt/x", "is inside"), ("no/x", "directory")] {
+        let refused = failure(&mut record(name));
+        assert!(refused.contains(part), "{name}: {refused}");
+    }
+    for length in ["0", "5y", "32d"] {
+        let refused = failure(record("b.parquet").args(["--for", length]));
+        assert!(refused.contains("is not a time"), "{refused}");
+    }
+    ground.umount();
+}
+
+#[test]
+fn a_recording_outlives_its_command_and_ends_when_asked_or_with_the_mount() {
+    let Some(ground) = prepared("record, stopped") else {
+        return;
+    };
+    let begun = |name: &str| -> Child {
+        let mut command = thermocline("record");
+        command.arg(ground.mountpoint()).arg(ground.path(name));
+        command.args(["--for", "1h"]).stdout(Stdio::null());
+        let child = command.spawn().expect("starts");
+        eventually("the recording", || {
+            ground.said("record").contains("state running")
+        });
+        child
+    };
+    let mut first = begun("a.parquet");
+    first.kill().expect("ends");
+    first.wait().expect("ended");
+    let path = ground.path("a.parquet").display().to_string();
+    assert_eq!(ground.status("/mount/record"), path.as_str());
+    let mut second = thermocline("record");
+    let busy = failure(second.arg(ground.mountpoint()).arg(ground.path("b.parquet")));
+    assert!(busy.contains("is recorded already") && busy.contains("--stop"), "{busy}");
+    success(thermocline("record").arg(ground.mountpoint()).arg("--stop"));
+    eventually("its end", || ground.said("record").contains("state done"));
+    let mut third = begun("b.parquet");
+    third.kill().expect("ends");
+    third.wait().expect("ended");
+    ground.read();
+    ground.umount();
+    let info = thermocline("trace").arg("info").arg(ground.path("b.parquet")).output();
+    let info = info.expect("runs");
+    assert!(info.status.success(), "{}", message(&info));
+}
+
+#[test]
+fn a_running_mount_is_advised_on() {
+    let Some(ground) = prepared("advise on a mount") else {
+        return;
+    };
+    let advise = || {
+        let mut command = thermocline("advise");
+        command.arg(ground.mountpoint()).args(["--policies", "lru"]);
+        command
+    };
+    // Too little happens.
+    let refused = failure(advise().args(["--for", "1s"]));
+    assert!(refused.contains("record"), "{refused}");
+    let lines = while_reading(&ground, || json(advise().args(["--for", "8s", "--json"])));
+    let first = &lines[0];
+    assert_eq!(first["kind"], "SIZE", "{lines:#}");
+    assert_eq!(first["now"]["policy"], "lru");
+    let slots = ground.status("/stats/tier/slots").as_u64().expect("slots");
+    assert_eq!(first["now"]["flash_bytes"], slots * PAGE as u64);
+    let command = first["command"].as_str().expect("a command");
+    let mountpoint = ground.mountpoint().display().to_string();
+    let begin = format!("thermocline resize {mountpoint} --size ");
+    assert!(command.starts_with(&begin), "{command}");
+    success(
+        thermocline("resize")
+            .arg(ground.mountpoint())
+            .args(["--size", &command[begin.len()..]]),
+    );
+    assert!(ground.status("/stats/tier/slots").as_u64().expect("slots") > slots);
+    ground.umount();
+}
