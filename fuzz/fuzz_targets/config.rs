@@ -16,14 +16,6 @@ impl From<thermocline::Error> for failure::Failure {
     }
 }
 
-/// What the configuration asks of the command line.
-mod args {
-    pub(crate) fn policies() -> impl Iterator<Item = &'static str> {
-        let names = thermocline_core::policy::NAMES.iter().copied();
-        names.chain([crate::config::NO_TIER])
-    }
-}
-
 fuzz_target!(|text: &str| {
     if let Ok(config) = config::Config::parse(text, "fuzz") {
         let _ = config.check();

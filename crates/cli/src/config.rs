@@ -14,6 +14,15 @@ use thermocline::config::{
     CacSettings, ClicSettings, CostSettings, DirtySettings, PrioritySettings, TacSettings,
 };
 use thermocline_core::model::{IoOp, Model, Pattern};
+use thermocline_core::policy::NAMES;
+
+/// Policies a mount can start with: those of the tier, and `none` for base only.
+pub(crate) fn policies() -> impl Iterator<Item = &'static str> {
+    thermocline_core::policy::NAMES
+        .iter()
+        .copied()
+        .chain([NO_TIER])
+}
 
 /// The documented defaults, as `thermocline config --defaults` prints them.
 pub(crate) const EXAMPLE: &str = include_str!("../../../thermocline.example.toml");
@@ -286,7 +295,7 @@ fn whole_u32(count: u64) -> u32 {
 
 /// Refuses a policy there is none of.
 fn check_policy(name: &str) -> Outcome {
-    let known: Vec<&str> = crate::args::policies().collect();
+    let known: Vec<&str> = policies().collect();
     if known.contains(&name) {
         return Ok(());
     }

@@ -3,10 +3,10 @@
 //! Those errors read "fact; what to do": the part after the semicolon becomes the advice. Here
 //! each gets its exit code.
 
-use crate::beacon;
-use crate::commands::{control, umount};
 use crate::failure::{Code, Failure};
-use crate::log;
+use crate::serve::beacon;
+use crate::serve::log;
+use crate::serve::{client, umount};
 use crate::units::show_count;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -27,7 +27,7 @@ impl From<MountError> for Failure {
             }
             MountError::StaleMount(mountpoint) => Failure {
                 code: Code::Usage,
-                ..control::gone(&mountpoint)
+                ..client::gone(&mountpoint)
             },
             error => split(mount_code(&error), &error.to_string()),
         }

@@ -29,7 +29,8 @@ fn read_at_random(ground: &Ground, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         page = page.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let at = (page >> 33) % MANY as u64;
-        file.read_exact_at(&mut buffer, at * PAGE as u64).expect("read");
+        file.read_exact_at(&mut buffer, at * PAGE as u64)
+            .expect("read");
         assert!(buffer.iter().all(|byte| *byte == 7), "page {at}");
     }
 }
@@ -79,7 +80,11 @@ fn a_running_mount_is_recorded_for_a_while() {
 
     let there = failure(&mut record("a.parquet"));
     assert!(there.contains("a.parquet is there already"), "{there}");
-    for (name, part) in [("base/x", "is inside"), ("mnt/x", "is inside"), ("no/x", "directory")] {
+    for (name, part) in [
+        ("base/x", "is inside"),
+        ("mnt/x", "is inside"),
+        ("no/x", "directory"),
+    ] {
         let refused = failure(&mut record(name));
         assert!(refused.contains(part), "{name}: {refused}");
     }
@@ -111,8 +116,15 @@ fn a_recording_outlives_its_command_and_ends_when_asked_or_with_the_mount() {
     let path = ground.path("a.parquet").display().to_string();
     assert_eq!(ground.status("/mount/record"), path.as_str());
     let mut second = thermocline("record");
-    let busy = failure(second.arg(ground.mountpoint()).arg(ground.path("b.parquet")));
-    assert!(busy.contains("is recorded already") && busy.contains("--stop"), "{busy}");
+    let busy = failure(
+        second
+            .arg(ground.mountpoint())
+            .arg(ground.path("b.parquet")),
+    );
+    assert!(
+        busy.contains("is recorded already") && busy.contains("--stop"),
+        "{busy}"
+    );
     success(thermocline("record").arg(ground.mountpoint()).arg("--stop"));
     eventually("its end", || ground.said("record").contains("state done"));
     let mut third = begun("b.parquet");
@@ -120,7 +132,10 @@ fn a_recording_outlives_its_command_and_ends_when_asked_or_with_the_mount() {
     third.wait().expect("ended");
     ground.read();
     ground.umount();
-    let info = thermocline("trace").arg("info").arg(ground.path("b.parquet")).output();
+    let info = thermocline("trace")
+        .arg("info")
+        .arg(ground.path("b.parquet"))
+        .output();
     let info = info.expect("runs");
     assert!(info.status.success(), "{}", message(&info));
 }

@@ -1,0 +1,245 @@
+//! What the process of a mount tells about itself, whatever has become of the mount: while it
+//! writes back after an unmount, it is to be found nowhere in the file system.
+//!
+//! It listens at two abstract sockets, one named by the mountpoint and one by the cache; whoever
+//! connects is told how it stands, as one line of JSON. They vanish with the process. An answer
+//! counts when it comes from root or from one's own user: anybody may listen at such a name.
+
+use crate::failure::{Code, Failure};
+use crate::serve::ending::Ending;
+use crate::serve::log;
+use crate::show::report::MountFacts;
+use crate::units::show_count;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::mem;
+use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use thermocline::Engine;
+use thermocline_mount::Fs;
+
+/// The longest an answer may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a mount's process is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Stage {
+    /// It serves, and is seen at its mountpoint.
+    Serving,
+    /// It serves files that were open when it was detached.
+    Detached,
+    /// It was unmounted; dirty pages go to base.
+    WritingBack,
+    /// Nothing is left to be written back; the map is being saved.
+    Saving,
+}
+
+/// How a mount's process stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    /// What it is at.
+    pub(crate) stage: Stage,
+    /// Pages newer than base.
+    pub(crate) dirty: u64,
+    /// What it was mounted with.
+    pub(crate) mount: MountFacts,
+}
+
+impl Standing {
+    /// In words: "process 7 still writes back 12 pages".
+    pub(crate) fn describe(&self) -> String {
+        let (pid, dirty) = (self.mount.pid, show_count(self.dirty));
+        let mountpoint = self.mount.mountpoint.display();
+        match self.stage {
+            Stage::Serving => format!("process {pid} serves it at {mountpoint}"),
+            Stage::Detached => {
+                format!("process {pid} serves files that are still open from {mountpoint}")
+            }
+            Stage::WritingBack => format!("still writing back {dirty} pages, pid {pid}"),
+            Stage::Saving => format!("still saving the map, pid {pid}"),
+        }
+    }
+
+    /// What to do about it.
+    pub(crate) fn advice(&self) -> String {
+        let mountpoint = self.mount.mountpoint.display();
+        let log = self.mount.log.display();
+        match self.stage {
+            Stage::Serving => format!("thermocline umount {mountpoint}"),
+            Stage::Detached => format!(
+                "end the programs that use them: it ends after the last one; \
+                 thermocline umount {mountpoint} waits for that"
+            ),
+            Stage::WritingBack | Stage::Saving if self.mount.log.as_os_str().is_empty() => {
+                format!("wait for it: thermocline umount {mountpoint} does")
+            }
+            Stage::WritingBack | Stage::Saving => format!(
+                "wait for it: thermocline umount {mountpoint} does, and {log} says how far it is"
+            ),
+        }
+    }
+
+    /// The failure of a command that wants the mount at its mountpoint.
+    pub(crate) fn not_mounted(&self, mountpoint: &Path) -> Failure {
+        let message = format!(
+            "{} is not mounted any more; {}",
+            mountpoint.display(),
+            self.describe()
+        );
+        Failure::new(Code::NotMounted, message).advise(self.advice())
+    }
+}
+
+/// Answers from now on until the process ends.
+pub(crate) fn light(
+    facts: &MountFacts,
+    engine: &Arc<Engine>,
+    files: &Arc<Fs>,
+    ending: &Arc<Ending>,
+) {
+    let mut names = vec![name("mount", &facts.mountpoint)];
+    if !facts.cache.as_os_str().is_empty() {
+        names.push(name("cache", &facts.cache));
+    }
+    for name in names {
+        let (facts, engine) = (facts.clone(), Arc::clone(engine));
+        let (files, ending) = (Arc::clone(files), Arc::clone(ending));
+        let standing = move || standing(&facts, &engine, &files, &ending);
+        if let Err(error) = listen(&name, standing) {
+            log::line(&format!("nobody can ask how this mount stands: {error}"));
+        }
+    }
+}
+
+fn standing(facts: &MountFacts, engine: &Engine, files: &Fs, ending: &Ending) -> Standing {
+    let dirty = engine.dirty_pages();
+    let stage = match () {
+        () if ending.is_mounted() => Stage::Serving,
+        () if !ending.is_over() && files.held().1 > 0 => Stage::Detached,
+        () if dirty > 0 => Stage::WritingBack,
+        () => Stage::Saving,
+    };
+    Standing {
+        stage,
+        dirty,
+        mount: facts.clone(),
+    }
+}
+
+fn listen(name: &str, standing: impl Fn() -> Standing + Send + 'static) -> io::Result<()> {
+    let address = SocketAddr::from_abstract_name(name)?;
+    let listener = UnixListener::bind_addr(&address)?;
+    let answer = move || {
+        for asking in listener.incoming() {
+            let Ok(mut asking) = asking else { continue };
+            let text = serde_json::to_string(&standing()).unwrap_or_default();
+            // Whoever asked may have gone away.
+            let _gone = asking.write_all(text.as_bytes());
+        }
+    };
+    std::thread::Builder::new()
+        .name("beacon".into())
+        .spawn(answer)?;
+    Ok(())
+}
+
+/// How the process stands that serves, or served, this mountpoint; `None` when there is none.
+pub(crate) fn of_mountpoint(path: &Path) -> Option<Standing> {
+    ask("mount", path)
+}
+
+/// How the process stands that uses this cache.
+pub(crate) fn of_cache(path: &Path) -> Option<Standing> {
+    ask("cache", path)
+}
+
+fn ask(kind: &str, path: &Path) -> Option<Standing> {
+    let path = path.canonicalize().ok()?;
+    let address = SocketAddr::from_abstract_name(name(kind, &path)).ok()?;
+    let mut stream = UnixStream::connect_addr(&address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    if !is_trusted(&stream) {
+        return None;
+    }
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Whether root or this process's own user answers.
+fn is_trusted(stream: &UnixStream) -> bool {
+    let mut who = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: 0,
+    };
+    let mut length = mem::size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor lives for the whole call; `who` has as many bytes as `length` says.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut who).cast(),
+            &raw mut length,
+        )
+    };
+    // SAFETY: no arguments, cannot fail.
+    result == 0 && (who.uid == 0 || who.uid == unsafe { libc::geteuid() })
+}
+
+/// The name of the socket for a path: abstract names are short, so the path is hashed (FNV-1a).
+fn name(kind: &str, path: &Path) -> String {
+    let bytes = path.as_os_str().as_bytes().iter();
+    let hash = bytes.fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    format!("thermocline/{kind}/{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Standing {
+        Standing {
+            stage: Stage::WritingBack,
+            dirty: 10_539,
+            mount: MountFacts {
+                pid: 77,
+                log: "/ssd/tier.log".into(),
+                mountpoint: "/srv/pg".into(),
+                ..MountFacts::default()
+            },
+        }
+    }
+
+    #[test]
+    fn whoever_asks_is_told() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().canonicalize().expect("path");
+        assert_eq!(of_mountpoint(&path), None);
+        listen(&name("mount", &path), sample).expect("listens");
+        assert_eq!(of_mountpoint(&path), Some(sample()));
+        assert_eq!(of_mountpoint(&path), Some(sample()), "and again");
+        assert_eq!(of_cache(&path), None);
+    }
+
+    #[test]
+    fn a_mount_that_writes_back_says_how_much_and_who() {
+        let failure = sample().not_mounted(Path::new("/srv/pg"));
+        assert_eq!(failure.code, Code::NotMounted);
+        let text = failure.to_string();
+        assert!(
+            text.contains("still writing back 10,539 pages, pid 77"),
+            "{text}"
+        );
+        assert!(text.contains("/ssd/tier.log"), "{text}");
+    }
+}

@@ -1,0 +1,177 @@
+//! `policy`, `tier` and `mode`: one word written to a control file of the running mount.
+
+use crate::failure::{Code, Failure, Outcome, reason};
+use crate::serve::beacon::{self, Stage};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum, ValueHint};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use thermocline_core::policy::NAMES;
+use thermocline_mount::is_gone;
+
+/// `thermocline policy`.
+#[derive(Args, Debug)]
+pub(crate) struct PolicyArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// The policy to use from now on; the tier's contents stay
+    #[arg(value_parser = PossibleValuesParser::new(NAMES))]
+    pub(crate) name: String,
+}
+
+/// `thermocline tier`.
+#[derive(Args, Debug)]
+pub(crate) struct TierArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Serve from the tier, or pass everything to base
+    pub(crate) state: Switch,
+}
+
+/// Off or on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// Use it
+    On,
+    /// Leave it alone
+    Off,
+}
+
+impl Switch {
+    /// The word written to the mount's control file.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// `thermocline mode`.
+#[derive(Args, Debug)]
+pub(crate) struct ModeArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Where writes go from now on
+    pub(crate) mode: WriteMode,
+}
+
+/// Where writes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WriteMode {
+    /// To flash; base gets them later
+    WriteBack,
+    /// To base; what is dirty is written back in the background
+    WriteThrough,
+}
+
+/// The virtual directory in the root of every mount.
+pub(crate) const DIRECTORY: &str = ".thermocline";
+
+/// Switches the policy.
+pub(crate) fn policy(args: &PolicyArgs) -> Outcome {
+    write(&args.mountpoint, "policy", &args.name)?;
+    println!("policy {}", args.name);
+    Ok(())
+}
+
+/// Switches the tier off or on.
+pub(crate) fn tier(args: &TierArgs) -> Outcome {
+    write(&args.mountpoint, "tier", args.state.word())?;
+    println!("tier {}", args.state.word());
+    Ok(())
+}
+
+/// Switches between write-back and write-through.
+pub(crate) fn mode(args: &ModeArgs) -> Outcome {
+    let (word, said) = match args.mode {
+        WriteMode::WriteBack => (
+            "on",
+            "write-back: base is whole only together with the cache",
+        ),
+        WriteMode::WriteThrough => (
+            "off",
+            "write-through: dirty pages are written back in the background; `flush` waits for that",
+        ),
+    };
+    write(&args.mountpoint, "write_back", word)?;
+    println!("mode {said}");
+    Ok(())
+}
+
+/// The control file `name` of the mount at `mountpoint`, once it is known to be there.
+pub(crate) fn file(mountpoint: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let directory = mountpoint.join(DIRECTORY);
+    match fs::metadata(&directory) {
+        Ok(found) if found.is_dir() => Ok(directory.join(name)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(Failure::io("look into", &directory, &error))
+        }
+        Err(error) if is_gone(&error) => Err(gone(mountpoint)),
+        _ => Err(not_mounted(mountpoint)),
+    }
+}
+
+/// The failure for a mount that was killed.
+pub(crate) fn gone(mountpoint: &Path) -> Failure {
+    let shown = mountpoint.display();
+    Failure::new(
+        Code::NotMounted,
+        format!("the process serving {shown} is gone"),
+    )
+    .advise(format!("thermocline umount {shown}, then mount again"))
+}
+
+/// The failure for a directory that is no mount.
+pub(crate) fn not_mounted(mountpoint: &Path) -> Failure {
+    let standing = beacon::of_mountpoint(mountpoint);
+    if let Some(standing) = standing.filter(|standing| standing.stage != Stage::Serving) {
+        return standing.not_mounted(mountpoint);
+    }
+    Failure::new(
+        Code::NotMounted,
+        format!("no Thermocline mount at {}", mountpoint.display()),
+    )
+    .advise("thermocline mount BASE MOUNTPOINT --cache FILE --size SIZE")
+}
+
+/// The failure for a control file that says something else than it should.
+pub(crate) fn not_understood(text: &str) -> Failure {
+    let first = text.lines().next().unwrap_or_default();
+    Failure::new(Code::Failure, format!("the mount says \"{first}\""))
+        .advise("the mount may run another version of thermocline; use that one")
+}
+
+/// The text of control file `name`.
+pub(crate) fn read(mountpoint: &Path, name: &str) -> Result<String, Failure> {
+    let path = file(mountpoint, name)?;
+    fs::read_to_string(&path).map_err(|error| match error.raw_os_error() {
+        _ if is_gone(&error) => gone(mountpoint),
+        _ => Failure::io("read", &path, &error),
+    })
+}
+
+/// Writes `word` to control file `name`.
+pub(crate) fn write(mountpoint: &Path, name: &str, word: &str) -> Outcome {
+    let path = file(mountpoint, name)?;
+    fs::write(&path, format!("{word}\n")).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => Failure::new(
+            Code::Failure,
+            format!(
+                "the mount at {} refused {name} \"{word}\"",
+                mountpoint.display()
+            ),
+        )
+        .advise(format!("thermocline status {}", mountpoint.display())),
+        _ if is_gone(&error) => gone(mountpoint),
+        _ if error.kind() == io::ErrorKind::PermissionDenied => Failure::io("write", &path, &error),
+        _ => Failure::new(
+            Code::Failure,
+            format!("{name} \"{word}\" failed: {}", reason(&error)),
+        ),
+    })
+}

@@ -1,0 +1,175 @@
+//! Leaving the terminal: the caller returns when the mount serves, or with the reason it does not.
+//!
+//! The process forks before it has any threads. The parent waits at a pipe; the child starts up
+//! and then reports through it, once:
+//!
+//! | bytes in the pipe           | meaning                                      |
+//! |-----------------------------|----------------------------------------------|
+//! | `+`                         | serving; parent exits 0                      |
+//! | `-`, code, message, 0, advice | refused; parent prints it, exits with code |
+//! | end without either          | the child died; parent points to the log     |
+//!
+//! The child leads its own session, reads from `/dev/null` and writes to the log.
+
+use crate::failure::{Code, Failure, Outcome};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+/// Which side of the fork this is.
+pub(crate) enum Side {
+    /// The caller's process: the child answered.
+    Parent(Outcome),
+    /// The process that will serve.
+    Child(Report),
+}
+
+/// The child's end of the pipe.
+pub(crate) struct Report {
+    pipe: File,
+}
+
+impl Report {
+    /// Tells the parent how the start went.
+    pub(crate) fn send(mut self, outcome: &Outcome) {
+        let message = match outcome {
+            Ok(()) => b"+".to_vec(),
+            Err(failure) => encode(failure),
+        };
+        // The parent may have been interrupted; the mount serves nevertheless.
+        let _gone = self.pipe.write_all(&message);
+    }
+}
+
+/// Forks, with the child's output going to `log`.
+///
+/// Must be called while the process has one thread: the child has only the calling one.
+pub(crate) fn leave(log: &Path) -> Result<Side, Failure> {
+    let output = crate::serve::log::open(log)?;
+    let input = File::open("/dev/null")?;
+    let (read, write) = pipe()?;
+    // SAFETY: there is one thread, so no lock another thread holds is copied into the child.
+    match unsafe { libc::fork() } {
+        -1 => Err(std::io::Error::last_os_error().into()),
+        0 => {
+            drop(read);
+            settle(&input, &output)?;
+            Ok(Side::Child(Report {
+                pipe: File::from(write),
+            }))
+        }
+        _ => {
+            drop(write);
+            Ok(Side::Parent(wait(File::from(read), log)))
+        }
+    }
+}
+
+/// Makes this process a session leader without a terminal.
+fn settle(input: &File, output: &File) -> Outcome {
+    // SAFETY: no pointers; the descriptors are open for the whole call.
+    unsafe {
+        if libc::setsid() == -1 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        for (from, to) in [(input, 0), (output, 1), (output, 2)] {
+            if libc::dup2(from.as_raw_fd(), to) == -1 {
+                return Err(std::io::Error::last_os_error().into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for the two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } == -1 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: both were just opened and belong to nobody else.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// Waits for the child's answer.
+fn wait(mut pipe: File, log: &Path) -> Outcome {
+    let mut answer = Vec::new();
+    pipe.read_to_end(&mut answer)?;
+    match answer.split_first() {
+        Some((b'+', _)) => Ok(()),
+        Some((b'-', rest)) => Err(decode(rest)),
+        _ => Err(Failure::new(
+            Code::Failure,
+            format!("the mount's process died: {}", tail(log)),
+        )
+        .advise(format!("read {}", log.display()))),
+    }
+}
+
+/// The last line of the log.
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    text.lines()
+        .last()
+        .unwrap_or("it left no message")
+        .to_string()
+}
+
+fn encode(failure: &Failure) -> Vec<u8> {
+    let mut bytes = vec![b'-', failure.code as u8];
+    bytes.extend_from_slice(failure.message.as_bytes());
+    if let Some(advice) = &failure.advice {
+        bytes.push(0);
+        bytes.extend_from_slice(advice.as_bytes());
+    }
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Failure {
+    let (code, text) = bytes.split_first().unwrap_or((&1, b"it left no message"));
+    let text = String::from_utf8_lossy(text);
+    let (message, advice) = match text.split_once('\0') {
+        Some((message, advice)) => (message, Some(advice.to_string())),
+        None => (text.as_ref(), None),
+    };
+    Failure {
+        message: message.to_string(),
+        advice,
+        code: Code::from_number(*code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_travel_whole() {
+        for advice in [None, Some("wait".to_string())] {
+            let sent = Failure {
+                message: "in use".into(),
+                advice,
+                code: Code::Cache,
+            };
+            let received = decode(&encode(&sent)[1..]);
+            assert_eq!(received.message, sent.message);
+            assert_eq!(received.advice, sent.advice);
+            assert_eq!(received.code, sent.code);
+        }
+    }
+
+    #[test]
+    fn a_silent_child_is_reported_with_its_last_words() {
+        let log = tempfile::NamedTempFile::new().expect("log");
+        fs::write(log.path(), "start\nout of memory\n").expect("write");
+        let (read, write) = pipe().expect("pipe");
+        drop(write);
+        let failure = wait(File::from(read), log.path()).unwrap_err();
+        assert!(
+            failure.message.contains("out of memory"),
+            "{}",
+            failure.message
+        );
+    }
+}

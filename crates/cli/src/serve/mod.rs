@@ -1,0 +1,42 @@
+//! A mount: started, served, asked and told by commands, ended. And caches that no mount has.
+//!
+//! Two processes are at work. The one that serves lives in `serving`; a command talks to it through
+//! the files of `.thermocline/`, which `control` answers and `client` reads and writes.
+//!
+//! | what                   | the command               | in the process that serves     |
+//! |------------------------|---------------------------|--------------------------------|
+//! | start                  | `mount`, `preflight`      | `daemon`, `serving`, `claiming`, `caches` |
+//! | end                    | `umount`, `flush` (detach)| `ending`, `signals`, `beacon`  |
+//! | policy, tier, mode     | `client`                  | `control`                      |
+//! | write back             | `flush`                   | `flushing`                     |
+//! | another size or cache  | `reshape`                 | `reshaping`                    |
+//! | files kept on flash    | `pin`                     | `pins`, `reshaping`            |
+//! | a trace                | `record`                  | `recording`                    |
+//!
+//! Without a mount: `check`, `recover` (`salvage`), `calibrate`. `log` writes the lines of both.
+
+pub(crate) mod beacon;
+mod caches;
+pub(crate) mod calibrate;
+pub(crate) mod check;
+mod claiming;
+pub(crate) mod client;
+mod control;
+mod daemon;
+mod ending;
+pub(crate) mod flush;
+mod flushing;
+pub(crate) mod log;
+pub(crate) mod mount;
+pub(crate) mod pin;
+mod pins;
+mod preflight;
+pub(crate) mod record;
+mod recording;
+pub(crate) mod recover;
+pub(crate) mod reshape;
+mod reshaping;
+mod salvage;
+mod serving;
+pub(crate) mod signals;
+pub(crate) mod umount;

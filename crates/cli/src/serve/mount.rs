@@ -1,0 +1,417 @@
+//! `mount`: settings and checks, then a process that serves until it is unmounted.
+//!
+//! States: *checked* (nothing was started) → *serving* → *ended* (unmounted; the map is being
+//! saved) → done. In the background the process is forked while *checked*, before it has threads.
+
+use crate::config::{Config, NO_TIER, Transport, policies};
+use crate::failure::{Code, Failure, Outcome};
+use crate::serve::beacon;
+use crate::serve::claiming;
+use crate::serve::claiming::ClaimArgs;
+use crate::serve::daemon::{self, Side};
+use crate::serve::log;
+use crate::serve::preflight::{self, Places};
+use crate::serve::serving::Serving;
+use crate::serve::signals::Signals;
+use crate::units::Size;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
+use std::path::{Path, PathBuf};
+use thermocline::claim::Leave;
+use thermocline_core::model::Model;
+
+/// Shown at the end of `mount --help`.
+pub(crate) const HELP: &str = "\
+Ending a mount: `thermocline umount MOUNTPOINT`, or SIGTERM, SIGINT or SIGHUP to its process.
+The first signal unmounts. While files are open it is remembered: the mount serves on, `status` says
+that it was asked to end, and it ends when the last file is closed. A second signal detaches: the
+mountpoint is free at once, files that are open are served until they are closed. Either way dirty
+pages are then written back to base, with a line on progress in the log every few seconds, and the
+map is saved; the cache is in use until that is done. Further signals change nothing, and kill -9 is
+a crash: the next mount recovers. In write-back never start a server on the base directory itself
+before the log says `base is whole`.";
+
+/// `thermocline mount`.
+#[derive(Args, Debug)]
+pub(crate) struct MountArgs {
+    /// Directory that holds the files: the database's own, on bulk storage
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) base: PathBuf,
+    /// Empty directory where the database will see them
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// File or block device on flash that holds the tier [config: tier.cache]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) cache: Option<PathBuf>,
+    /// Size of the tier: 8GiB, 512M, 65536p [config: tier.size]
+    #[arg(long)]
+    pub(crate) size: Option<Size>,
+    /// Replacement policy of the tier [config: tier.policy]
+    #[arg(long, value_parser = PossibleValuesParser::new(policies()))]
+    pub(crate) policy: Option<String>,
+    /// Memory for a pool of pages above the tier; 0 for none [config: pool.size]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) pool: Option<Size>,
+    /// Keep writes on flash and write them back later: the cache file is then part of the
+    /// database's storage until `flush` [config: tier.write_back]
+    #[arg(long)]
+    pub(crate) write_back: bool,
+    /// Page size of the database: 8KiB PostgreSQL, 16KiB InnoDB, 4KiB SQLite
+    /// [config: tier.page_size]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) page_size: Option<Size>,
+    /// Record every request with its hints to a trace file (Parquet) [config: trace.record]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) record: Option<PathBuf>,
+    /// Slow the base down to an emulated device, to try things out
+    #[arg(long, value_name = "DEVICE", value_parser = PossibleValuesParser::new(Model::PRESETS))]
+    pub(crate) emulate_base: Option<String>,
+    /// Bytes that fill the emulated disk: its arm moves over all of it for that many. By default
+    /// as many as the real device has, so that a small database sees short seeks
+    #[arg(long, value_name = "SIZE", requires = "emulate_base")]
+    pub(crate) emulate_capacity: Option<Size>,
+    /// Let .thermocline/faults script faults of the flash device, to see what a sick SSD does
+    #[arg(long)]
+    pub(crate) faults: bool,
+    /// Configuration file; command-line options override it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    /// Stay in the foreground; without it the command returns once the mount serves
+    #[arg(long, short)]
+    pub(crate) foreground: bool,
+    /// Start the cache file afresh; refused while it holds pages that base does not have
+    #[arg(long)]
+    pub(crate) format: bool,
+    /// With --format: give up the pages that base does not have, which must be N
+    #[arg(long, value_name = "N", requires = "format")]
+    pub(crate) discard_dirty: Option<u64>,
+    /// Log of the mount [config: mount.log] [default: the cache file's name + .log; none in the
+    /// foreground]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) log: Option<PathBuf>,
+    /// Threads that serve requests [config: mount.threads]
+    #[arg(long)]
+    pub(crate) threads: Option<u32>,
+    /// Serve files that bypass the tier too, rather than let the kernel do it on base itself; they
+    /// are then counted [config: mount.passthrough]
+    #[arg(long)]
+    pub(crate) no_passthrough: bool,
+    /// How requests come from the kernel [config: mount.transport]
+    #[arg(long, value_enum)]
+    pub(crate) transport: Option<Transport>,
+    #[command(flatten)]
+    pub(crate) claim: ClaimArgs,
+}
+
+/// Everything that was decided before anything is started.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Settings: file and command line.
+    pub(crate) config: Config,
+    /// Directories and cache file, absolute.
+    pub(crate) places: Places,
+    /// The device the base is slowed down to, and the bytes that fill it.
+    pub(crate) emulated: Option<(Model, u64)>,
+    /// Trace file, absolute.
+    pub(crate) record: Option<PathBuf>,
+    /// Whether to make the cache anew.
+    pub(crate) format: bool,
+    /// How many pages newer than base that may give up.
+    pub(crate) discard_dirty: Option<u64>,
+    /// Whether faults of the flash device can be scripted.
+    pub(crate) faults: bool,
+    /// What is allowed where base's mark stands in the way.
+    pub(crate) leave: Leave,
+    /// Whether to stay in the foreground.
+    pub(crate) foreground: bool,
+    /// Where the log is; only in the foreground there may be none.
+    pub(crate) log: Option<PathBuf>,
+}
+
+/// Mounts; returns once it serves, or in the foreground once it was unmounted.
+pub(crate) fn run(args: &MountArgs) -> Outcome {
+    let plan = plan(args)?;
+    free(&plan)?;
+    let log = match &plan.log {
+        Some(log) if !plan.foreground => log,
+        log => {
+            log.as_deref().map_or(Ok(()), log::copy_to)?;
+            let outcome = serve(&plan, |_| ());
+            return outcome.inspect_err(|failure| log::copy(&format!("{failure}\n")));
+        }
+    };
+    match daemon::leave(log)? {
+        Side::Parent(outcome) => {
+            outcome?;
+            println!(
+                "{} is mounted; log: {}",
+                describe(&plan.places),
+                log.display()
+            );
+            Ok(())
+        }
+        Side::Child(report) => serve(&plan, |outcome| report.send(outcome)),
+    }
+}
+
+/// Refuses a cache whose user can be asked: before this process writes into the log they share.
+fn free(plan: &Plan) -> Outcome {
+    let cache = plan.places.cache.as_deref();
+    match cache.filter(|cache| beacon::of_cache(cache).is_some()) {
+        None => Ok(()),
+        Some(cache) => {
+            let path = cache.display().to_string();
+            Err(thermocline::Error::CacheInUse { path }.into())
+        }
+    }
+}
+
+/// Settings and checks.
+fn plan(args: &MountArgs) -> Result<Plan, Failure> {
+    let mut config = settings(args)?;
+    let cache = match (
+        &*config.tier.policy,
+        config.tier.cache.as_os_str().is_empty(),
+    ) {
+        (NO_TIER, _) => None,
+        (_, false) => Some(config.tier.cache.as_path()),
+        (_, true) => {
+            return Err(Failure::usage("no cache file was named")
+                .advise("--cache FILE, on flash; or --policy none to serve from base alone"));
+        }
+    };
+    let places = preflight::check(&args.base, &args.mountpoint, cache)?;
+    let named = !config.mount.log.as_os_str().is_empty();
+    let log = match args.foreground && !named {
+        true => None,
+        false => Some(log_path(&config, &places)?),
+    };
+    let record = Some(&config.trace.record).filter(|path| !path.as_os_str().is_empty());
+    let record = record.map(|path| absolute(path)).transpose()?;
+    config.trace.record = record.clone().unwrap_or_default();
+    config.tier.cache = places.cache.clone().unwrap_or_default();
+    config.mount.log = log.clone().unwrap_or_default();
+    Ok(Plan {
+        places,
+        emulated: emulated(args, &config)?,
+        record,
+        format: args.format,
+        discard_dirty: args.discard_dirty,
+        foreground: args.foreground,
+        faults: args.faults,
+        leave: claiming::leave(&args.claim, args.format),
+        log,
+        config,
+    })
+}
+
+/// The configuration file with the command line over it.
+fn settings(args: &MountArgs) -> Result<Config, Failure> {
+    let mut config = Config::load(args.config.as_deref())?;
+    if let Some(model) = args.emulate_base.as_deref().and_then(Model::preset) {
+        config.assume_base(&model)?;
+    }
+    overlay(&mut config.tier.cache, args.cache.as_ref());
+    overlay(&mut config.tier.size, args.size.as_ref());
+    overlay(&mut config.tier.policy, args.policy.as_ref());
+    overlay(&mut config.tier.page_size, args.page_size.as_ref());
+    overlay(&mut config.pool.size, args.pool.as_ref());
+    config.tier.write_back |= args.write_back;
+    overlay(&mut config.trace.record, args.record.as_ref());
+    overlay(&mut config.mount.log, args.log.as_ref());
+    overlay(&mut config.mount.threads, args.threads.as_ref());
+    config.mount.passthrough &= !args.no_passthrough;
+    overlay(&mut config.mount.transport, args.transport.as_ref());
+    config.check()?;
+    Ok(config)
+}
+
+fn overlay<T: Clone>(setting: &mut T, option: Option<&T>) {
+    if let Some(value) = option {
+        setting.clone_from(value);
+    }
+}
+
+/// The device to slow the base down to.
+fn emulated(args: &MountArgs, config: &Config) -> Result<Option<(Model, u64)>, Failure> {
+    let Some(model) = args.emulate_base.as_deref().and_then(Model::preset) else {
+        return Ok(None);
+    };
+    let capacity = match args.emulate_capacity {
+        None => model.capacity(),
+        Some(size) => size
+            .bytes(config.page_size()?)
+            .filter(|bytes| *bytes > 0)
+            .ok_or_else(|| {
+                Failure::usage(format!(
+                    "--emulate-capacity {size} is not accepted: above 0"
+                ))
+            })?,
+    };
+    Ok(Some((model, capacity)))
+}
+
+/// Where the background process writes: the setting, or beside the cache file.
+fn log_path(config: &Config, places: &Places) -> Result<PathBuf, Failure> {
+    if !config.mount.log.as_os_str().is_empty() {
+        return absolute(&config.mount.log);
+    }
+    match &places.cache {
+        Some(cache) if !cache.starts_with("/dev") => {
+            let mut name = cache.clone().into_os_string();
+            name.push(".log");
+            Ok(PathBuf::from(name))
+        }
+        _ => Err(
+            Failure::usage("there is no place for the log of a mount in the background")
+                .advise("--log FILE, or --foreground"),
+        ),
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|e| Failure::io("find", path, &e))
+}
+
+/// Serves until unmounted. `report` is told how the start went, once.
+fn serve(plan: &Plan, report: impl FnOnce(&Outcome)) -> Outcome {
+    let started = Signals::block().map_err(Failure::from).and_then(|signals| {
+        let serving = Serving::start(plan)?;
+        signals.watch(serving.unmounter())?;
+        Ok(serving)
+    });
+    match started {
+        Err(failure) => {
+            let outcome = Err(failure);
+            report(&outcome);
+            outcome
+        }
+        Ok(serving) => {
+            log::line(&format!("serving {}", describe(&plan.places)));
+            report(&Ok(()));
+            serving.finish()
+        }
+    }
+}
+
+fn describe(places: &Places) -> String {
+    format!(
+        "{} on {}",
+        places.base.display(),
+        places.mountpoint.display()
+    )
+}
+
+impl Plan {
+    /// The size asked for; `None` for the size the cache has.
+    pub(crate) fn cache_size(&self) -> Result<Option<u64>, Failure> {
+        let size = self.config.tier.size;
+        if size == Size::ZERO {
+            return Ok(None);
+        }
+        let page_size = self.config.page_size()?;
+        let bytes = size.bytes(page_size);
+        bytes.map(Some).ok_or_else(|| {
+            Failure::new(
+                Code::Usage,
+                format!("a cache of {size} is more than 16 EiB"),
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn mount_args(line: &str) -> MountArgs {
+        let cli = Cli::try_parse_from(line.split_whitespace()).expect("parses");
+        let Command::Mount(args) = cli.command else {
+            panic!("not mount")
+        };
+        *args
+    }
+
+    #[test]
+    fn options_override_the_file() {
+        let directory = tempfile::tempdir().expect("dir");
+        let file = directory.path().join("t.toml");
+        std::fs::write(
+            &file,
+            "[tier]\npolicy = \"lru\"\nsize = \"1GiB\"\ncache = \"/ssd/a\"\n",
+        )
+        .expect("write");
+        let line = format!(
+            "thermocline mount /a /b --size 2GiB --config {}",
+            file.display()
+        );
+        let config = settings(&mount_args(&line)).expect("settings");
+        assert_eq!(config.tier.size, Size::Bytes(2 << 30));
+        assert_eq!(config.tier.policy, "lru");
+        assert_eq!(config.tier.cache, PathBuf::from("/ssd/a"));
+    }
+
+    #[test]
+    fn an_emulated_base_brings_its_costs_unless_some_are_set() {
+        let line = "thermocline mount /a /b --cache /c --emulate-base network";
+        let config = settings(&mount_args(line)).expect("settings");
+        let network = Model::preset("network").expect("model");
+        let expected = Config::default().costs;
+        assert_ne!(
+            config.costs.base_random_read_us,
+            expected.base_random_read_us
+        );
+        assert_eq!(config.costs.flash_read_us, expected.flash_read_us);
+        assert!(network.name().len() > 3);
+        let directory = tempfile::tempdir().expect("dir");
+        let file = directory.path().join("t.toml");
+        std::fs::write(&file, "[costs]\nbase_random_read_us = 77.0\n").expect("write");
+        let line = format!("{line} --config {}", file.display());
+        let config = settings(&mount_args(&line)).expect("settings");
+        assert_eq!(config.costs.base_random_read_us, 77.0);
+    }
+
+    #[test]
+    fn a_tier_needs_a_cache_and_a_background_mount_a_log() {
+        let failure = plan(&mount_args("thermocline mount /a /b")).expect_err("refused");
+        assert!(failure.message.contains("cache"), "{failure}");
+        let places = Places {
+            base: "/a".into(),
+            mountpoint: "/b".into(),
+            cache: None,
+        };
+        assert!(log_path(&Config::default(), &places).is_err());
+        let places = Places {
+            cache: Some("/ssd/tier".into()),
+            ..places
+        };
+        let path = log_path(&Config::default(), &places).expect("path");
+        assert_eq!(path, PathBuf::from("/ssd/tier.log"));
+    }
+
+    #[test]
+    fn sizes_in_pages_follow_the_page_size() {
+        let line = "thermocline mount /a /b --cache /c --size 100p --page-size 16k";
+        let config = settings(&mount_args(line)).expect("settings");
+        let places = Places {
+            base: "/a".into(),
+            mountpoint: "/b".into(),
+            cache: None,
+        };
+        let plan = Plan {
+            config,
+            places,
+            emulated: None,
+            record: None,
+            format: false,
+            discard_dirty: None,
+            foreground: true,
+            faults: false,
+            leave: Leave::default(),
+            log: None,
+        };
+        assert_eq!(plan.cache_size().expect("size"), Some(1_638_400));
+    }
+}

@@ -1,0 +1,142 @@
+//! `record`: the requests of a running mount, for a while.
+
+use crate::failure::{Code, Failure, Outcome, reason};
+use crate::serve::{client, reshape};
+use crate::units::{show_count, span};
+use clap::{Args, ValueHint};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Shown at the end of `record --help`.
+pub(crate) const HELP: &str = "\
+The mount writes the trace, with some 30 MiB of memory more meanwhile. Files that bypass the tier and
+are open already are not in it. An interrupted command leaves the recording at work: it ends when
+its time is over, with the mount, or by --stop. A longer recording goes on in files beside this one.
+  thermocline record /srv/pgdata monday.parquet --for 1h
+  thermocline advise monday.parquet --mount /srv/pgdata";
+
+/// `thermocline record`.
+#[derive(Args, Debug)]
+pub(crate) struct RecordArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// The trace, a new file outside of the mount and its base
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "stop")]
+    pub(crate) file: Option<PathBuf>,
+    /// For how long
+    #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = span)]
+    pub(crate) length: Duration,
+    /// End the recording that another command started
+    #[arg(long, conflicts_with_all = ["file", "json"])]
+    pub(crate) stop: bool,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How often progress is asked for.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// What was recorded.
+struct Recorded {
+    requests: u64,
+    lost: u64,
+}
+
+/// Records to a file, or ends a recording.
+pub(crate) fn run(args: &RecordArgs) -> Outcome {
+    let Some(path) = args.file.as_ref().filter(|_| !args.stop) else {
+        client::write(&args.mountpoint, "record", "stop")?;
+        println!("no longer recording");
+        return Ok(());
+    };
+    let Recorded { requests, lost } = follow(&args.mountpoint, path, args.length)?;
+    let shown = path.display().to_string();
+    match args.json {
+        true => {
+            let facts = serde_json::json!({ "file": shown, "requests": requests, "lost": lost });
+            println!("{facts}");
+        }
+        false => println!(
+            "{} requests in {shown}, {} lost",
+            show_count(requests),
+            show_count(lost)
+        ),
+    }
+    Ok(())
+}
+
+/// Starts a recording and follows it to its end.
+pub(crate) fn follow(
+    mountpoint: &Path,
+    path: &Path,
+    length: Duration,
+) -> Result<Recorded, Failure> {
+    let facts = reshape::report(mountpoint)?.mount;
+    if !facts.record.as_os_str().is_empty() {
+        let (shown, file) = (mountpoint.display(), facts.record.display());
+        let message = format!("the mount at {shown} is recorded already, to {file}");
+        return Err(Failure::new(Code::Failure, message)
+            .advise(format!("thermocline record {shown} --stop, or wait")));
+    }
+    let path = place(path, &[&facts.base, &facts.mountpoint])?;
+    let seconds = length.as_secs();
+    let command = format!("start {seconds} {}", path.display());
+    client::write(mountpoint, "record", &command)?;
+    let bar = ProgressBar::new(seconds).with_style(style());
+    loop {
+        let text = client::read(mountpoint, "record")?;
+        let (elapsed, state) = parse(&text).ok_or_else(|| client::not_understood(&text))?;
+        bar.set_position(elapsed);
+        if state == "running" {
+            std::thread::sleep(ASK_EVERY);
+            continue;
+        }
+        bar.finish_and_clear();
+        let counts = state.strip_prefix("done ").and_then(|counts| {
+            let (requests, lost) = counts.split_once(' ')?;
+            Some((requests.parse().ok()?, lost.parse().ok()?))
+        });
+        let (requests, lost) = counts.ok_or_else(|| {
+            let shown = path.display();
+            Failure::new(Code::Failure, format!("recording to {shown}: {state}"))
+        })?;
+        return Ok(Recorded { requests, lost });
+    }
+}
+
+/// The absolute path of a new file that is not among those `served`.
+fn place(path: &Path, served: &[&PathBuf]) -> Result<PathBuf, Failure> {
+    let shown = path.display();
+    let absolute = std::path::absolute(path).map_err(|e| Failure::io("find", path, &e))?;
+    let (parent, name) = (absolute.parent(), absolute.file_name());
+    let found = parent.unwrap_or(Path::new("/")).canonicalize();
+    let found = found.map_err(|error| {
+        let why = reason(&error);
+        Failure::usage(format!("cannot find the directory of {shown}: {why}"))
+            .advise("a file in a directory that is there")
+    })?;
+    let found = found.join(name.unwrap_or_default());
+    if let Some(directory) = served.iter().find(|directory| found.starts_with(directory)) {
+        let fact = format!("{shown} is inside {}", directory.display());
+        return Err(Failure::usage(fact).advise("a place outside of what is recorded"));
+    }
+    if found.exists() {
+        return Err(Failure::usage(format!("{shown} is there already"))
+            .advise("another name; recordings are not overwritten"));
+    }
+    Ok(found)
+}
+
+fn parse(text: &str) -> Option<(u64, &str)> {
+    let mut lines = text.lines();
+    let (elapsed, _) = lines.next()?.strip_prefix("seconds ")?.split_once(" of ")?;
+    Some((elapsed.parse().ok()?, lines.next()?.strip_prefix("state ")?))
+}
+
+fn style() -> ProgressStyle {
+    let template = "recording {wide_bar} {pos} of {len} s";
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}

@@ -1,0 +1,284 @@
+//! Recording on a running mount: what a command started, and what its control file says of it.
+//!
+//! States: *idle* → *running* → *done* or *failed*, and from each of these → *running*.
+//!
+//! Invariants
+//! 1. At most one runs: its thread is joined before another one starts.
+//! 2. A recording ends by itself after the time it was given: whoever asked for it may be gone.
+
+use crate::failure::Failure;
+use crate::serve::log;
+use crate::show::report::MountFacts;
+use crate::units::show_count;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use thermocline::Engine;
+use thermocline_trace::{RecordError, Recorder, RecorderOptions, RecorderSummary};
+
+/// The recordings of one mount.
+pub(crate) struct Recording {
+    engine: Arc<Engine>,
+    facts: MountFacts,
+    page_size: u32,
+    state: Mutex<State>,
+    /// Ends the one that runs.
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    phase: Phase,
+    path: PathBuf,
+    begun: Option<Instant>,
+    length: Duration,
+    stop: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default, PartialEq)]
+enum Phase {
+    #[default]
+    Idle,
+    Running,
+    Done(RecorderSummary),
+    Failed(String),
+}
+
+/// A recorder of a trace that starts now.
+pub(crate) fn recorder(path: &Path, page_size: u32) -> Result<Recorder, RecordError> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let options = RecorderOptions {
+        page_size,
+        start_unix_ns: u64::try_from(now.as_nanos()).unwrap_or(0),
+        ..RecorderOptions::default()
+    };
+    Recorder::create(path, options)
+}
+
+impl Recording {
+    /// Those of the mount of `facts`, which may record since its start.
+    pub(crate) fn new(engine: Arc<Engine>, facts: MountFacts, page_size: u32) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            facts,
+            page_size,
+            state: Mutex::default(),
+            ended: Condvar::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where requests are recorded now; empty when they are not.
+    pub(crate) fn path(&self) -> PathBuf {
+        let state = self.state();
+        match state.phase {
+            Phase::Running => state.path.clone(),
+            _ => self.facts.record.clone(),
+        }
+    }
+
+    /// What the control file says: `seconds N of M`, how it stands, and to which file.
+    pub(crate) fn describe(&self) -> String {
+        let state = self.state();
+        if !self.facts.record.as_os_str().is_empty() {
+            let path = self.facts.record.display();
+            return format!("seconds 0 of 0\nstate since the start\npath {path}\n");
+        }
+        let elapsed = state.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        let phase = match &state.phase {
+            Phase::Idle => "idle".to_string(),
+            Phase::Running => "running".to_string(),
+            Phase::Done(sum) => format!("done {} {}", sum.written, sum.dropped),
+            Phase::Failed(why) => format!("failed: {why}"),
+        };
+        let length = state.length.as_secs();
+        let elapsed = elapsed.min(state.length).as_secs();
+        let path = state.path.display();
+        format!("seconds {elapsed} of {length}\nstate {phase}\npath {path}\n")
+    }
+
+    /// Executes what was written to the control file: `start SECONDS PATH` or `stop`.
+    pub(crate) fn command(self: &Arc<Self>, text: &str) -> io::Result<()> {
+        if text == "stop" {
+            self.state().stop = true;
+            self.ended.notify_all();
+            return Ok(());
+        }
+        let started = text.strip_prefix("start ").and_then(|rest| {
+            let (seconds, path) = rest.split_once(' ')?;
+            Some((seconds.parse::<u64>().ok()?, Path::new(path)))
+        });
+        let (seconds, path) = started.ok_or(io::ErrorKind::InvalidInput)?;
+        let place = path.is_absolute() && !self.is_served(path);
+        if !place || seconds == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.start(path, Duration::from_secs(seconds))
+    }
+
+    /// Whether a file would be recorded while it is written.
+    fn is_served(&self, path: &Path) -> bool {
+        path.starts_with(&self.facts.base) || path.starts_with(&self.facts.mountpoint)
+    }
+
+    fn start(self: &Arc<Self>, path: &Path, length: Duration) -> io::Result<()> {
+        let mut state = self.state();
+        if state.phase == Phase::Running || !self.facts.record.as_os_str().is_empty() {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        if let Some(ended) = state.thread.take() {
+            let _panicked = ended.join();
+        }
+        let recorder = recorder(path, self.page_size).map_err(|error| {
+            log::line(&format!("refused: {error}"));
+            io::Error::from(io::ErrorKind::InvalidInput)
+        })?;
+        let recording = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("recording".into());
+        let thread = thread.spawn(move || recording.run(length))?;
+        let other = self.engine.set_recorder(Some(recorder));
+        assert!(other.is_none(), "invariant 1: at most one runs");
+        log::line(&format!(
+            "recording to {} for {} s",
+            path.display(),
+            length.as_secs()
+        ));
+        *state = State {
+            phase: Phase::Running,
+            path: path.to_path_buf(),
+            begun: Some(Instant::now()),
+            length,
+            stop: false,
+            thread: Some(thread),
+        };
+        Ok(())
+    }
+
+    /// Waits, on a thread of its own, until it is over.
+    fn run(&self, length: Duration) {
+        // `start` holds the lock until everything is in place.
+        let waited = self
+            .ended
+            .wait_timeout_while(self.state(), length, |state| !state.stop);
+        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(
+            state.stop || waited.timed_out(),
+            "invariant 2: it ends when asked, and when its time is over"
+        );
+        drop(state);
+        let recorder = self.engine.set_recorder(None);
+        let done = recorder.map_or(Ok(RecorderSummary::default()), Recorder::finish);
+        let phase = match done {
+            Ok(sum) => {
+                let (requests, lost) = (show_count(sum.written), show_count(sum.dropped));
+                log::line(&format!("recorded {requests} requests, {lost} lost"));
+                Phase::Done(sum)
+            }
+            Err(error) => {
+                let why = Failure::from(error).message;
+                log::line(&format!("recording failed: {why}"));
+                Phase::Failed(why)
+            }
+        };
+        self.state().phase = phase;
+    }
+
+    /// At the end of a mount: ends what runs.
+    pub(crate) fn finish(&self) {
+        let mut state = self.state();
+        state.stop = true;
+        let thread = state.thread.take();
+        drop(state);
+        self.ended.notify_all();
+        if let Some(thread) = thread {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thermocline::EngineConfig;
+
+    fn recording(since_start: &str) -> Arc<Recording> {
+        let engine = Engine::start(EngineConfig::default(), None).expect("engine");
+        let facts = MountFacts {
+            base: "/base".into(),
+            mountpoint: "/mnt".into(),
+            record: since_start.into(),
+            ..MountFacts::default()
+        };
+        Recording::new(engine, facts, 8192)
+    }
+
+    fn wait_for(recording: &Recording, state: &str) {
+        let begun = Instant::now();
+        while !recording.describe().contains(state) {
+            assert!(begun.elapsed().as_secs() < 60, "{}", recording.describe());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn it_ends_when_asked_and_when_its_time_is_over() {
+        let directory = tempfile::tempdir().expect("dir");
+        let recording = recording("");
+        assert!(recording.describe().contains("state idle"));
+        let start = |seconds: u64, name: &str| {
+            let path = directory.path().join(name);
+            recording.command(&format!("start {seconds} {}", path.display()))
+        };
+        start(1000, "a.parquet").expect("starts");
+        assert_eq!(recording.path(), directory.path().join("a.parquet"));
+        let busy = start(1, "b.parquet").expect_err("one at a time");
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+        recording.command("stop").expect("stops");
+        wait_for(&recording, "state done 0 0");
+        assert_eq!(recording.path(), PathBuf::new());
+        start(1, "a.parquet").expect_err("it is there");
+        start(1, "b.parquet").expect("starts");
+        wait_for(&recording, "state done 0 0");
+        start(1000, "c.parquet").expect("starts");
+        recording.finish();
+        assert!(recording.describe().contains("state done"));
+    }
+
+    #[test]
+    fn nothing_that_is_served_is_written() {
+        let recording = recording("");
+        for text in [
+            "start 5 /base/t",
+            "start 5 /mnt/t",
+            "start 5 t",
+            "start 0 /nowhere/t",
+            "start 5 /nowhere/t",
+            "start x /nowhere/t",
+            "start",
+            "",
+        ] {
+            recording.command(text).expect_err(text);
+        }
+        assert!(recording.describe().contains("state idle"));
+    }
+
+    #[test]
+    fn a_mount_that_records_since_its_start_goes_on_with_that() {
+        let recording = recording("/trace");
+        assert!(
+            recording
+                .describe()
+                .contains("state since the start\npath /trace")
+        );
+        let busy = recording.command("start 5 /nowhere/t").expect_err("busy");
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+    }
+}

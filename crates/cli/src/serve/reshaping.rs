@@ -1,0 +1,443 @@
+//! Growing, shrinking and replacing the cache of a mount: what a command started, and what its
+//! control file says of it.
+//!
+//! States: *idle* → *running* → *loading* (pages of pinned files come to flash, where there are
+//! such files) → *done* or *failed*. From each of these but *running* → *running*: a load gives
+//! way to whatever is asked for next. A mount with pins begins with *loading*.
+//!
+//! Invariants
+//! 1. At most one runs: its thread is joined before another one starts.
+//! 2. A file that was made for a cache that does not serve is removed.
+
+use crate::failure::{Code, Failure, Outcome};
+use crate::serve::caches::Caches;
+use crate::serve::log;
+use crate::serve::pins::Pinned;
+use crate::units::Size;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
+use thermocline::{Engine, FlushProgress};
+use thermocline_mount::Fs;
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// `resize SIZE`: the same cache, longer or shorter.
+    Resize(Size),
+    /// `pin`, and one pattern a line: what is pinned from now on, and loaded.
+    Pin(Vec<String>),
+    /// `replace SIZE|- keep|format|format:N PATH`: another cache.
+    Replace {
+        /// Its size; that of the one there is by default.
+        size: Option<Size>,
+        /// Whether what the file holds may be overwritten.
+        format: bool,
+        /// How many pages newer than base may be given up with it.
+        discard: Option<u64>,
+        /// The file or block device, absolute.
+        path: PathBuf,
+    },
+}
+
+impl Change {
+    /// As it is written to the control file.
+    pub(crate) fn to_command(&self) -> String {
+        match self {
+            Self::Resize(size) => format!("resize {size}"),
+            Self::Pin(paths) => format!("pin\n{}", paths.join("\n")),
+            Self::Replace {
+                size,
+                format,
+                discard,
+                path,
+            } => {
+                let size = size.map_or_else(|| "-".into(), |size| size.to_string());
+                let word = match (format, discard) {
+                    (false, _) => "keep".to_string(),
+                    (true, None) => "format".to_string(),
+                    (true, Some(pages)) => format!("format:{pages}"),
+                };
+                format!("replace {size} {word} {}", path.display())
+            }
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.split('\n');
+        if lines.next() == Some("pin") {
+            let paths = lines.filter(|path| !path.is_empty());
+            return Some(Self::Pin(paths.map(String::from).collect()));
+        }
+        let (word, rest) = text.split_once(' ')?;
+        if word == "resize" {
+            return Some(Self::Resize(rest.parse().ok()?));
+        }
+        let (size, rest) = rest.split_once(' ')?;
+        let (kept, path) = rest.split_once(' ')?;
+        let (format, discard) = match kept.split_once(':') {
+            None if kept == "keep" => (false, None),
+            None if kept == "format" => (true, None),
+            Some(("format", pages)) => (true, Some(pages.parse().ok()?)),
+            _ => return None,
+        };
+        let size = match size {
+            "-" => None,
+            size => Some(size.parse().ok()?),
+        };
+        let path = PathBuf::from(path);
+        let known = word == "replace" && path.is_absolute();
+        known.then_some(Self::Replace {
+            size,
+            format,
+            discard,
+            path,
+        })
+    }
+}
+
+/// The changes of the cache of one mount.
+pub(crate) struct Reshaping {
+    engine: Arc<Engine>,
+    caches: Caches,
+    /// Directory that is served.
+    base: PathBuf,
+    /// Opens its files; set once it is served. Weak: its control files are made of this.
+    files: OnceLock<Weak<Fs>>,
+    /// Held while something is begun.
+    turn: Mutex<()>,
+    state: Mutex<State>,
+    /// Held while the mode or the cache, and with it the mark of base, are changed.
+    marking: Mutex<()>,
+    /// Ends what runs, where it still can be ended.
+    stop: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    phase: Phase,
+    progress: FlushProgress,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Idle,
+    Running,
+    Loading,
+    Done,
+    Failed(Failure),
+}
+
+impl Reshaping {
+    pub(crate) fn new(engine: Arc<Engine>, caches: Caches, base: PathBuf) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            caches,
+            base,
+            files: OnceLock::new(),
+            turn: Mutex::default(),
+            state: Mutex::default(),
+            marking: Mutex::default(),
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the control file says: `dirty N of M`, the pages to be written back before, or the
+    /// pages of pinned files to be looked at; how it stands; and when it failed, the code, the fact
+    /// and the advice.
+    pub(crate) fn describe(&self) -> String {
+        let state = self.state();
+        let FlushProgress { left, total } = state.progress;
+        let phase = match &state.phase {
+            Phase::Idle => "idle".to_string(),
+            Phase::Running => "running".to_string(),
+            Phase::Loading => "loading".to_string(),
+            Phase::Done => "done".to_string(),
+            Phase::Failed(why) => {
+                let advice = why.advice.as_deref().unwrap_or_default();
+                format!("failed {}\n{}\n{advice}", why.code as u8, why.message)
+            }
+        };
+        format!("dirty {left} of {total}\nstate {phase}\n")
+    }
+
+    /// Executes what was written to the control file: a [`Change`], or `stop`.
+    pub(crate) fn command(self: &Arc<Self>, text: &str) -> io::Result<()> {
+        if text == "stop" {
+            self.stop.store(true, Ordering::Release);
+            return Ok(());
+        }
+        let change = Change::parse(text).ok_or(io::ErrorKind::InvalidInput)?;
+        let shown = text.replace('\n', " ");
+        self.begin(&shown, Phase::Running, move |reshaping| {
+            reshaping.run(&change)
+        })
+    }
+
+    /// The mount serves: pages of pinned files that are not on flash come there from now on.
+    pub(crate) fn served(self: &Arc<Self>, files: &Arc<Fs>) {
+        self.files.get_or_init(|| Arc::downgrade(files));
+        if self.engine.pins().paths.is_empty() {
+            return;
+        }
+        let begun = self.begin("load pinned files", Phase::Loading, |reshaping| {
+            reshaping.end(reshaping.load());
+        });
+        if let Err(error) = begun {
+            log::line(&format!("pinned files are not loaded: {error}"));
+        }
+    }
+
+    /// Does `work` in a thread of its own; it ends with [`Reshaping::end`].
+    fn begin(
+        self: &Arc<Self>,
+        shown: &str,
+        phase: Phase,
+        work: impl FnOnce(&Self) + Send + 'static,
+    ) -> io::Result<()> {
+        let _one = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        match state.phase {
+            Phase::Running => return Err(io::Error::from_raw_os_error(libc::EBUSY)),
+            Phase::Loading => self.stop.store(true, Ordering::Release),
+            _ => {}
+        }
+        let before = state.thread.take();
+        drop(state);
+        if let Some(before) = before {
+            let _panicked = before.join();
+        }
+        let mut state = self.state();
+        self.stop.store(false, Ordering::Release);
+        state.progress = FlushProgress::default();
+        let reshaping = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("reshape".into());
+        state.thread = Some(thread.spawn(move || work(&reshaping))?);
+        state.phase = phase;
+        log::line(&format!("cache: {shown}"));
+        Ok(())
+    }
+
+    fn run(&self, change: &Change) {
+        let outcome = match change {
+            Change::Resize(size) => self.resize(*size),
+            Change::Pin(paths) => self.pin(paths),
+            Change::Replace {
+                size,
+                format,
+                discard,
+                path,
+            } => self.replace(*size, *format, *discard, path),
+        };
+        let loaded = outcome.and_then(|()| {
+            log::line(&format!("cache: {} serves", self.engine.cache_name()));
+            let mut state = self.state();
+            (state.phase, state.progress) = (Phase::Loading, FlushProgress::default());
+            drop(state);
+            self.load()
+        });
+        self.end(loaded);
+    }
+
+    fn end(&self, outcome: Outcome) {
+        let phase = match outcome {
+            Ok(()) => Phase::Done,
+            Err(failure) => {
+                log::line(&format!("cache: {}", failure.message));
+                Phase::Failed(failure)
+            }
+        };
+        self.state().phase = phase;
+    }
+
+    fn note(&self, progress: FlushProgress) -> bool {
+        let mut state = self.state();
+        let total = state.progress.total.max(progress.total);
+        state.progress = FlushProgress { total, ..progress };
+        !self.stop.load(Ordering::Acquire)
+    }
+
+    fn bytes(&self, size: Size) -> Result<u64, Failure> {
+        let bytes = size.bytes(self.caches.page_size);
+        bytes.ok_or_else(|| Failure::usage(format!("a cache of {size} is more than 16 EiB")))
+    }
+
+    fn resize(&self, size: Size) -> Outcome {
+        let bytes = self.bytes(size)?;
+        self.engine.resize(bytes, |progress| self.note(progress))?;
+        Ok(())
+    }
+
+    fn find(&self, paths: &[String]) -> Result<Pinned, Failure> {
+        Pinned::find(&self.base, paths, self.caches.page_size)
+    }
+
+    fn pin(&self, paths: &[String]) -> Outcome {
+        let found = self.find(paths)?;
+        let before = self.engine.pins().paths;
+        found.check(&self.base, &before)?;
+        self.engine
+            .set_pins(found.pins, |progress| self.note(progress))?;
+        Ok(())
+    }
+
+    /// Brings the pages of pinned files to flash, those that are not there.
+    fn load(&self) -> Outcome {
+        let paths = self.engine.pins().paths;
+        let files = self.files.get().and_then(Weak::upgrade);
+        match files.filter(|_| !paths.is_empty()) {
+            Some(files) => {
+                let found = self.find(&paths)?;
+                found.load(&files, |progress| self.note(progress))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Write-back or write-through from now on. Base is marked before a write may stay off it.
+    pub(crate) fn set_write_back(&self, back: bool) -> io::Result<()> {
+        let Ok(_one) = self.marking.try_lock() else {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        };
+        if back {
+            let marked = self.caches.claiming.switch(&self.engine, true);
+            marked.map_err(|failure| {
+                log::line(&format!("refused: {}", failure.message));
+                io::Error::from_raw_os_error(libc::EIO)
+            })?;
+        }
+        self.engine.set_write_back(back);
+        Ok(())
+    }
+
+    /// Switches the tier on; a cache that had failed is made anew for that, and has another id.
+    pub(crate) fn tier_on(&self) -> Outcome {
+        self.take_turns(|engine| Ok(engine.tier_on()?))
+    }
+
+    /// Lets `change` put another cache into the place of the one there is. Until base has
+    /// everything its mark names the old one; before anything is dirty again, the new one.
+    fn take_turns(&self, change: impl FnOnce(&Engine) -> Outcome) -> Outcome {
+        let marking = self.marking.lock();
+        let _one = marking.unwrap_or_else(PoisonError::into_inner);
+        let back = self.engine.is_write_back();
+        self.engine.set_write_back(false);
+        // What cannot be written back is named by what follows.
+        let flushed = self.engine.flush(|progress| self.note(progress));
+        if flushed.is_ok() && self.engine.dirty_pages() == 0 {
+            self.caches.claiming.switch(&self.engine, false)?;
+        }
+        let changed = change(&self.engine);
+        let dirty = back || self.engine.dirty_pages() > 0;
+        let marked = self.caches.claiming.switch(&self.engine, dirty);
+        if marked.is_ok() {
+            self.engine.set_write_back(back);
+        }
+        changed?;
+        marked
+    }
+
+    fn replace(
+        &self,
+        size: Option<Size>,
+        format: bool,
+        discard: Option<u64>,
+        path: &Path,
+    ) -> Outcome {
+        let found = fs::metadata(path).ok();
+        let device = found
+            .as_ref()
+            .is_some_and(|f| f.file_type().is_block_device());
+        let used = device || found.as_ref().is_some_and(|f| f.len() > 0);
+        if used && !format {
+            let message = format!("{} exists and is not empty", path.display());
+            return Err(Failure::new(Code::Cache, message)
+                .advise("another --cache, or --format to overwrite what it holds"));
+        }
+        let size = match size {
+            Some(size) => Some(self.bytes(size)?),
+            // A block device has its own.
+            None if device => None,
+            None => self.engine.stats().tier.map(|tier| tier.bytes),
+        };
+        let opened = self.caches.open(path, size, true, discard);
+        let replaced = opened.and_then(|store| {
+            self.take_turns(|engine| {
+                let store = self.caches.watched(store);
+                Ok(engine.replace(store, |progress| self.note(progress))?)
+            })
+        });
+        if replaced.is_err() && found.is_none() {
+            // Nothing uses it; should it be gone already that is as well.
+            let _gone = fs::remove_file(path);
+        }
+        replaced
+    }
+
+    /// At the end of a mount: ends what runs and waits for that.
+    pub(crate) fn finish(&self) {
+        let _one = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stop.store(true, Ordering::Release);
+        let thread = self.state().thread.take();
+        if let Some(thread) = thread {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_read_as_they_are_written() {
+        let changes = [
+            Change::Resize(Size::Bytes(20 << 30)),
+            Change::Resize(Size::Pages(77)),
+            Change::Pin(vec![]),
+            Change::Pin(vec!["base/5/1 2".into(), "x*".into()]),
+            Change::Replace {
+                size: None,
+                format: false,
+                discard: None,
+                path: "/a b/c".into(),
+            },
+            Change::Replace {
+                size: Some(Size::Pages(9)),
+                format: true,
+                discard: None,
+                path: "/dev/x".into(),
+            },
+            Change::Replace {
+                size: None,
+                format: true,
+                discard: Some(12),
+                path: "/dev/x".into(),
+            },
+        ];
+        for change in changes {
+            assert_eq!(Change::parse(&change.to_command()), Some(change));
+        }
+        for text in [
+            "",
+            "resize",
+            "resize much",
+            "replace - keep tier",
+            "replace - /x",
+            "replace - keep:3 /x",
+            "replace - format:all /x",
+        ] {
+            assert_eq!(Change::parse(text), None, "{text}");
+        }
+    }
+}

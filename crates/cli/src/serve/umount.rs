@@ -1,0 +1,303 @@
+//! `umount`: detach, then wait until the serving process has saved its map and ended.
+
+use crate::failure::{Code, Failure, Outcome, reason};
+use crate::serve::beacon::{self, Stage};
+use crate::serve::client;
+use crate::show::report::MountFacts;
+use clap::{Args, ValueHint};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use thermocline_mount::is_gone;
+
+/// `thermocline umount`.
+#[derive(Args, Debug)]
+pub(crate) struct UmountArgs {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+    /// Detach now and finish when the last file is closed
+    #[arg(long)]
+    pub(crate) lazy: bool,
+    /// Leave pages that are newer than base on flash: unmounts at once, and base is whole only
+    /// together with the cache. Without it they are written back
+    #[arg(long)]
+    pub(crate) keep_dirty: bool,
+    /// Seconds to wait for the map to be saved, after the last news in the log
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub(crate) timeout: u64,
+}
+
+/// Unmounts and waits.
+pub(crate) fn run(args: &UmountArgs) -> Outcome {
+    let mountpoint = absolute(&args.mountpoint)?;
+    let serving = match facts(&mountpoint) {
+        Ok(facts) => Some(Serving::find(&facts)),
+        Err(_) if is_abandoned(&mountpoint) => None,
+        Err(failure) => return wait_for_the_end(&mountpoint, args).unwrap_or(Err(failure)),
+    };
+    let serves = serving.is_some();
+    if args.keep_dirty && serves {
+        client::write(&mountpoint, "flush", "at-end keep")?;
+    }
+    detach(&mountpoint, args.lazy || !serves).inspect_err(|_| {
+        if args.keep_dirty && serves {
+            // It goes on; the first failure is what counts.
+            let _goes_on = client::write(&mountpoint, "flush", "at-end flush");
+        }
+    })?;
+    match serving {
+        None => println!(
+            "detached {}; its process was gone. Mount again to recover what flash holds",
+            mountpoint.display()
+        ),
+        Some(serving) => {
+            serving.wait(Duration::from_secs(args.timeout))?;
+            println!("unmounted {}", mountpoint.display());
+        }
+    }
+    Ok(())
+}
+
+/// A mount that was unmounted before, and has not ended: says what it is at and waits for it.
+/// `None` when there is no such mount.
+fn wait_for_the_end(mountpoint: &Path, args: &UmountArgs) -> Option<Outcome> {
+    let standing = beacon::of_mountpoint(mountpoint)?;
+    if standing.stage == Stage::Serving {
+        return None;
+    }
+    eprintln!("{}", standing.not_mounted(mountpoint).message);
+    let ended = Serving::find(&standing.mount).wait(Duration::from_secs(args.timeout));
+    Some(ended.map(|()| println!("unmounted {}", mountpoint.display())))
+}
+
+/// What is needed of a mount's report: a mount of any version can be ended.
+#[derive(Deserialize)]
+struct Ending {
+    mount: MountFacts,
+}
+
+fn facts(mountpoint: &Path) -> Result<MountFacts, Failure> {
+    let text = client::read(mountpoint, "stats.json")?;
+    let ending: Ending = serde_json::from_str(&text).map_err(|error| {
+        let shown = mountpoint.display();
+        Failure::new(
+            Code::Failure,
+            format!("cannot tell which process serves {shown}: {error}"),
+        )
+        .advise(format!(
+            "umount {shown}: the process saves its map all the same"
+        ))
+    })?;
+    Ok(ending.mount)
+}
+
+/// The process behind a mount.
+struct Serving {
+    /// `None` when it ended before it could be watched.
+    process: Option<OwnedFd>,
+    pid: u32,
+    log: PathBuf,
+    log_length: u64,
+}
+
+impl Serving {
+    /// Watches the process named in `report`; a pidfd stays right even when the pid is reused.
+    fn find(facts: &MountFacts) -> Self {
+        let pid = facts.pid;
+        // SAFETY: no pointers. A negative return is an error and not wrapped.
+        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        // SAFETY: the descriptor was just opened and belongs to nobody else.
+        let process = i32::try_from(opened)
+            .ok()
+            .filter(|fd| *fd >= 0)
+            .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let log = facts.log.clone();
+        let log_length = fs::metadata(&log).map_or(0, |found| found.len());
+        Self {
+            process,
+            pid,
+            log,
+            log_length,
+        }
+    }
+
+    /// Returns when the process has ended; an error it logged meanwhile is this command's.
+    fn wait(&self, limit: Duration) -> Outcome {
+        let bar = ProgressBar::new_spinner().with_style(
+            ProgressStyle::with_template("{spinner} saving the map ({elapsed}) {msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        let (mut news, mut log_length) = (Instant::now(), 0);
+        while let Some(process) = &self.process {
+            if ended(process)? {
+                break;
+            }
+            let length = fs::metadata(&self.log).map_or(0, |found| found.len());
+            if length != log_length {
+                (news, log_length) = (Instant::now(), length);
+                bar.set_message(self.fresh().lines().last().unwrap_or_default().to_string());
+            }
+            if news.elapsed() >= limit {
+                return Err(Failure::new(
+                    Code::Failure,
+                    format!(
+                        "process {} still runs, without news for {} s",
+                        self.pid,
+                        limit.as_secs()
+                    ),
+                )
+                .advise(format!(
+                    "wait longer with --timeout, or read {}",
+                    self.log.display()
+                )));
+            }
+            bar.tick();
+        }
+        bar.finish_and_clear();
+        match self.last_error() {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+
+    /// What was logged since the unmount began.
+    fn fresh(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let from = usize::try_from(self.log_length).unwrap_or(usize::MAX);
+        String::from_utf8_lossy(text.get(from..).unwrap_or_default()).into_owned()
+    }
+
+    /// The first `error:` line of it, with the advice that follows.
+    fn last_error(&self) -> Option<Failure> {
+        let fresh = self.fresh();
+        let mut lines = fresh.lines();
+        let (_, message) = lines.find_map(|line| line.split_once("error: "))?;
+        let advice = lines.next().and_then(|line| line.strip_prefix("  try: "));
+        let usual = "mount again: it recovers what was synced";
+        Some(Failure::new(Code::Failure, message).advise(advice.unwrap_or(usual)))
+    }
+}
+
+/// Whether the process has ended; waits up to 100 ms for it.
+fn ended(process: &OwnedFd) -> Result<bool, Failure> {
+    let mut poll = libc::pollfd {
+        fd: process.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one element, as said; it outlives the call.
+    match unsafe { libc::poll(&raw mut poll, 1, 100) } {
+        -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(false),
+        -1 => Err(io::Error::last_os_error().into()),
+        ready => Ok(ready > 0),
+    }
+}
+
+/// Whether `mountpoint` is a mount whose process is gone.
+pub(crate) fn is_abandoned(mountpoint: &Path) -> bool {
+    // Attributes may still be in the kernel's cache; to open a file, the process is asked.
+    let file = mountpoint.join(control::DIRECTORY).join("stats.json");
+    fs::File::open(file).is_err_and(|error| is_gone(&error))
+}
+
+/// The path without symbolic links or `..`, without touching a mount whose process is gone.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    let fail = |e: io::Error| Failure::io("find", path, &e);
+    let absolute = std::path::absolute(path).map_err(fail)?;
+    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Ok(absolute);
+    };
+    Ok(parent.canonicalize().map_err(fail)?.join(name))
+}
+
+/// Detaches the mount: by system call as root, through `fusermount3` as anyone else.
+pub(crate) fn detach(mountpoint: &Path, lazy: bool) -> Outcome {
+    let path = CString::new(mountpoint.as_os_str().as_bytes())
+        .map_err(|_| Failure::usage("a path cannot hold a zero byte"))?;
+    let flags = if lazy { libc::MNT_DETACH } else { 0 };
+    // SAFETY: `path` is a terminated string that outlives the call.
+    if unsafe { libc::umount2(path.as_ptr(), flags) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EPERM) => fusermount(mountpoint, lazy),
+        Some(libc::EBUSY) => Err(busy(mountpoint)),
+        Some(libc::EINVAL) => Err(client::not_mounted(mountpoint)),
+        _ => Err(Failure::io("unmount", mountpoint, &error)),
+    }
+}
+
+fn fusermount(mountpoint: &Path, lazy: bool) -> Outcome {
+    let mut command = Command::new("fusermount3");
+    command
+        .arg(if lazy { "-uz" } else { "-u" })
+        .arg("--")
+        .arg(mountpoint);
+    let output = command.output().map_err(|e| {
+        Failure::new(
+            Code::System,
+            format!("cannot run fusermount3: {}", reason(&e)),
+        )
+        .advise("install fuse3, or unmount as root")
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
+    if said.contains("busy") {
+        return Err(busy(mountpoint));
+    }
+    Err(Failure::new(Code::System, said).advise("unmount as the user who mounted, or as root"))
+}
+
+fn busy(mountpoint: &Path) -> Failure {
+    let shown = mountpoint.display();
+    Failure::new(Code::Failure, format!("{shown} is in use")).advise(format!(
+        "stop the database first; `fuser -vm {shown}` names who uses it"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_before_the_unmount_does_not_count() {
+        let log = tempfile::NamedTempFile::new().expect("log");
+        fs::write(log.path(), "error: old\n").expect("write");
+        let length = fs::metadata(log.path()).expect("log").len();
+        let path = log.path().to_path_buf();
+        let serving = Serving {
+            process: None,
+            pid: 1,
+            log: path,
+            log_length: length,
+        };
+        assert!(serving.wait(Duration::ZERO).is_ok());
+        fs::write(
+            log.path(),
+            "error: old\nthermocline: error: map not saved\n",
+        )
+        .expect("write");
+        let failure = serving.wait(Duration::ZERO).unwrap_err();
+        assert_eq!(failure.message, "map not saved");
+        fs::write(log.path(), "error: old\nerror: full\n  try: more room\n").expect("write");
+        let failure = serving.wait(Duration::ZERO).unwrap_err();
+        assert_eq!(failure.advice.as_deref(), Some("more room"));
+    }
+
+    #[test]
+    fn relative_paths_resolve_without_touching_the_last_name() {
+        let missing = absolute(Path::new("no-such-mount")).expect("resolves");
+        assert!(missing.is_absolute() && missing.ends_with("no-such-mount"));
+    }
+}

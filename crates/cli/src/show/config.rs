@@ -1,0 +1,38 @@
+//! `config`: the documented defaults, or the settings a file results in.
+
+use crate::config::{Config, EXAMPLE};
+use crate::failure::{Code, Failure, Outcome};
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+/// `thermocline config`.
+#[derive(Args, Debug)]
+pub(crate) struct ConfigArgs {
+    /// Print every setting with its default and what it does
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) defaults: bool,
+    /// Check a configuration file and print the settings that result
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) check: Option<PathBuf>,
+    /// Print the settings as JSON
+    #[arg(long, conflicts_with = "defaults")]
+    pub(crate) json: bool,
+}
+
+/// Prints the settings.
+pub(crate) fn run(args: &ConfigArgs) -> Outcome {
+    if args.defaults {
+        print!("{EXAMPLE}");
+        return Ok(());
+    }
+    let config = Config::load(args.check.as_deref())?;
+    let fail = |e: String| Failure::new(Code::Failure, format!("cannot print the settings: {e}"));
+    if args.json {
+        let text = serde_json::to_string_pretty(&config).map_err(|e| fail(e.to_string()))?;
+        println!("{text}");
+    } else {
+        let text = toml::to_string(&config).map_err(|e| fail(e.to_string()))?;
+        print!("{text}");
+    }
+    Ok(())
+}

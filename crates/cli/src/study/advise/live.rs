@@ -1,0 +1,67 @@
+//! Advice on a running mount: its requests are recorded for a while, and its size, policy and pins
+//! are those to start from.
+
+use super::AdviseArgs;
+use crate::config::Config;
+use crate::failure::{Code, Failure, Outcome};
+use crate::serve::{client, record, reshape};
+use crate::study::simulate::TierSize;
+use crate::units::Size;
+use std::path::Path;
+use thermocline::Pins;
+use thermocline_sim::Workload;
+use thermocline_sim::placement;
+
+/// The mountpoint that is named instead of traces.
+pub(super) fn mountpoint(args: &AdviseArgs) -> Result<Option<&Path>, Failure> {
+    let traces = &args.reading.input.traces;
+    match traces.iter().find(|path| path.is_dir()) {
+        None => Ok(None),
+        Some(mountpoint) if traces.len() == 1 => Ok(Some(mountpoint)),
+        Some(mountpoint) => {
+            let fact = format!("{} is a directory among traces", mountpoint.display());
+            Err(Failure::usage(fact).advise("one mountpoint alone, or traces"))
+        }
+    }
+}
+
+/// Records and advises.
+pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
+    let report = reshape::report(mountpoint)?;
+    let Some(tier) = report.stats.tier else {
+        let message = format!("the mount at {} has no flash tier", mountpoint.display());
+        return Err(Failure::new(Code::Failure, message)
+            .advise("record it with `thermocline record`, and advise on the trace"));
+    };
+    let config = Config::parse(&client::read(mountpoint, "config")?, "the mount's settings")?;
+    let directory = tempfile::tempdir()
+        .map_err(|error| Failure::io("write to", &std::env::temp_dir(), &error))?;
+    let name = mountpoint.file_name().unwrap_or(mountpoint.as_os_str());
+    let trace = directory.path().join(name).with_extension("parquet");
+    record::follow(mountpoint, &trace, args.length)?;
+    let mut args = args.clone();
+    args.reading.input.traces = vec![trace];
+    args.pins = config.tier.pin;
+    args.write_back = tier.write_back;
+    args.policy.get_or_insert(tier.policy);
+    let slots = Size::Pages(tier.slots.into());
+    args.size.get_or_insert(TierSize::Size(slots));
+    args.mount
+        .get_or_insert_with(|| mountpoint.display().to_string());
+    super::of_traces(&args)
+}
+
+/// Objects of the trace that are pinned.
+pub(super) fn pinned(args: &AdviseArgs, workload: &Workload) -> Result<Vec<String>, Failure> {
+    if args.pins.is_empty() {
+        return Ok(Vec::new());
+    }
+    let pins = Pins {
+        paths: args.pins.clone(),
+        ..Pins::default()
+    };
+    let paths = placement::profile(workload)?
+        .into_iter()
+        .map(|row| row.path);
+    Ok(paths.filter(|path| pins.matches(path)).collect())
+}
