@@ -37,7 +37,20 @@ fn the_tables_and_the_objects_say_the_same() {
     let directory = tempfile::tempdir().expect("dir");
     let path = trace(directory.path());
     let path = path.to_str().expect("path");
-    let text = success(&[path, "--transactions", "500", "--zone", "1%,100%"]);
+    let page = directory.path().join("joint.html");
+    let html = ["--html", page.to_str().expect("path")];
+    let tables = [path, "--transactions", "500", "--zone", "1%,100%"];
+    let text = success(&[&tables[..], &html].concat());
+    let html = fs::read_to_string(page).expect("written");
+    for part in [
+        "<svg",
+        "gd2l+cac, pool 20 %",
+        "total ms/tx",
+        "a transaction, ms",
+    ] {
+        assert!(html.contains(part), "{part} not in: {html}");
+    }
+    assert!(!html.contains("http") && !html.contains("<script"));
     for part in [
         "lru+cc",
         "gd2l+cac",

@@ -1,14 +1,12 @@
 //! `flush` and `detach`: what only the tier holds goes to base.
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::serve::follow::{PagesBar, follow};
 use crate::serve::umount::UmountArgs;
 use crate::serve::{client, umount};
-use crate::show::pace::Pace;
 use crate::units::show_count;
 use clap::{Args, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// Shown at the end of `flush --help`.
 pub(crate) const HELP: &str = "\
@@ -43,9 +41,6 @@ pub(crate) struct DetachArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub(crate) timeout: u64,
 }
-
-/// How often progress is asked for.
-const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// What a flush did.
 #[derive(Debug, PartialEq)]
@@ -104,38 +99,22 @@ pub(crate) fn detach(args: &DetachArgs) -> Outcome {
 /// Starts a flush and follows it to its end.
 fn flush(mountpoint: &Path) -> Result<Flushed, Failure> {
     client::write(mountpoint, "flush", "start")?;
-    let bar = bar();
-    let started = Instant::now();
-    let mut pace = Pace::default();
-    loop {
-        let text = client::read(mountpoint, "flush")?;
-        let now = Progress::parse(&text).ok_or_else(|| client::not_understood(&text))?;
-        pace.note(started.elapsed(), now.left);
-        bar.set_length(now.total);
-        bar.set_position(now.total - now.left.min(now.total));
-        bar.set_message(pace.describe());
+    let mut bar = PagesBar::new("pages");
+    let ended = follow(mountpoint, "flush", |now| {
+        bar.note(now);
         match now.state {
-            "running" => std::thread::sleep(ASK_EVERY),
-            "done" => {
-                bar.finish_and_clear();
-                return Ok(Flushed {
-                    pages: now.total - now.left.min(now.total),
-                    left: now.left,
-                    seconds: started.elapsed().as_secs_f64(),
-                });
-            }
-            other => {
-                bar.finish_and_clear();
-                return Err(ended_early(mountpoint, other, now.left));
-            }
+            "running" => None,
+            "done" => Some(Ok((now.total.saturating_sub(now.count), now.count))),
+            other => Some(Err(ended_early(mountpoint, other, now.count))),
         }
-    }
-}
-
-fn bar() -> ProgressBar {
-    let template = "{bar:40} {pos} of {len} pages, {msg}";
-    let style = ProgressStyle::with_template(template);
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    });
+    let seconds = bar.end();
+    let (pages, left) = ended??;
+    Ok(Flushed {
+        pages,
+        left,
+        seconds,
+    })
 }
 
 fn ended_early(mountpoint: &Path, state: &str, left: u64) -> Failure {
@@ -147,46 +126,4 @@ fn ended_early(mountpoint: &Path, state: &str, left: u64) -> Failure {
     Failure::new(Code::Failure, message).advise(format!(
         "thermocline status {shown} lists pages that were lost; thermocline flush {shown} again"
     ))
-}
-
-/// What the control file says.
-#[derive(Debug, PartialEq, Eq)]
-struct Progress<'a> {
-    left: u64,
-    total: u64,
-    state: &'a str,
-}
-
-impl<'a> Progress<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
-        let (counts, state) = text.trim_end().split_once('\n')?;
-        let (left, total) = counts.strip_prefix("dirty ")?.split_once(" of ")?;
-        Some(Self {
-            left: left.parse().ok()?,
-            total: total.parse().ok()?,
-            state: state.strip_prefix("state ")?,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_control_file_is_understood() {
-        let running = Progress {
-            left: 3,
-            total: 10,
-            state: "running",
-        };
-        assert_eq!(
-            Progress::parse("dirty 3 of 10\nstate running\n"),
-            Some(running)
-        );
-        let failed = Progress::parse("dirty 3 of 10\nstate failed: disk full\n").expect("parses");
-        assert_eq!(failed.state, "failed: disk full");
-        assert_eq!(Progress::parse("dirty 3\n"), None);
-        assert_eq!(Progress::parse("dirty x of 3\nstate idle\n"), None);
-    }
 }

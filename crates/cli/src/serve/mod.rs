@@ -13,6 +13,8 @@
 //! | files kept on flash    | `pin`                     | `pins`, `reshaping`            |
 //! | a trace                | `record`                  | `recording`                    |
 //!
+//! `follow` is how a command waits for what it started there.
+//!
 //! Without a mount: `check`, `recover` (`salvage`), `calibrate`. `log` writes the lines of both.
 
 pub(crate) mod beacon;
@@ -26,6 +28,7 @@ mod daemon;
 mod ending;
 pub(crate) mod flush;
 mod flushing;
+mod follow;
 pub(crate) mod log;
 pub(crate) mod mount;
 pub(crate) mod pin;

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::serve::client;
-use crate::serve::reshape::{follow, report};
+use crate::serve::reshape::{change, report};
 use crate::serve::reshaping::Change;
 use crate::show::report::Report;
 use crate::show::table::Table;
@@ -94,7 +94,7 @@ fn pinned(mountpoint: &Path) -> Result<Vec<String>, Failure> {
 }
 
 fn set(mountpoint: &Path, paths: Vec<String>, json: bool) -> Outcome {
-    follow(mountpoint, &Change::Pin(paths))?;
+    change(mountpoint, &Change::Pin(paths))?;
     // Another command may have come in between.
     let paths = pinned(mountpoint)?;
     list(mountpoint, paths.clone(), json)?;

@@ -1,6 +1,7 @@
 //! `record`: the requests of a running mount, for a while.
 
 use crate::failure::{Code, Failure, Outcome, reason};
+use crate::serve::follow::follow;
 use crate::serve::{client, reshape};
 use crate::units::{show_count, span};
 use clap::{Args, ValueHint};
@@ -36,11 +37,8 @@ pub(crate) struct RecordArgs {
     pub(crate) json: bool,
 }
 
-/// How often progress is asked for.
-const ASK_EVERY: Duration = Duration::from_millis(200);
-
 /// What was recorded.
-struct Recorded {
+pub(crate) struct Recorded {
     requests: u64,
     lost: u64,
 }
@@ -52,7 +50,7 @@ pub(crate) fn run(args: &RecordArgs) -> Outcome {
         println!("no longer recording");
         return Ok(());
     };
-    let Recorded { requests, lost } = follow(&args.mountpoint, path, args.length)?;
+    let Recorded { requests, lost } = record(&args.mountpoint, path, args.length)?;
     let shown = path.display().to_string();
     match args.json {
         true => {
@@ -69,7 +67,7 @@ pub(crate) fn run(args: &RecordArgs) -> Outcome {
 }
 
 /// Starts a recording and follows it to its end.
-pub(crate) fn follow(
+pub(crate) fn record(
     mountpoint: &Path,
     path: &Path,
     length: Duration,
@@ -86,25 +84,25 @@ pub(crate) fn follow(
     let command = format!("start {seconds} {}", path.display());
     client::write(mountpoint, "record", &command)?;
     let bar = ProgressBar::new(seconds).with_style(style());
-    loop {
-        let text = client::read(mountpoint, "record")?;
-        let (elapsed, state) = parse(&text).ok_or_else(|| client::not_understood(&text))?;
-        bar.set_position(elapsed);
-        if state == "running" {
-            std::thread::sleep(ASK_EVERY);
-            continue;
-        }
-        bar.finish_and_clear();
-        let counts = state.strip_prefix("done ").and_then(|counts| {
-            let (requests, lost) = counts.split_once(' ')?;
-            Some((requests.parse().ok()?, lost.parse().ok()?))
-        });
-        let (requests, lost) = counts.ok_or_else(|| {
-            let shown = path.display();
-            Failure::new(Code::Failure, format!("recording to {shown}: {state}"))
-        })?;
-        return Ok(Recorded { requests, lost });
-    }
+    let ended = follow(mountpoint, "record", |now| {
+        bar.set_position(now.count);
+        (now.state != "running").then(|| recorded(now.state))
+    });
+    bar.finish_and_clear();
+    ended?.map_err(|state| {
+        let shown = path.display();
+        Failure::new(Code::Failure, format!("recording to {shown}: {state}"))
+    })
+}
+
+/// What came of a recording that is over; else the state that says so.
+fn recorded(state: &str) -> Result<Recorded, String> {
+    let counts = state.strip_prefix("done ").and_then(|counts| {
+        let (requests, lost) = counts.split_once(' ')?;
+        let (requests, lost) = (requests.parse().ok()?, lost.parse().ok()?);
+        Some(Recorded { requests, lost })
+    });
+    counts.ok_or_else(|| state.to_string())
 }
 
 /// The absolute path of a new file that is not among those `served`.
@@ -128,12 +126,6 @@ fn place(path: &Path, served: &[&PathBuf]) -> Result<PathBuf, Failure> {
             .advise("another name; recordings are not overwritten"));
     }
     Ok(found)
-}
-
-fn parse(text: &str) -> Option<(u64, &str)> {
-    let mut lines = text.lines();
-    let (elapsed, _) = lines.next()?.strip_prefix("seconds ")?.split_once(" of ")?;
-    Some((elapsed.parse().ok()?, lines.next()?.strip_prefix("state ")?))
 }
 
 fn style() -> ProgressStyle {

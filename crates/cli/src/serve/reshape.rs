@@ -2,15 +2,13 @@
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::serve::client;
+use crate::serve::follow::{PagesBar, Standing, follow};
 use crate::serve::preflight;
 use crate::serve::reshaping::Change;
-use crate::show::pace::Pace;
 use crate::show::report::Report;
 use crate::units::{Size, show_count};
 use clap::{Args, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// Shown at the end of `resize --help`.
 pub(crate) const RESIZE_HELP: &str = "\
@@ -68,13 +66,10 @@ pub(crate) struct ReplaceArgs {
     pub(crate) json: bool,
 }
 
-/// How often progress is asked for.
-const ASK_EVERY: Duration = Duration::from_millis(100);
-
 /// Makes the cache of a mount longer or shorter.
 pub(crate) fn resize(args: &ResizeArgs) -> Outcome {
     let change = Change::Resize(args.size);
-    let seconds = follow(&args.mountpoint, &change)?;
+    let seconds = self::change(&args.mountpoint, &change)?;
     say(&report(&args.mountpoint)?, seconds, args.json);
     Ok(())
 }
@@ -89,7 +84,7 @@ pub(crate) fn replace(args: &ReplaceArgs) -> Outcome {
         discard: args.discard_dirty,
         path,
     };
-    let seconds = follow(&args.mountpoint, &change)?;
+    let seconds = self::change(&args.mountpoint, &change)?;
     say(&report(&args.mountpoint)?, seconds, args.json);
     if !args.json {
         let old = facts.cache.display();
@@ -105,7 +100,7 @@ pub(crate) fn report(mountpoint: &Path) -> Result<Report, Failure> {
 
 /// Starts a change and follows it, one of pins until their pages are loaded; how many seconds it
 /// took.
-pub(super) fn follow(mountpoint: &Path, change: &Change) -> Result<f64, Failure> {
+pub(super) fn change(mountpoint: &Path, change: &Change) -> Result<f64, Failure> {
     let pins = matches!(change, Change::Pin(_));
     let before = client::read(mountpoint, "cache")?;
     if Standing::parse(&before).is_some_and(|now| now.state == "running") {
@@ -116,29 +111,32 @@ pub(super) fn follow(mountpoint: &Path, change: &Change) -> Result<f64, Failure>
             file.display()
         )));
     }
-    let started = Instant::now();
     client::write(mountpoint, "cache", &change.to_command())?;
-    let bar = ProgressBar::new(0).with_style(style(if pins { "pages" } else { "dirty pages" }));
-    let mut pace = Pace::default();
-    loop {
-        let text = client::read(mountpoint, "cache")?;
-        let now = Standing::parse(&text).ok_or_else(|| client::not_understood(&text))?;
-        pace.note(started.elapsed(), now.left);
-        bar.set_length(now.total);
-        bar.set_position(now.total - now.left.min(now.total));
-        bar.set_message(pace.describe());
+    let mut bar = PagesBar::new(if pins { "pages" } else { "dirty pages" });
+    let ended = follow(mountpoint, "cache", |now| {
+        bar.note(now);
         match now.state {
-            "running" => std::thread::sleep(ASK_EVERY),
-            "loading" if pins => std::thread::sleep(ASK_EVERY),
-            "done" | "loading" => break,
-            _ => {
-                bar.finish_and_clear();
-                return Err(now.failure());
-            }
+            "running" => None,
+            "loading" if pins => None,
+            "done" | "loading" => Some(Ok(())),
+            _ => Some(Err(failure(now))),
         }
+    });
+    let seconds = bar.end();
+    ended??;
+    Ok(seconds)
+}
+
+/// The failure that a change ended with: its exit code, what was wrong, and advice.
+fn failure(now: &Standing<'_>) -> Failure {
+    let number = now.state.strip_prefix("failed ");
+    let number = number.and_then(|number| number.parse().ok());
+    let message = *now.more.first().unwrap_or(&"it ended early");
+    let failure = Failure::new(Code::from_number(number.unwrap_or(1)), message);
+    match now.more.get(1) {
+        None | Some(&"") => failure,
+        Some(advice) => failure.advise(*advice),
     }
-    bar.finish_and_clear();
-    Ok(started.elapsed().as_secs_f64())
 }
 
 fn say(report: &Report, seconds: f64, json: bool) {
@@ -158,62 +156,18 @@ fn say(report: &Report, seconds: f64, json: bool) {
     println!("{cache} serves with {bytes} bytes, {slots} slots, {resident} pages; {seconds:.1} s");
 }
 
-fn style(unit: &str) -> ProgressStyle {
-    let template = format!("{{bar:40}} {{pos}} of {{len}} {unit}, {{msg}}");
-    ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-/// What the control file says.
-#[derive(Debug, PartialEq, Eq)]
-struct Standing<'a> {
-    left: u64,
-    total: u64,
-    /// `idle`, `running`, `loading`, `done` or `failed N`.
-    state: &'a str,
-    message: &'a str,
-    advice: &'a str,
-}
-
-impl<'a> Standing<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
-        let mut lines = text.lines();
-        let (left, total) = lines.next()?.strip_prefix("dirty ")?.split_once(" of ")?;
-        Some(Self {
-            left: left.parse().ok()?,
-            total: total.parse().ok()?,
-            state: lines.next()?.strip_prefix("state ")?,
-            message: lines.next().unwrap_or("it ended early"),
-            advice: lines.next().unwrap_or_default(),
-        })
-    }
-
-    fn failure(&self) -> Failure {
-        let number = self.state.strip_prefix("failed ");
-        let number = number.and_then(|number| number.parse().ok());
-        let failure = Failure::new(Code::from_number(number.unwrap_or(1)), self.message);
-        match self.advice {
-            "" => failure,
-            advice => failure.advise(advice),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_control_file_is_understood() {
-        let running = Standing::parse("dirty 3 of 10\nstate running\n").expect("parses");
-        assert_eq!((running.left, running.total), (3, 10));
-        assert_eq!(running.state, "running");
+    fn a_failure_is_told_with_its_code_and_advice() {
         let text = "dirty 0 of 0\nstate failed 3\n/x is in use\nanother --cache\n";
-        let failure = Standing::parse(text).expect("parses").failure();
+        let failure = failure(&Standing::parse(text).expect("parses"));
         assert_eq!(failure.code, Code::Cache);
         assert_eq!(
             failure.to_string(),
             "error: /x is in use\n  try: another --cache"
         );
-        assert_eq!(Standing::parse("dirty 3\n"), None);
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
         .map_err(|error| Failure::io("write to", &std::env::temp_dir(), &error))?;
     let name = mountpoint.file_name().unwrap_or(mountpoint.as_os_str());
     let trace = directory.path().join(name).with_extension("parquet");
-    record::follow(mountpoint, &trace, args.length)?;
+    record::record(mountpoint, &trace, args.length)?;
     let mut args = args.clone();
     args.reading.input.traces = vec![trace];
     args.pins = config.tier.pin;

@@ -7,7 +7,8 @@ use crate::show::status;
 use crate::study::modelled::{self, ModelArgs, Reading};
 use crate::study::parameters::ParameterArgs;
 use crate::study::simulate::Amount;
-use clap::Args;
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
 use std::str::FromStr;
 use thermocline_core::hierarchy::Watermarks;
 use thermocline_sim::joint::{self, Combination, JointExperiment};
@@ -86,6 +87,9 @@ pub(crate) struct JointArgs {
     /// Runs at the same time; as many as the machine has processors if not given
     #[arg(long, value_name = "COUNT")]
     pub(crate) threads: Option<usize>,
+    /// Write the tables and a picture of them as one HTML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
     /// Print the results as JSON: an array of one object for each combination and size
     #[arg(long)]
     pub(crate) json: bool,
@@ -115,9 +119,13 @@ pub(crate) fn run(args: &JointArgs) -> Outcome {
     let experiment = experiment(args, &workload)?;
     let work = |progress: &_| joint::run(&workload, &experiment, progress);
     let results = modelled::watched("simulating", work)?;
+    let text = table::text(args, &workload, &experiment, &results);
+    if let Some(path) = &args.html {
+        table::page(args, &results, &text, path)?;
+    }
     match args.json {
         true => modelled::print_json(&results),
-        false => status::print(&table::text(args, &workload, &experiment, &results)),
+        false => status::print(&text),
     }
 }
 

@@ -1,10 +1,14 @@
 //! What `joint` prints: one table for each size of the database.
 
 use super::JointArgs;
+use crate::failure::Outcome;
+use crate::show::curve_page::{self, Page};
+use crate::show::plot::Curve;
 use crate::show::table::Table;
 use crate::study::parameters::changed;
 use crate::units::{show_bytes, show_count, show_share};
 use std::fmt::Write as _;
+use std::path::Path;
 use thermocline_sim::Workload;
 use thermocline_sim::joint::{JointExperiment, JointResult};
 
@@ -37,6 +41,49 @@ pub(super) fn text(
         }
     }
     out
+}
+
+/// The same as an HTML file at `path`, with device time by size of the database.
+pub(super) fn page(args: &JointArgs, results: &[JointResult], text: &str, path: &Path) -> Outcome {
+    let of_each = |run: &JointResult| match run.ms_per_transaction {
+        Some(ms) => ms,
+        None => 1000.0 * run.device_ms / run.requests.max(1) as f64,
+    };
+    let name = |run: &JointResult| format!("{}, pool {:.0} %", run.combination, 100.0 * run.pool);
+    let mut curves: Vec<Curve> = Vec::new();
+    for run in results {
+        let point = (run.database, of_each(run));
+        match curves.iter_mut().find(|curve| curve.name == name(run)) {
+            Some(curve) => curve.points.push(point),
+            None => curves.push(Curve {
+                name: name(run),
+                points: vec![point],
+            }),
+        }
+    }
+    let sum = |curve: &Curve| curve.points.iter().map(|point| point.1).sum::<f64>();
+    for curve in &mut curves {
+        curve.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    curves.sort_by(|a, b| sum(a).total_cmp(&sum(b)));
+    let title = args.reading.input.title();
+    let y_title = match args.transactions {
+        Some(_) => "device time a transaction, ms",
+        None => "device time of 1,000 page requests, ms",
+    };
+    curve_page::write(
+        path,
+        &Page {
+            title: &format!("{title}: pool and tier together"),
+            heading: "",
+            sentence: "Time that base and flash together spend serving: less is better. The first \
+                       name is the best over all sizes.",
+            curves: &curves,
+            x_title: "size of the database, times the tier",
+            y_title,
+            figures: text,
+        },
+    )
 }
 
 fn facts(workload: &Workload, experiment: &JointExperiment) -> Vec<String> {
