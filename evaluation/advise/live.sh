@@ -6,7 +6,8 @@
 #
 # Needs root (or a user who may mount and run postgres), FUSE, PostgreSQL, python3, go-tpc (built
 # with `go install` unless GO_TPC names a program), and target/release/thermocline (or
-# THERMOCLINE=program). Parameters below, each to be overridden by the environment.
+# THERMOCLINE=program). Parameters here and in lib.sh,
+# each to be overridden by the environment.
 #
 # First the load is recorded on a mount without a slow disk, and `thermocline advise` says which
 # objects belong on flash. Then, REPEATS times, every row in turn, each from a copy of the same
@@ -22,103 +23,18 @@
 # Flash, the database's log (in every row) and `ssd` are the machine's own disk.
 set -euo pipefail
 
-: "${WAREHOUSES:=2}"      # TPC-C: about 100 MB each
 : "${SHARES:=23 36}"      # flash in per cent of the database
-: "${MEMORY:=2.5}"        # the database's own buffers, in per cent of the database
-: "${CLIENTS:=8}"
 : "${PROFILED:=60}"       # seconds that are recorded for the advice
 : "${WARM:=60}"           # seconds before measuring
 : "${SECONDS_MEASURED:=40}"
 : "${REPEATS:=3}"
-: "${FULL:=2}"            # the emulated disk's capacity over the database's size
 : "${ROWS:=indexes opa tac tac:back value:back opa+tac:back}"
-: "${GO_TPC_VERSION:=682637f4f995}"
-: "${DIRECTORY:=${TMPDIR:-/tmp}}"
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 thermocline=$(realpath "${THERMOCLINE:-$here/../../target/release/thermocline}")
 result=$(realpath -m "${1:-$here/../results/advise-live.md}")
-bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -1)
-
-work=$(mktemp -d "$DIRECTORY/thermocline-opa-XXXXXX")
-chmod 755 "$work"
-mkdir "$work"/{mnt,run,loaded,flash}
-as=()
-if ((EUID == 0)); then
-    as=(runuser -u postgres --)
-    chown postgres "$work" "$work"/{run,loaded,flash}
-fi
-cd "$work"
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-
-mounted=no
-serving=no
-finish() {
-    if [[ $serving == yes ]]; then stop || true; fi
-    if [[ $mounted == yes ]]; then "$thermocline" umount --lazy --keep-dirty "$work/mnt" > /dev/null || true; fi
-    cd /
-    rm -rf "$work"
-}
-trap finish EXIT
-
-if [[ -z ${GO_TPC:-} ]]; then
-    GOBIN=$work go install "github.com/pingcap/go-tpc/cmd/go-tpc@$GO_TPC_VERSION"
-    GO_TPC=$work/go-tpc
-fi
-
-start() { # data directory, shared buffers
-    local settings=(listen_addresses=127.0.0.1 "port=$port" "shared_buffers=$2" jit=off
-        effective_io_concurrency=0 maintenance_io_concurrency=0 checkpoint_timeout=30s
-        max_wal_size=8GB autovacuum=off)
-    if ! "${as[@]}" "$bin/pg_ctl" -D "$1" -w -t 300 -l "$work/run/log" \
-        -o "-k $work/run ${settings[*]/#/-c }" start > "$work/start.log"; then
-        cat "$work/run/log" >&2
-        return 1
-    fi
-    data=$1
-    serving=yes
-}
-stop() { # as a power failure would: a shutdown's checkpoint on a slow disk is not measured
-    "${as[@]}" "$bin/pg_ctl" -D "$data" -w -m "${1:-immediate}" stop > /dev/null
-    serving=no
-}
-sql() { "${as[@]}" "$bin/psql" -X -A -t -q -h "$work/run" -p "$port" -U bench -d test -v ON_ERROR_STOP=1 "$@"; }
-tpcc() { "$GO_TPC" tpcc "$1" -d postgres --conn-params sslmode=disable -U bench -D test -H 127.0.0.1 -P "$port" --warehouses "$WAREHOUSES" "${@:2}"; }
-run() { tpcc run -T "$CLIENTS" --time "${1}s" --ignore-error --interval 3600s > "$2" 2>&1; } # seconds, report
-
-load() {
-    echo "filling the database" >&2
-    "${as[@]}" "$bin/initdb" -D "$work/loaded/data" -X "$work/loaded/wal" --no-locale --encoding=UTF8 -A trust -k -U bench > /dev/null
-    start "$work/loaded/data" 256MB
-    "${as[@]}" "$bin/createdb" -h "$work/run" -p "$port" -U bench test
-    tpcc prepare -T 4 --no-check > "$work/prepare.log"
-    sql -c 'VACUUM (FREEZE, ANALYZE)'
-    sql -c CHECKPOINT
-    bytes=$(sql -c "SELECT pg_database_size('test')")
-    version=$(sql -c 'SHOW server_version')
-    stop fast
-    buffers=$(python3 -c "print(max(1024, round($bytes * $MEMORY / 100 / 1024)))")kB
-    disk=(--emulate-base hdd --emulate-capacity $((bytes * FULL)))
-}
-
-# A copy of the loaded files below base; the log lies beside, on the fast disk.
-fresh() {
-    # All of base: it remembers which cache it is owed bytes by.
-    rm -rf "$work/cache" "$work/base" "$work/wal" "$work/flash"/*
-    "${as[@]}" mkdir "$work/base"
-    cp -a "$work/loaded/data" "$work/base/"
-    cp -a "$work/loaded/wal" "$work/wal"
-    rm "$work/base/data/pg_wal"
-    ln -s "$work/wal" "$work/base/data/pg_wal"
-}
-mount() { # mount's options
-    "$thermocline" mount "$work/base" "$work/mnt" --page-size 8KiB "$@" --log "$work/mount.log" > /dev/null
-    mounted=yes
-}
-unmount() {
-    "$thermocline" umount --keep-dirty "$work/mnt" > /dev/null
-    mounted=no
-}
+# shellcheck source=lib.sh
+source "$here/lib.sh"
 
 advise() {
     echo "recording for $PROFILED s" >&2
