@@ -14,7 +14,6 @@ use thermocline::config::{
     CacSettings, ClicSettings, CostSettings, DirtySettings, PrioritySettings, TacSettings,
 };
 use thermocline_core::model::{IoOp, Model, Pattern};
-use thermocline_core::policy::NAMES;
 
 /// Policies a mount can start with: those of the tier, and `none` for base only.
 pub(crate) fn policies() -> impl Iterator<Item = &'static str> {

@@ -13,10 +13,11 @@ mod show;
 mod study;
 mod units;
 
-use args::{Cli, Command, TraceCommand};
+use args::{Cli, Command};
 use clap::Parser;
 use failure::Outcome;
 use std::process::ExitCode;
+use study::trace::TraceCommand;
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;

@@ -204,7 +204,7 @@ fn ended(process: &OwnedFd) -> Result<bool, Failure> {
 /// Whether `mountpoint` is a mount whose process is gone.
 pub(crate) fn is_abandoned(mountpoint: &Path) -> bool {
     // Attributes may still be in the kernel's cache; to open a file, the process is asked.
-    let file = mountpoint.join(control::DIRECTORY).join("stats.json");
+    let file = mountpoint.join(client::DIRECTORY).join("stats.json");
     fs::File::open(file).is_err_and(|error| is_gone(&error))
 }
 

@@ -2,8 +2,7 @@
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::show::status;
-use crate::study::import::ImportArgs;
-use crate::study::import::explain;
+use crate::study::import::{self, ImportArgs, explain};
 use crate::units::Size;
 use clap::{Args, Subcommand, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};

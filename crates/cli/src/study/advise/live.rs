@@ -5,7 +5,7 @@ use super::AdviseArgs;
 use crate::config::Config;
 use crate::failure::{Code, Failure, Outcome};
 use crate::serve::{client, record, reshape};
-use crate::study::simulate::TierSize;
+use crate::study::simulate::{self, TierSize};
 use crate::units::Size;
 use std::path::Path;
 use thermocline::Pins;
@@ -60,8 +60,7 @@ pub(super) fn pinned(args: &AdviseArgs, workload: &Workload) -> Result<Vec<Strin
         paths: args.pins.clone(),
         ..Pins::default()
     };
-    let paths = placement::profile(workload)?
-        .into_iter()
-        .map(|row| row.path);
+    let rows = placement::profile(workload).map_err(|error| simulate::explain(&error))?;
+    let paths = rows.into_iter().map(|row| row.path);
     Ok(paths.filter(|path| pins.matches(path)).collect())
 }
