@@ -1,4 +1,5 @@
-//! All commands: help, man pages and completions come from here. The arguments of each are beside it.
+//! All commands: help, man pages and completions come from here. The arguments of each command are
+//! beside it.
 
 use crate::failure::CODES_HELP;
 use crate::serve::client::{ModeArgs, PolicyArgs, TierArgs};

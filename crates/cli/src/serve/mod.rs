@@ -3,15 +3,16 @@
 //! Two processes are at work. The one that serves lives in `serving`; a command talks to it through
 //! the files of `.thermocline/`, which `control` answers and `client` reads and writes.
 //!
-//! | what                   | the command               | in the process that serves     |
-//! |------------------------|---------------------------|--------------------------------|
-//! | start                  | `mount`, `preflight`      | `daemon`, `serving`, `claiming`, `caches` |
-//! | end                    | `umount`, `flush` (detach)| `ending`, `signals`, `beacon`  |
-//! | policy, tier, mode     | `client`                  | `control`                      |
-//! | write back             | `flush`                   | `flushing`                     |
-//! | another size or cache  | `reshape`                 | `reshaping`                    |
-//! | files kept on flash    | `pin`                     | `pins`, `reshaping`            |
-//! | a trace                | `record`                  | `recording`                    |
+//! | what                  | the command                | in the process that serves        |
+//! |-----------------------|----------------------------|-----------------------------------|
+//! | start                 | `mount`, `preflight`       | `daemon`, `serving`, `claiming`   |
+//! | its cache, anew too   | `mount`, `reshape`         | `caches`                          |
+//! | end                   | `umount`, `flush` (detach) | `ending`, `signals`, `beacon`     |
+//! | policy, tier, mode    | `client`                   | `control`                         |
+//! | write back            | `flush`                    | `flushing`                        |
+//! | another size or cache | `reshape`                  | `reshaping`                       |
+//! | files kept on flash   | `pin`                      | `pins`, `reshaping`               |
+//! | a trace               | `record`                   | `recording`                       |
 //!
 //! `follow` is how a command waits for what it started there.
 //!

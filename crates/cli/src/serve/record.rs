@@ -11,9 +11,10 @@ use std::time::Duration;
 
 /// Shown at the end of `record --help`.
 pub(crate) const HELP: &str = "\
-The mount writes the trace, with some 30 MiB of memory more meanwhile. Files that bypass the tier and
-are open already are not in it. An interrupted command leaves the recording at work: it ends when
-its time is over, with the mount, or by --stop. A longer recording goes on in files beside this one.
+The mount writes the trace, with some 30 MiB of memory more meanwhile. Files that bypass the tier
+and are open already are not in it. An interrupted command leaves the recording at work: it ends
+when its time is over, with the mount, or by --stop. A longer recording goes on in files beside
+this one.
   thermocline record /srv/pgdata monday.parquet --for 1h
   thermocline advise monday.parquet --mount /srv/pgdata";
 
@@ -39,7 +40,7 @@ pub(crate) struct RecordArgs {
 
 /// What was recorded.
 pub(crate) struct Recorded {
-    requests: u64,
+    pub(crate) requests: u64,
     lost: u64,
 }
 

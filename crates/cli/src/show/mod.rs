@@ -1,4 +1,5 @@
-//! What people and programs see: the report of a mount, tables, pictures, pages, progress, man pages.
+//! What people and programs see: the report of a mount, tables, pictures, pages, progress, man
+//! pages.
 
 pub(crate) mod chart;
 pub(crate) mod config;

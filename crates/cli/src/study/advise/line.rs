@@ -103,8 +103,8 @@ pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
         Kind::WriteBack => {
             let dirty = show_bytes(line.dirty_bytes.unwrap_or(0));
             all.push(format!(
-                "{dirty} were on flash alone at the end: base is whole only with the cache, and what \
-                 a lost flash device held is lost"
+                "{dirty} were on flash alone at the end: base is whole only with the cache, and \
+                 what a lost flash device held is lost"
             ));
         }
     }
