@@ -290,7 +290,7 @@ hint_domain! {
         Backend = "backend",
         /// Checkpointer.
         Checkpointer = "checkpointer",
-        /// Background writer or page cleaner.
+        /// Background writer: makes room.
         BackgroundWriter = "background-writer",
         /// Log writer.
         WalWriter = "wal-writer",
@@ -310,6 +310,9 @@ hint_domain! {
         Auxiliary = "auxiliary",
         /// An application with the database in process.
         Application = "application",
+        /// InnoDB's page cleaner: it writes to make room and to let the log go on, and does not
+        /// say which.
+        PageCleaner = "page-cleaner",
     }
 }
 

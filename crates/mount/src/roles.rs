@@ -217,10 +217,51 @@ fn role_of(tid: u32, name: &str) -> (Role, u64) {
             let title = std::fs::read(format!("/proc/{tid}/cmdline")).unwrap_or_default();
             (postgres_role(&title), REFRESH_TITLE_MS)
         }
-        // All threads of MariaDB carry the server's name: page cleaner or session, unknown.
+        // A thread without a name of its own, as all of MariaDB before 11.7 and of MySQL before
+        // 8.0.27: page cleaner or session, unknown.
         "mariadbd" | "mysqld" => (Role::Unknown, REFRESH_NAME_MS),
-        _ => (Role::Application, REFRESH_NAME_MS),
+        _ => {
+            let role = innodb_role(name).or_else(|| {
+                let session = ["connection", "one_connection"].contains(&name);
+                (session && is_of_mysql(tid)).then_some(Role::Backend)
+            });
+            (role.unwrap_or(Role::Application), REFRESH_NAME_MS)
+        }
     }
+}
+
+/// The role a thread of MySQL (8.0.27 and later) or MariaDB (11.7 and later) has by its name: the
+/// one that its Performance Schema gives the operating system, cut to 15 bytes.
+fn innodb_role(name: &str) -> Option<Role> {
+    let known = |(prefix, _): &&(&str, Role)| name.starts_with(prefix);
+    THREADS.iter().find(known).map(|(_, role)| *role)
+}
+
+/// Names of threads begin so; the first that fits counts.
+const THREADS: &[(&str, Role)] = &[
+    ("page_cleaner", Role::PageCleaner),
+    ("ib_pg_flush", Role::PageCleaner),
+    ("ib_io_", Role::IoWorker),
+    ("ib_tpool_worker", Role::IoWorker),
+    ("ib_par_rd", Role::ParallelWorker),
+    ("ib_log_", Role::WalWriter),
+    ("ib_srv_purge", Role::Autovacuum),
+    ("ib_srv_wkr", Role::Autovacuum),
+    ("ib_recv_", Role::Recovery),
+    ("ib_tx_recov", Role::Recovery),
+    ("ib_dict_stats", Role::Maintenance),
+    ("ib_", Role::Auxiliary),
+];
+
+/// Whether the thread's process is a server of MySQL or MariaDB.
+fn is_of_mysql(tid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    let Some(process) = process.and_then(|number| number.trim().parse::<u32>().ok()) else {
+        return false;
+    };
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    ["mysqld", "mariadbd"].contains(&name.trim_end())
 }
 
 fn read_comm(comm: &File) -> Option<String> {
@@ -373,6 +414,37 @@ mod tests {
             let seen = postgres_role(format!("{title}\0\0").as_bytes());
             assert_eq!(seen, role, "{title:?}");
         }
+    }
+
+    #[test]
+    fn names_of_threads_of_mysql_and_mariadb() {
+        for (name, role) in [
+            ("ib_pg_flush_co", Some(Role::PageCleaner)),
+            ("ib_pg_flush-3", Some(Role::PageCleaner)),
+            ("page_cleaner", Some(Role::PageCleaner)),
+            ("ib_io_rd-4", Some(Role::IoWorker)),
+            ("ib_log_writer", Some(Role::WalWriter)),
+            ("ib_srv_purge", Some(Role::Autovacuum)),
+            ("ib_srv_wkr-2", Some(Role::Autovacuum)),
+            ("ib_buf_dump", Some(Role::Auxiliary)),
+            ("connection", None),
+            ("library", None),
+        ] {
+            assert_eq!(innodb_role(name), role, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_session_is_one_of_a_server() {
+        // A thread of this name in a process that is no server of MySQL.
+        let thread = std::thread::Builder::new().name("connection".into());
+        let thread = thread.spawn(|| {
+            // SAFETY: the call always succeeds.
+            let tid = unsafe { libc::gettid() }.unsigned_abs();
+            assert_eq!(role_of(tid, "connection").0, Role::Application);
+            assert_eq!(role_of(tid, "ib_pg_flush-1").0, Role::PageCleaner);
+        });
+        thread.expect("starts").join().expect("ends");
     }
 
     #[test]
