@@ -82,6 +82,8 @@ pub(crate) enum Command {
     #[command(after_long_help = plan::EXAMPLES)]
     Plan(Box<plan::PlanArgs>),
     /// Say what to buy, which policy to use, what to pin and what to leave out
+    ///
+    /// In place of a trace, a mountpoint: the mount is recorded for --for, and advised on as it is.
     #[command(after_long_help = advise::EXAMPLES)]
     Advise(Box<advise::AdviseArgs>),
     /// Do a trace's requests on real files through the tier, and time them
