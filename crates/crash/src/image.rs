@@ -63,6 +63,8 @@ pub struct Image {
     pending: Vec<Change>,
     /// Whether a failed sync ever forgot a change.
     forgot: bool,
+    /// Writes that were given up and may still arrive: where, and what. No sync covers them.
+    late: Vec<(u64, Vec<u8>)>,
 }
 
 impl Image {
@@ -92,6 +94,38 @@ impl Image {
     /// A write that fails half-way: each sector is written or not, as the lots fall.
     pub fn write_torn(&mut self, offset: u64, data: &[u8], draw: &mut Draw) {
         self.write_some(offset, data, |_| draw.chance(1, 2));
+    }
+
+    /// A write that nobody waits for any more and that has not happened yet.
+    pub fn write_late(&mut self, offset: u64, data: &[u8]) {
+        let whole = |at: u64| at.is_multiple_of(SECTOR as u64);
+        assert!(
+            whole(offset) && whole(data.len() as u64),
+            "late writes are of whole sectors"
+        );
+        self.late.push((offset, data.to_vec()));
+    }
+
+    /// Whether writes may still arrive.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// One of the late writes arrives, or all of them; a write may also be lost on its way.
+    pub fn arrive(&mut self, all: bool, draw: &mut Draw) {
+        while !self.late.is_empty() {
+            let at = draw.below(self.late.len() as u64) as usize;
+            let (offset, data) = self.late.swap_remove(at);
+            match draw.below(4) {
+                0 => {}
+                1 => self.write_torn(offset, &data, draw),
+                _ => self.write(offset, &data),
+            }
+            if !all {
+                break;
+            }
+        }
     }
 
     fn write_some(&mut self, offset: u64, data: &[u8], mut keep: impl FnMut(u64) -> bool) {
@@ -179,6 +213,17 @@ impl Image {
     #[must_use]
     pub fn crash(&self, draw: &mut Draw) -> Self {
         let mut survived = self.survivors(draw);
+        for (offset, data) in &self.late {
+            let kept = draw.one(&[0, 4, 8]);
+            for (sector, from) in data.chunks(SECTOR).zip((*offset..).step_by(SECTOR)) {
+                if draw.chance(kept, 8) {
+                    let mut bytes = Box::new([0; SECTOR]);
+                    bytes.copy_from_slice(sector);
+                    let (index, end) = (from / SECTOR as u64, 0);
+                    Change::Sector { index, bytes, end }.apply(&mut survived);
+                }
+            }
+        }
         // What lies past the end reads as zeros should the file grow.
         survived.bytes.truncate(survived.length);
         Self {

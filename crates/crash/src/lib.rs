@@ -22,6 +22,8 @@
 //! | a planned fault: a sync fails | each change becomes durable or is *forgotten*: read back |
 //! | | until the next power cut, and no later sync writes it |
 //! | a planned fault: a read fails | nothing is read |
+//! | a planned fault: a write of flash is late | it times out, and arrives at some later request, in
+//! part or never; at the latest before a restart. No sync covers it |
 //! | a device dies | every request fails until it is healed, which a restart and a power cut do |
 //!
 //! What they never do: lose or change what a sync that succeeded covered; tear a sector; make bytes
@@ -43,8 +45,8 @@
 //! no more old sectors than there were dirty pages (`run.rs`).
 //!
 //! # What is not tried
-//! Threads (`shuttle`, `ids` and `engine_model` in `crates/engine/tests` do that);
-//! devices that answer late; damage of bytes at rest (tests of the store). After a sync of base
+//! Threads (`shuttle`, `ids` and `engine_model` in `crates/engine/tests` do that); reads that are
+//! late; damage of bytes at rest (tests of the store). After a sync of base
 //! has failed, a clean restart is a power
 //! cut: nobody can tell what base holds before its machine starts anew.
 //!

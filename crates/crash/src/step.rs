@@ -123,6 +123,13 @@ fn draw_fault(draw: &mut Draw, flash: bool) -> Fault {
     if flash && draw.chance(1, 8) {
         return Fault::Die;
     }
+    if flash && draw.chance(1, 3) {
+        return Fault::Fail {
+            what: Failing::Late,
+            skip: draw.below(4) as u32,
+            times: 1,
+        };
+    }
     Fault::Fail {
         what: draw.one(&[Failing::Reads, Failing::Writes, Failing::Syncs]),
         skip: draw.below(4) as u32,

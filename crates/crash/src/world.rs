@@ -91,6 +91,8 @@ pub enum Failing {
     Writes,
     /// Syncs.
     Syncs,
+    /// Writes, which time out instead, and arrive later or never.
+    Late,
 }
 
 /// Sees requests before and after they change anything, with the world as it is then.
@@ -306,7 +308,7 @@ impl World {
         };
         state.tell(io(false));
         if state.off {
-            return Err(Refusal::error());
+            return Err(Refusal::Gone.error());
         }
         state.directory.sync();
         state.tell(io(true));
@@ -348,11 +350,15 @@ impl World {
         }
     }
 
-    /// Forgets planned faults of a file; a dead device lives again.
+    /// Forgets planned faults of a file; a dead device lives again, and what was late arrives.
     pub fn heal(&self, file: FileId) {
-        if let Some(file) = self.state().files.get_mut(&file) {
+        let mut state = self.state();
+        let mut draw = state.draw.clone().unwrap_or_else(|| Draw::new(0));
+        if let Some(file) = state.files.get_mut(&file) {
             file.faults.clear();
+            file.image.arrive(true, &mut draw);
         }
+        state.draw = Some(draw);
     }
 
     /// When a write or sync of the file first failed, or its device died; power cuts and healing do
@@ -520,11 +526,29 @@ enum Refusal {
     Gone,
     /// Part of it may happen.
     Failed,
+    /// It may happen later.
+    Late,
 }
 
 impl Refusal {
-    fn error() -> io::Error {
-        io::Error::from_raw_os_error(5)
+    fn error(self) -> io::Error {
+        match self {
+            Self::Late => io::ErrorKind::TimedOut.into(),
+            Self::Gone | Self::Failed => io::Error::from_raw_os_error(5),
+        }
+    }
+}
+
+impl Failing {
+    fn is_about(self, asked: Self) -> bool {
+        self == asked || (self == Self::Late && asked == Self::Writes)
+    }
+
+    fn refusal(self) -> Refusal {
+        match self {
+            Self::Late => Refusal::Late,
+            _ => Refusal::Failed,
+        }
     }
 }
 
@@ -568,12 +592,12 @@ impl File {
         for fault in &mut self.faults {
             match fault {
                 Fault::Die => struck = Some(Refusal::Gone),
-                Fault::Fail { what, skip, times } if *what == asked => {
+                Fault::Fail { what, skip, times } if what.is_about(asked) => {
                     if *skip > 0 {
                         *skip -= 1;
                     } else if *times > 0 {
                         *times -= 1;
-                        struck = struck.or(Some(Refusal::Failed));
+                        struck = struck.or(Some(what.refusal()));
                     }
                 }
                 Fault::Fail { .. } | Fault::LieOnSync => {}
@@ -591,7 +615,7 @@ impl PowerDisk {
         &self,
         (kind, offset, length): (IoKind, u64, u64),
         well: impl FnOnce(&mut Image),
-        badly: impl FnOnce(&mut Image, &mut Draw),
+        badly: impl FnOnce(&mut Image, &mut Draw, Refusal),
     ) -> io::Result<()> {
         let mut state = self.world.state();
         let file = self.file;
@@ -610,6 +634,9 @@ impl PowerDisk {
         let mut draw = state.draw.clone().unwrap_or_else(|| Draw::new(0));
         let result = match state.ask(file, what) {
             Ok(found) => {
+                if found.image.is_awaited() && draw.chance(1, 4) {
+                    found.image.arrive(false, &mut draw);
+                }
                 well(&mut found.image);
                 Ok(())
             }
@@ -618,10 +645,11 @@ impl PowerDisk {
                 if let Some(found) = state.files.get_mut(&file) {
                     found.fails(now);
                 }
-                if let (Refusal::Failed, Some(found)) = (refusal, state.files.get_mut(&file)) {
-                    badly(&mut found.image, &mut draw);
+                let found = state.files.get_mut(&file);
+                if let Some(found) = found.filter(|_| refusal != Refusal::Gone) {
+                    badly(&mut found.image, &mut draw, refusal);
                 }
-                Err(Refusal::error())
+                Err(refusal.error())
             }
         };
         draw.bits();
@@ -640,11 +668,11 @@ impl Device for PowerDisk {
         let asked = state.ask(self.file, Failing::Reads).map(|_| ());
         let now = state.clock.wall_ns();
         let Some(file) = state.files.get_mut(&self.file) else {
-            return Err(Refusal::error());
+            return Err(Refusal::Gone.error());
         };
-        if asked.is_err() {
+        if let Err(refusal) = asked {
             file.fails(now);
-            return Err(Refusal::error());
+            return Err(refusal.error());
         }
         let bytes = file.image.current();
         let from = usize::try_from(offset)
@@ -662,7 +690,10 @@ impl Device for PowerDisk {
         self.change(
             (IoKind::Write, offset, buf.len() as u64),
             |image| image.write(offset, buf),
-            |image, draw| image.write_torn(offset, buf, draw),
+            |image, draw, refusal| match refusal {
+                Refusal::Late => image.write_late(offset, buf),
+                _ => image.write_torn(offset, buf, draw),
+            },
         )
     }
 
@@ -677,7 +708,9 @@ impl Device for PowerDisk {
                 image.sync();
             }
         };
-        self.change((IoKind::Sync, 0, 0), well, Image::fail_sync)?;
+        self.change((IoKind::Sync, 0, 0), well, |image, draw, _| {
+            image.fail_sync(draw)
+        })?;
         let mut state = self.world.state();
         if let Some(file) = state.files.get_mut(&self.file).filter(|_| !data_only) {
             file.old_times = file.times;
@@ -690,18 +723,18 @@ impl Device for PowerDisk {
         let state = self.world.state();
         // A length is known without asking the medium: only a dead device does not tell it.
         match state.off || state.files.get(&self.file).is_none_or(File::is_dead) {
-            true => Err(Refusal::error()),
+            true => Err(Refusal::Gone.error()),
             false => Ok(state.length(self.file)),
         }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.change((IoKind::SetLen, 0, len), |i| i.set_len(len), |_, _| ())
+        self.change((IoKind::SetLen, 0, len), |i| i.set_len(len), |_, _, _| ())
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let well = |image: &mut Image| image.punch(offset, len);
-        self.change((IoKind::Punch, offset, len), well, |_, _| ())
+        self.change((IoKind::Punch, offset, len), well, |_, _, _| ())
     }
 
     fn label(&self) -> String {

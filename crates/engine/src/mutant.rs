@@ -38,4 +38,7 @@ pub enum Mutant {
     UnsyncedPromise,
     /// Pages of a file without a name go before that is durable on base.
     EarlyGrave,
+    /// A write of a page that is late counts as one that failed: its block is written again, and
+    /// the late one arrives over that.
+    LateForgotten,
 }

@@ -4,7 +4,7 @@ use super::bounds::{intent_fits, object_fits, page_fits};
 use super::journal::{self, BLOCK_BYTES, Batch, Block, ObjectChange, PAYLOAD_BYTES};
 use super::map::VERSION_END;
 use super::objects::{INTENT_BYTES, Objects, SavedObject};
-use super::{Phase, State, Store, fault_of_write};
+use super::{Phase, State, Store};
 use crate::device::{AlignedBuf, Transfer};
 use crate::error::Error;
 use crate::mutant::Mutant;
@@ -473,7 +473,8 @@ impl Store {
                 _ => self.write_at(bytes, offset)?,
             }
         }
-        Ok(writes.into_iter().map(fault_of_write).collect())
+        let outcome = |write| self.fault_of_write(write);
+        Ok(writes.into_iter().map(outcome).collect())
     }
 
     fn write_pages(&self, pages: &[NewPage<'_>]) -> Vec<Result<(), Fault>> {

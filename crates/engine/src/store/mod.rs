@@ -447,7 +447,18 @@ impl Store {
         self.device.transfer(&mut writes);
         // After the writes: a sync that runs meanwhile need not have covered them.
         self.touched.store(true, Ordering::Release);
-        writes.into_iter().map(fault_of_write).collect()
+        let outcome = |write| self.fault_of_write(write);
+        writes.into_iter().map(outcome).collect()
+    }
+
+    /// What a write of a whole page came to.
+    fn fault_of_write(&self, write: Transfer<'_>) -> Result<(), Fault> {
+        match write.result {
+            Ok(_) => Ok(()),
+            Err(_) if self.planted == Mutant::LateForgotten => Err(Fault::WriteError),
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
+            Err(_) => Err(Fault::WriteError),
+        }
     }
 
     fn page_writes<'a>(
@@ -499,15 +510,6 @@ fn fault_of(read: &io::Result<usize>, wanted: usize) -> Result<(), Fault> {
         Ok(_) => Err(Fault::Corrupt),
         Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
         Err(_) => Err(Fault::ReadError),
-    }
-}
-
-/// What a write of a whole page came to.
-fn fault_of_write(write: Transfer<'_>) -> Result<(), Fault> {
-    match write.result {
-        Ok(_) => Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
-        Err(_) => Err(Fault::WriteError),
     }
 }
 
