@@ -124,6 +124,8 @@ pub struct State {
     directory: Directory,
     next: u32,
     off: bool,
+    /// Late writes arrive when a file is healed only.
+    held: bool,
     clock: Arc<WorldClock>,
     draw: Option<Draw>,
     observer: Option<Observer>,
@@ -348,6 +350,11 @@ impl World {
         if let Some(file) = self.state().files.get_mut(&file) {
             file.faults.push(fault);
         }
+    }
+
+    /// What is late arrives when the file is healed, and not before.
+    pub fn hold_late(&self) {
+        self.state().held = true;
     }
 
     /// Forgets planned faults of a file; a dead device lives again, and what was late arrives.
@@ -632,9 +639,10 @@ impl PowerDisk {
             _ => Failing::Writes,
         };
         let mut draw = state.draw.clone().unwrap_or_else(|| Draw::new(0));
+        let held = state.held;
         let result = match state.ask(file, what) {
             Ok(found) => {
-                if found.image.is_awaited() && draw.chance(1, 4) {
+                if found.image.is_awaited() && !held && draw.chance(1, 32) {
                     found.image.arrive(false, &mut draw);
                 }
                 well(&mut found.image);
@@ -735,6 +743,12 @@ impl Device for PowerDisk {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let well = |image: &mut Image| image.punch(offset, len);
         self.change((IoKind::Punch, offset, len), well, |_, _, _| ())
+    }
+
+    fn late(&self) -> u32 {
+        let state = self.world.state();
+        let awaited = state.files.get(&self.file);
+        u32::from(awaited.is_some_and(|file| file.image.is_awaited()))
     }
 
     fn label(&self) -> String {

@@ -40,7 +40,6 @@ fn bugs_planted_in_the_engine_are_caught() {
         Mutant::SilentUnlink,
         Mutant::UnsyncedPromise,
         Mutant::EarlyGrave,
-        Mutant::LateForgotten,
     ];
     for mutant in planted {
         let options = Options {

@@ -673,3 +673,80 @@ fn regions_marked_faster_than_anybody_syncs_leave_the_tier_on() {
     assert_eq!(tier.off, None, "the tier is on");
     assert!(most < objects.len(), "marks were taken back");
 }
+
+/// Pages that are written where writes of blocks are late.
+const MANY: usize = 24;
+/// How often they may be written before what is late arrives.
+const ROUNDS: u64 = 6;
+
+/// Writes many pages `rounds` times, then lets what is late arrive; how many pages are not what was
+/// written last.
+fn hit(scene: &Scene, engine: &Engine, id: &Arc<Object>, rounds: u64) -> usize {
+    let number = |round: u64, page: usize| 1000 + round * MANY as u64 + page as u64;
+    for round in 1..=rounds {
+        for page in 0..MANY {
+            write(engine, id, page, number(round, page));
+        }
+        engine.sync(id, true).expect("syncs");
+    }
+    scene.world.heal(FLASH);
+    let is_hit = |page: &usize| {
+        let mut bytes = vec![0; PAGE];
+        let read = engine.read(&request(id, page * PAGE), &mut bytes);
+        let newest = pattern(number(rounds, *page), (page * PAGE) as u64, PAGE);
+        read.is_err() || bytes != newest
+    };
+    (0..MANY).filter(is_hit).count()
+}
+
+/// A scene in which nothing arrives late before [`hit`] says so.
+fn held(planted: Mutant) -> (Scene, Arc<Engine>, Arc<Object>) {
+    let mut scene = Scene::new(Mode::Back, 0);
+    scene.setup.planted = planted;
+    scene.world.hold_late();
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    (scene, engine, id)
+}
+
+fn hit_by_a_late_page(planted: Mutant) -> usize {
+    let one = |rounds| {
+        let (scene, engine, id) = held(planted);
+        // The file's record is on flash: the next write there is the page.
+        write(&engine, &id, 1, 9);
+        engine.sync(&id, true).expect("syncs");
+        scene.world.inject(FLASH, fails(Failing::Late, 1));
+        write(&engine, &id, 0, 10);
+        engine.sync(&id, true).expect("syncs");
+        hit(&scene, &engine, &id, rounds)
+    };
+    (1..=ROUNDS).map(one).sum()
+}
+
+#[test]
+fn a_block_whose_write_is_late_is_not_written_again() {
+    assert_eq!(hit_by_a_late_page(Mutant::None), 0);
+    assert!(hit_by_a_late_page(Mutant::LateForgotten) > 0);
+}
+
+#[test]
+fn what_is_late_when_the_tier_is_put_back_hits_nothing() {
+    for rounds in 1..=ROUNDS {
+        let (scene, engine, id) = held(Mutant::None);
+        write(&engine, &id, 1, 9);
+        engine.sync(&id, true).expect("syncs");
+        engine.flush(|_| true).expect("flushes");
+        // The page and the journal: the tier goes off.
+        scene.world.inject(FLASH, fails(Failing::Late, 2));
+        write(&engine, &id, 0, 10);
+        let _ = engine.sync(&id, true);
+        assert!(engine.tier_state().is_err(), "the tier is off");
+        engine.sync(&id, true).expect("base has it");
+        if engine.tier_on().is_err() {
+            // As long as something may arrive.
+            scene.world.heal(FLASH);
+            engine.tier_on().expect("nothing is late any more");
+        }
+        assert_eq!(hit(&scene, &engine, &id, rounds), 0, "{rounds} rounds");
+    }
+}

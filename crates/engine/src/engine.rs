@@ -197,8 +197,8 @@ impl Engine {
     /// Uses flash again, from empty, after writing to it once.
     ///
     /// # Errors
-    /// [`Error::NoTier`], [`Error::CacheIo`] when the device still does not work,
-    /// [`Error::StillInUse`] while pages that base has not wait for it.
+    /// [`Error::NoTier`], [`Error::CacheIo`] when the device still does not work, [`Error::Late`]
+    /// while it has not answered what it was asked before, [`Error::StillInUse`] while pages that base has not wait for it.
     pub fn tier_on(&self) -> Result<(), Error> {
         let _one = self.reshaping();
         let flash = self.store().ok_or(Error::NoTier)?;
@@ -208,6 +208,11 @@ impl Engine {
                 path: object.name(),
                 source,
             })?;
+        }
+        // A write that is late would arrive over what is written from now on.
+        if let requests @ 1.. = flash.late() {
+            let path = flash.name().into();
+            return Err(Error::Late { path, requests });
         }
         let failed = self.inner().hierarchy.ledger().is_committing();
         if flash.is_poisoned() || failed && self.is_off() {
@@ -237,7 +242,8 @@ impl Engine {
             path: flash.name().into(),
         };
         let inner = self.inner();
-        if inner.commits.is_under_way() || !inner.hierarchy.is_idle() {
+        let at_work = inner.commits.is_under_way() || inner.writers_at_work > 0;
+        if at_work || !inner.hierarchy.is_idle() {
             return Err(in_use());
         }
         drop(inner);

@@ -218,6 +218,17 @@ pub enum Error {
         /// The cache.
         path: String,
     },
+    /// The device of a cache has not answered requests that were given up.
+    #[error(
+        "{requests} requests to cache {path} were given up and have not ended: a write among them \
+         may still reach it; try again when it has answered, or replace it"
+    )]
+    Late {
+        /// The cache.
+        path: String,
+        /// How many.
+        requests: u32,
+    },
     /// Dirty pages could not be written to base.
     #[error("{pages} pages could not be written back to base: {source}")]
     WriteBack {

@@ -257,6 +257,10 @@ impl<D: Device> Device for Fenced<D> {
         self.device.punch(offset, len)
     }
 
+    fn late(&self) -> u32 {
+        self.device.late()
+    }
+
     fn label(&self) -> String {
         self.device.label()
     }

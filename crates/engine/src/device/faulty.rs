@@ -331,6 +331,10 @@ impl<D: Device> Device for Faulty<D> {
         self.device.punch(offset, len)
     }
 
+    fn late(&self) -> u32 {
+        self.device.late()
+    }
+
     fn label(&self) -> String {
         format!("{} with scripted faults", self.device.label())
     }

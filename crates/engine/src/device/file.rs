@@ -442,6 +442,10 @@ impl Device for FileDevice {
         })
     }
 
+    fn late(&self) -> u32 {
+        self.abandoned.count()
+    }
+
     fn label(&self) -> String {
         let kind = if self.block { "block device" } else { "file" };
         format!("{kind} {}", self.name)

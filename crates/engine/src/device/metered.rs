@@ -332,6 +332,10 @@ impl<D: Device> Device for Metered<D> {
         Some(DirectFile { meters, ..lent })
     }
 
+    fn late(&self) -> u32 {
+        self.device.late()
+    }
+
     fn label(&self) -> String {
         self.device.label()
     }

@@ -194,6 +194,12 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Requests that were given up ([`TimedOut`](io::ErrorKind::TimedOut)) and that the system has
+    /// not ended: a write among them may still reach the device.
+    fn late(&self) -> u32 {
+        0
+    }
+
     /// The file that a caller's own ring may read; `None` when reads must come to the device.
     fn direct(&self) -> Option<DirectFile<'_>> {
         None
@@ -231,6 +237,9 @@ macro_rules! forward {
             }
             fn drop_cached(&self, offset: u64, len: u64) -> bool {
                 (**self).drop_cached(offset, len)
+            }
+            fn late(&self) -> u32 {
+                (**self).late()
             }
             fn direct(&self) -> Option<DirectFile<'_>> {
                 (**self).direct()

@@ -510,6 +510,10 @@ impl<D: Device> Device for Shaped<D> {
         self.device.drop_cached(offset, len)
     }
 
+    fn late(&self) -> u32 {
+        self.device.late()
+    }
+
     fn label(&self) -> String {
         format!("{} over {}", self.disk.name, self.device.label())
     }

@@ -346,6 +346,11 @@ impl Store {
         self.page_size
     }
 
+    /// Requests to the device that were given up and have not ended.
+    pub(crate) fn late(&self) -> u32 {
+        self.device.late()
+    }
+
     /// Length of the cache in bytes.
     #[must_use]
     pub fn length(&self) -> u64 {

@@ -102,6 +102,10 @@ impl<D: Device> Device for Metered<D> {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.timed(&self.meter.writes, |inner| inner.punch(offset, len))
     }
+    fn late(&self) -> u32 {
+        self.inner.late()
+    }
+
     fn label(&self) -> String {
         self.inner.label()
     }
