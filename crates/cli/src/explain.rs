@@ -183,6 +183,7 @@ fn engine_code(error: &EngineError) -> Code {
         | EngineError::NoSize { .. }
         | EngineError::NoTier => Code::Usage,
         EngineError::CacheInUse { .. }
+        | EngineError::Late { .. }
         | EngineError::HoldsDirty { .. }
         | EngineError::Untrusted { .. }
         | EngineError::NotACache { .. }
