@@ -22,8 +22,9 @@
 //! | a planned fault: a sync fails | each change becomes durable or is *forgotten*: read back |
 //! | | until the next power cut, and no later sync writes it |
 //! | a planned fault: a read fails | nothing is read |
-//! | a planned fault: a write of flash is late | it times out, and arrives at some later request, in
-//! part or never; at the latest before a restart. No sync covers it |
+//! | a planned fault: a write is late (flash) | it times out, and arrives at some later request, in
+//! part |
+//! | | or never, at the latest before a restart; no sync covers it |
 //! | a device dies | every request fails until it is healed, which a restart and a power cut do |
 //!
 //! What they never do: lose or change what a sync that succeeded covered; tear a sector; make bytes

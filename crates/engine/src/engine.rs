@@ -9,7 +9,8 @@
 //! 3. `inner` (hierarchy, write buffer, commits)
 //! 4. a shard of `frames`
 //!
-//! `objects` (open objects by id) and `flash` are leaves, held only to clone an `Arc`.
+//! `objects` (open objects by id) and `flash` are leaves, held only to clone an `Arc`; `recorder`
+//! comes after `objects` where a file is named to it.
 //!
 //! No lock is held across device I/O, except `reshaping`, `registry` while a file is opened for the
 //! first time, and an object's layout lock while its base is written in the background, cut or
@@ -198,7 +199,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NoTier`], [`Error::CacheIo`] when the device still does not work, [`Error::Late`]
-    /// while it has not answered what it was asked before, [`Error::StillInUse`] while pages that base has not wait for it.
+    /// while it has not answered what it was asked before, [`Error::StillInUse`] while pages that
+    /// base has not wait for it.
     pub fn tier_on(&self) -> Result<(), Error> {
         let _one = self.reshaping();
         let flash = self.store().ok_or(Error::NoTier)?;
