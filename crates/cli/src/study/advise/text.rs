@@ -201,12 +201,12 @@ fn figures(args: &AdviseArgs, advice: &Advice) -> String {
         ]);
     }
     let _ = write!(out, "\n{ways}");
-    let mut before = None;
+    let mut listed: Vec<&[String]> = vec![&[]];
     for way in &advice.placements {
-        if !way.objects.is_empty() && before != Some(&way.objects) {
+        if !listed.contains(&&way.objects[..]) {
             let _ = writeln!(out, "\n  {}:\n    {}", way.name, names(advice, way));
+            listed.push(&way.objects);
         }
-        before = Some(&way.objects);
     }
     out
 }
