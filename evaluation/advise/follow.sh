@@ -11,7 +11,7 @@ set -euo pipefail
 
 : "${WORKLOADS:=tpcc pgbench}"
 : "${SHARE:=10}"          # the tier in per cent of the database
-: "${ASKED:=60}"          # seconds that advise records, and over which *before* is measured
+: "${ASKED:=150}"         # seconds that advise records, and over which *before* and *after* are measured
 : "${WARM:=60}"           # seconds before that, and twice as long after the change
 : "${REPEATS:=3}"
 : "${SCALE:=13}"          # pgbench: 100,000 rows each, about 15 MB
