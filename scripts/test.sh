@@ -48,9 +48,18 @@ if ((${#missing[@]})); then
     as_root=()
     if ((EUID != 0)); then as_root=(sudo); fi
     echo "== installing ${missing[*]}"
-    "${as_root[@]}" apt-get update -q
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -q -y --no-install-recommends "${missing[@]}"
+    # An archive that is being brought up to date, or a busy network, fails for a minute.
+    for pause in 5 20 60 0; do
+        if "${as_root[@]}" apt-get update -q && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -q -y --no-install-recommends "${missing[@]}"; then
+            break
+        fi
+        if ((pause == 0)); then
+            echo "cannot install ${missing[*]}" >&2
+            exit 1
+        fi
+        sleep "$pause"
+    done
 fi
 if ! type -P cargo > /dev/null; then
     echo "missing: cargo (see https://rustup.rs)" >&2

@@ -69,8 +69,12 @@ need() {
 install_packages() {
     [[ $EUID == 0 ]] && type -P apt-get > /dev/null || die "missing; Debian packages: $*"
     echo "== installing $*"
-    apt-get update -q > /dev/null
-    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" > /dev/null
+    again install_now "$@" || die "cannot install $*"
+}
+
+install_now() {
+    apt-get update -q > /dev/null \
+        && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" > /dev/null
 }
 
 # need_crate NAME VERSION: sets $crate to the program, installed into the scratch or found on PATH.
@@ -85,54 +89,106 @@ need_crate() {
         || die "cannot install the crate $1"
 }
 
-# apt-get with lists of our own, sources among them: the machine's are not touched.
-our_apt() {
-    local apt=$work/apt
-    local ours=(-q -o "Dir::Etc::SourceList=$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
-        -o "Dir::State::Lists=$apt/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
-        -o APT::Sandbox::User=root)
-    if [[ ! -e $apt/sources.list ]]; then
-        mkdir -p "$apt/lists/partial"
-        local format='$(CREATED_BY) $(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)'
-        apt-get indextargets --format "$format" \
-            | awk -v key=/usr/share/keyrings/debian-archive-keyring.gpg \
-                '$1 == "Packages" && $2 ~ /^Debian/ {
-                    print "deb [signed-by=" key "]", $3, $4, $5
-                    print "deb-src [signed-by=" key "]", $3, $4, $5
-                }' | sort -u > "$apt/sources.list"
-        apt-get "${ours[@]}" update > "$apt/log" 2>&1 || die "no lists of packages: see $apt/log"
-    fi
-    apt-get "${ours[@]}" "$@" >> "$apt/log" 2>&1
+# again COMMAND...: until it succeeds, five times at most, with longer and longer pauses. An archive
+# that is being brought up to date, or a network that is busy, fails for a minute and then serves.
+again() {
+    local pause
+    for pause in 2 10 30 60; do
+        if "$@"; then return; fi
+        sleep "$pause"
+    done
+    "$@"
 }
 
-# Sources of a Debian package below $work/source: of the version that is installed while the archive
-# has it, else of the newest. Sets $sources.
-debian_source() { # package
+# Ends the suite and shows what apt said.
+die_of_apt() {
+    echo "$suite: $1; the end of $work/apt/log:" >&2
+    tail -n 15 "$work/apt/log" >&2 || true
+    exit 2
+}
+
+# ours apt-get|apt-cache ARGUMENTS...: with lists of our own, sources among them; the machine's are
+# not touched.
+ours() {
+    local apt=$work/apt program=$1
+    shift
+    # An update that could not fetch a list says it went well unless it is told not to.
+    "$program" -q -o "Dir::Etc::SourceList=$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+        -o "Dir::State::Lists=$apt/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
+        -o APT::Sandbox::User=root -o Acquire::Retries=3 -o APT::Update::Error-Mode=any \
+        "$@" 2>> "$apt/log"
+}
+
+# Where this machine's packages of Debian come from, each as one line with sources and one without.
+archives() {
+    local format='$(CREATED_BY) $(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)'
+    apt-get indextargets --format "$format" \
+        | awk -v key=/usr/share/keyrings/debian-archive-keyring.gpg \
+            '$1 == "Packages" && $2 ~ /^Debian/ {
+                print "deb [signed-by=" key "]", $3, $4, $5
+                print "deb-src [signed-by=" key "]", $3, $4, $5
+            }' | sort -u
+}
+
+our_lists() {
+    mkdir -p "$work/apt/lists/partial"
+    archives > "$work/apt/sources.list"
+    if [[ ! -s $work/apt/sources.list ]]; then
+        # Nothing is said of an archive whose lists this machine never fetched.
+        apt-get update -q >> "$work/apt/log" 2>&1
+        archives > "$work/apt/sources.list"
+    fi
+    ours apt-get update >> "$work/apt/log"
+}
+
+# The versions of a package that the lists name, newest first. An archive may name sources that it
+# does not have (yet): whoever fetches tries one after the other.
+versions() { # source|download, package
+    local kind=Packages
+    if [[ $1 == source ]]; then kind=Sources; fi
+    ours apt-cache madison "$2" | awk -F'|' -v kind="$kind" '$3 ~ kind {print $2}' \
+        | tr -d ' ' | sort -ruV
+}
+
+# fetch_into DIRECTORY source|download PACKAGE VERSION: of this version while the archive has it,
+# else of the newest that it has, with today's lists.
+fetch_into() {
+    rm -rf "$1"
+    mkdir -p "$1"
+    our_lists || return
     local version
+    for version in "$4" $(versions "$2" "$3"); do
+        if (cd "$1" && ours apt-get "$2" --only-source "$3=$version" >> "$work/apt/log"); then
+            return
+        fi
+    done
+    return 1
+}
+
+# Sources of a Debian package below $work/source, of the version that is installed if they can be had.
+# Sets $sources.
+debian_source() { # package
+    local version new=$work/source/new
     version=$(dpkg-query -W -f '${Version}' "$1")
     sources=$work/source/$1-$version
     if [[ -e $sources ]]; then return; fi
     need dpkg-source dpkg-dev
-    mkdir -p "$work/source/new"
-    (cd "$work/source/new" && { our_apt source --only-source "$1=$version" \
-        || our_apt source --only-source "$1"; }) || die "no source of $1: see $work/apt/log"
-    mv "$work/source/new"/*/ "$sources"
-    rm -rf "$work/source/new"
+    again fetch_into "$new" source "$1" "$version" || die_of_apt "no source of $1"
+    mv "$new"/*/ "$sources"
+    rm -rf "$new"
 }
 
 # Unpacks a Debian package of another one's version below $work/source; does not install it. Sets
 # $unpacked.
 debian_unpack() { # package, the other
-    local version
+    local version new=$work/source/new
     version=$(dpkg-query -W -f '${Version}' "$2")
     unpacked=$work/source/$1-$version
     if [[ -e $unpacked ]]; then return; fi
-    mkdir -p "$work/source/new"
-    (cd "$work/source/new" && { our_apt download "$1=$version" || our_apt download "$1"; }) \
-        || die "no package $1: see $work/apt/log"
-    dpkg -x "$work/source/new"/*.deb "$work/source/new/unpacked"
-    mv "$work/source/new/unpacked" "$unpacked"
-    rm -rf "$work/source/new"
+    again fetch_into "$new" download "$1" "$version" || die_of_apt "no package $1"
+    dpkg -x "$new"/*.deb "$new/unpacked"
+    mv "$new/unpacked" "$unpacked"
+    rm -rf "$new"
 }
 
 # record TEST pass|fail|skip [REMARK]: the last record of a test counts.
