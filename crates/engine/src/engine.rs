@@ -21,7 +21,6 @@
 //! only while running; [`Engine::stop`] is called once they have ended.
 
 use crate::claim::Fence;
-use crate::durable::commit::Commits;
 use crate::error::Error;
 use crate::files::object::Object;
 use crate::files::pins::Pins;
@@ -230,6 +229,11 @@ impl Engine {
         }
         let mut inner = self.inner();
         if inner.hierarchy.is_off() {
+            // One that was being written when the tier went off has failed meanwhile.
+            if inner.hierarchy.ledger().is_committing() || flash.is_poisoned() {
+                let path = flash.name().into();
+                return Err(Error::StillInUse { path });
+            }
             inner.hierarchy.switch_on();
             inner.off_reason.clear();
             inner.forgiven = inner.hierarchy.counters().faults;
@@ -244,7 +248,7 @@ impl Engine {
             path: flash.name().into(),
         };
         let inner = self.inner();
-        let at_work = inner.commits.is_under_way() || inner.writers_at_work > 0;
+        let at_work = inner.commits.is_in_use() || inner.writers_at_work > 0;
         if at_work || !inner.hierarchy.is_idle() {
             return Err(in_use());
         }
@@ -254,7 +258,7 @@ impl Engine {
         if !inner.hierarchy.forget_map() {
             return Err(in_use());
         }
-        inner.commits = Commits::default();
+        inner.commits.begin_anew();
         Ok(())
     }
 

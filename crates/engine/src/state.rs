@@ -152,6 +152,8 @@ impl Engine {
         if inner.hierarchy.is_off() && inner.off_reason.is_empty() {
             let faults = || describe_faults(&inner.hierarchy, &inner.forgiven);
             inner.off_reason = self.fence_reason().unwrap_or_else(faults);
+            // No commit is made any more: those who wait for one go on without.
+            self.signals.wake_committed();
         }
     }
 

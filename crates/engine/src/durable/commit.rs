@@ -60,6 +60,8 @@ pub(crate) struct Commits {
     new_bytes: [u64; 2],
     /// Commits and syncs of the device so far.
     pub(crate) count: u64,
+    /// Those who wait for a commit: they know it by its number.
+    waiting: u32,
     /// Those who wait for staged pages to be durable.
     syncs: u32,
     /// Pages staged before so many stagings are durable, or newer bytes of them.
@@ -111,6 +113,22 @@ impl Commits {
     /// Whether a batch is being written.
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way
+    }
+
+    /// Whether a batch is being written, or somebody waits for one, perhaps for one that has
+    /// failed.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.under_way || self.waiting > 0
+    }
+
+    /// Commits of a map that begins anew. Numbers begin anew, too, so nobody may wait for one.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self {
+            // Those who look once while the tier is off, and go.
+            waiting: self.waiting,
+            syncs: self.syncs,
+            ..Self::default()
+        };
     }
 
     /// No batch is made until [`Commits::moved`]: the device is being replaced.
@@ -213,6 +231,26 @@ impl Engine {
     /// Makes commits, or waits for those of others, until that of number `target` has ended and
     /// what was staged before so many stagings is settled.
     fn commit_to<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        target: u64,
+        staged: u64,
+    ) -> io::Result<MutexGuard<'a, Inner>> {
+        inner.commits.waiting += 1;
+        let (mut inner, done) = match self.commit_until(inner, target, staged) {
+            Ok(inner) => (inner, Ok(())),
+            Err(error) => {
+                // Perhaps the one who was woken to make the next: nobody else would be.
+                self.signals.wake_committed();
+                (self.inner(), Err(error))
+            }
+        };
+        assert!(inner.commits.waiting > 0, "an end follows a start");
+        inner.commits.waiting -= 1;
+        done.map(|()| inner)
+    }
+
+    fn commit_until<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         target: u64,

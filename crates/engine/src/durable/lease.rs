@@ -103,7 +103,11 @@ impl Engine {
             let ledger = inner.hierarchy.ledger();
             if off {
                 drop(inner);
-                return self.outlast();
+                if let Some(outlasted) = self.outlast_off() {
+                    return outlasted;
+                }
+                inner = self.inner();
+                continue;
             }
             if lease && change.is_allowed(ledger) {
                 return None;
@@ -143,21 +147,34 @@ impl Engine {
 
     /// Sleeps until the last lease has certainly run out; says when it began.
     pub(crate) fn outlast(&self) -> Option<Duration> {
+        self.outlast_while(|_| true).flatten()
+    }
+
+    /// As [`Engine::outlast`] while the tier is off. `None`: it is on again; leases are renewed as
+    /// long as there is work, and this would wait for the end of it.
+    fn outlast_off(&self) -> Option<Option<Duration>> {
+        self.outlast_while(|inner| inner.hierarchy.is_off())
+    }
+
+    fn outlast_while(&self, goes_on: impl Fn(&Inner) -> bool) -> Option<Option<Duration>> {
         let mut inner = self.inner();
         while let Some(newest) = inner.commits.newest_or_found() {
+            if !goes_on(&inner) {
+                return None;
+            }
             let left = (LEASE + TICKS).saturating_sub(self.config.clock.now() - newest);
             if left.is_zero() {
-                return Some(newest);
+                return Some(Some(newest));
             }
             if self.config.inline {
                 drop(inner);
                 self.config.clock.pass(left);
-                return Some(newest);
+                return Some(Some(newest));
             }
             let waited = self.page_free.wait_timeout(inner, left);
             inner = waited;
         }
-        None
+        Some(None)
     }
 
     /// Makes a time of the file durable that is later than the lease of the batch made at

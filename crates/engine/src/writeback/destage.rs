@@ -66,8 +66,9 @@ impl Engine {
         // The durable map must know every version that base is about to get.
         let off = self.is_off();
         let known = if off { Ok(()) } else { self.commit() };
-        // A failed commit has switched the tier off; the pages are in DRAM or can be read.
-        let mut result = known;
+        // A failed commit has switched the tier off, and is no failure of what follows: the pages
+        // are in DRAM or can be read, and base is written after the lease.
+        let mut result = if self.is_off() { Ok(()) } else { known };
         let most = (RUN_BYTES_MAX / self.page_size()).max(1);
         let adjacent = |a: &DestageJob, b: &DestageJob| {
             a.page.object == b.page.object && a.page.index + 1 == b.page.index

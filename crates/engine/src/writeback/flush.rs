@@ -141,8 +141,14 @@ impl Engine {
                 }
             }
         }
-        let off = !self.has_flash || self.is_off();
-        if off { Ok(()) } else { self.commit() }
+        if !self.has_flash || self.is_off() {
+            return Ok(());
+        }
+        match self.commit() {
+            // It went off meanwhile, and base is whole.
+            Err(_) if self.is_off() => Ok(()),
+            done => done,
+        }
     }
 
     /// As [`Engine::has_dirty`], of a file that may not be open.
