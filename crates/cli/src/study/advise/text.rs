@@ -68,7 +68,11 @@ fn heading(args: &AdviseArgs, workload: &Workload, question: &Question) -> Strin
 fn state(state: &State) -> String {
     match state.flash_bytes {
         0 => "none".into(),
-        bytes => format!("{}, policy {}", show_bytes(bytes), state.policy),
+        bytes => {
+            let mode = if state.write_back { "back" } else { "through" };
+            let policy = &state.policy;
+            format!("{}, policy {policy}, write-{mode}", show_bytes(bytes))
+        }
     }
 }
 
