@@ -108,7 +108,7 @@ fn what_only_passes_is_kept_off_flash_and_following_gains_what_was_said() {
         "--policy",
         "lru",
         "--size",
-        "2000p",
+        "2300p",
         "--keep-size",
     ];
     let lines = json(&arguments);
@@ -119,7 +119,7 @@ fn what_only_passes_is_kept_off_flash_and_following_gains_what_was_said() {
     assert_eq!(pin["price"]["flash_bytes"], 2000 * 4096);
     assert_eq!(
         (&pin["price"]["amount"], &pin["now"]["flash_bytes"]),
-        (&0.0.into(), &8_192_000.into())
+        (&0.0.into(), &(2300 * 4096).into())
     );
     let advice = directory.path().join("advice.json");
     let advice = advice.to_str().expect("path");
@@ -151,6 +151,56 @@ fn what_only_passes_is_kept_off_flash_and_following_gains_what_was_said() {
     let config = directory.path().join("tier.toml");
     fs::write(&config, rule).expect("writes");
     success(&["config", "--check", config.to_str().expect("path")]);
+}
+
+#[test]
+fn a_tier_in_write_back_is_advised_on_as_it_is() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path(), "hot.csv", 60_000);
+    let path = path.to_str().expect("path");
+    let of_tier = [
+        "--policies",
+        "lru,tac",
+        "--policy",
+        "lru",
+        "--size",
+        "1000p",
+    ];
+    let through = [&["advise", path], &of_tier[..]].concat();
+    let back = [&through[..], &["--write-back"]].concat();
+    let text = success(&back);
+    assert!(text.contains("policy lru, write-back"), "{text}");
+    assert!(
+        !text.contains("WRITE-BACK") && !text.contains("in part, LRU each"),
+        "{text}"
+    );
+    let lines = json(&back);
+    let kinds: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["kind"].as_str())
+        .collect();
+    assert!(
+        kinds.contains(&"SIZE") && kinds.contains(&"PIN"),
+        "{kinds:?}"
+    );
+    for line in &lines {
+        for state in ["now", "then"] {
+            assert_eq!(line[state]["write_back"], true, "{line}");
+        }
+    }
+    // The mode makes a difference: every fifth request of the load writes.
+    let other = &json(&through)[0];
+    assert_eq!(
+        (&other["kind"], &lines[0]["kind"]),
+        (&"SIZE".into(), &"SIZE".into())
+    );
+    assert_ne!(other["gain"], lines[0]["gain"]);
+    let advice = directory.path().join("advice.json");
+    let advice = advice.to_str().expect("path");
+    fs::write(advice, serde_json::to_string(&lines).expect("JSON")).expect("writes");
+    for row in json(&["advise", path, "--check", advice]) {
+        assert_eq!(row["observed"], row["predicted"], "the same trace: {row}");
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ mod preflight;
 pub(crate) mod record;
 mod recording;
 pub(crate) mod recover;
+mod relations;
 pub(crate) mod reshape;
 mod reshaping;
 mod salvage;

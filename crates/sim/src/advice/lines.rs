@@ -1,8 +1,8 @@
 //! Finds the lines.
 
 use super::{
-    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, State, Simulator,
-    WEAR_SECONDS_MIN, run_states,
+    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, Simulator, State, WEAR_SECONDS_MIN,
+    run_states,
 };
 use crate::error::SimError;
 use crate::experiment::{NO_TIER, Progress, Setting, run_each};
@@ -130,8 +130,7 @@ impl<'a> Adviser<'a> {
             self.progress,
         )?;
         let found = new.into_iter().cloned().zip(found);
-        self.runs
-            .extend(found.map(|(state, run)| (by, state, run)));
+        self.runs.extend(found.map(|(state, run)| (by, state, run)));
         let run = |state: &State| {
             let mut all = self.runs.iter();
             all.find(|(other, of, _)| (*other, of) == (by, state))
@@ -247,7 +246,9 @@ impl<'a> Adviser<'a> {
         let run = self.run(from)?;
         let page = u64::from(self.workload.facts().page_size);
         let taken: u64 = self.named(&from.pinned).map(|row| row.pages).sum();
-        let room = (from.flash_bytes / page).saturating_sub(taken);
+        // A tenth stays with the policy, or `pin` refuses.
+        let slots = from.flash_bytes / page;
+        let room = (slots - slots.div_ceil(10)).saturating_sub(taken);
         let lost = |row: &ObjectProfile| self.lost(row, &run) / row.pages.max(1) as f64;
         let free = |row: &&ObjectProfile| {
             row.pages <= room && !from.pinned.contains(&row.path) && self.lost(row, &run) > 0.0

@@ -107,8 +107,7 @@ impl<'a, B: Bytes> Instant<'a, B> {
     /// Pins an object of so many pages and brings them to its kept slots, before anybody asks.
     /// What that takes is not counted.
     pub(crate) fn keep(&mut self, object: ObjectId, pages: u64) {
-        self.hierarchy
-            .set_pinned(object, true, &mut self.actions);
+        self.hierarchy.set_pinned(object, true, &mut self.actions);
         self.carry();
         for index in 0..pages {
             let page = PageId { object, index };

@@ -38,8 +38,8 @@ use crate::request::Kind;
 use crate::workload::Workload;
 use meter::Meter;
 use std::sync::atomic::Ordering;
-use thermocline_core::hierarchy::{HierarchyOptions, Watermarks};
 use thermocline_core::ObjectId;
+use thermocline_core::hierarchy::{HierarchyOptions, Watermarks};
 use thermocline_core::policy::PolicyOptions;
 
 /// What to run over a workload.

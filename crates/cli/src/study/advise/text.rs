@@ -269,8 +269,9 @@ pub(super) fn page(
         &Page {
             title: &format!("{title}: advice on a flash tier"),
             heading: &(heading(args, workload, question) + "\n" + &lines(args, advice)),
-            sentence: "I/O time that a tier saves against base alone, by its size. Points are \
-                       other ways to use flash.",
+            sentence: "I/O time that a tier saves against base alone, by its size. Points with a \
+                       thin line to their names are other ways to use flash; where two would \
+                       lie on one another, one is drawn further left.",
             curves: &curves,
             x_title: "size of flash, MiB",
             y_title: "I/O time saved, %",
