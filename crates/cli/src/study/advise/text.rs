@@ -169,7 +169,8 @@ fn figures(args: &AdviseArgs, advice: &Advice) -> String {
     let mut sizes = Table::new(&["size", "I/O time", "", "cost", "lasts"]);
     let percent = |gain: &Gain| {
         [
-            format!("{:+.1} %", -gain.percent),
+            // No gain is no minus 0.
+            format!("{:+.1} %", 0.0 - gain.percent),
             format!("±{:.1}", gain.plus_minus),
         ]
     };
@@ -257,7 +258,8 @@ pub(super) fn page(
         }),
         curve("… at most (95 %)", &|gain| gain.percent + gain.plus_minus),
     ];
-    for way in &advice.placements {
+    // The cache's point lies on its curve.
+    for way in advice.placements.iter().filter(|way| way.name != "cache") {
         curves.push(Curve {
             name: way.name.clone(),
             points: vec![(way.flash_bytes as f64 / MIB, way.gain.percent.max(0.0))],
