@@ -65,7 +65,7 @@ impl Paged {
         let step = hash.rotate_left(32) | 1;
         [0u64, 1, 2].map(|round| {
             let mixed = hash.wrapping_add(step.wrapping_mul(round));
-            let bit = (u128::from(mixed) * bits >> 64) as u64;
+            let bit = ((u128::from(mixed) * bits) >> 64) as u64;
             (bit / (8 * PAGE as u64), (bit % (8 * PAGE as u64)) as usize)
         })
     }

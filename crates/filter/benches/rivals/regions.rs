@@ -40,7 +40,7 @@ impl Regions {
 
     /// A hash to insert, or to ask for.
     pub(crate) fn put(&mut self, hash: u64, insert: bool) -> Outcome<()> {
-        let region = (u128::from(hash) * self.buffers.len() as u128 >> 64) as usize;
+        let region = ((u128::from(hash) * self.buffers.len() as u128) >> 64) as usize;
         self.buffers[region].push(hash);
         if self.buffers[region].len() < self.room {
             return Ok(());
