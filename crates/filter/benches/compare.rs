@@ -2,16 +2,18 @@
 //!
 //! Usage: `compare CONTENDER KEYS MEMORY_MIB FILE`, see evaluation/filter/run.sh. KEYS keys are
 //! inserted, as many others asked for; then the keys that were inserted are asked for (every
-//! seventh of the filters in memory), and a "no" fails the run. CONTENDER is `bbf` (as the paper:
-//! 256 MiB on flash for 50 million keys, pages of 2 MiB, k = 2), `bbf-twice` (the same with 512
-//! MiB) or `bbf-one` (as `bbf` with one worker). On the SSD as well, with one thread: `mapped` (bits
-//! in pages behind frames of memory, k = 3, 21.5 bits a key), `sbbf-ssd` (split blocks of 16 bits a
-//! key with a buffer for each region of 2 MiB), `cascade` (a quotient filter in memory, sorted
-//! fingerprints on the SSD). `mapped` and `cascade` answer at once, a page read each: of them every
-//! 500th key is asked for, and `mapped` is filled in memory but for every 500th key.
-//! In memory: `plain` (fastbloom with the hash of `bbf`, k = 3), `fastbloom` (its own
-//! hash and k), `sbbf` (split blocks of whole bits a key), `quotient` (qfilter; takes the memory
-//! that 0.25 % needs). A filter in memory has one thread; `bbf` has the caller's and two workers.
+//! seventh of the filters in memory), and a "no" fails the run. CONTENDER is:
+//!
+//! - `bbf` (as the paper: 256 MiB on flash for 50 million keys, pages of 2 MiB, k = 2; the caller's
+//!   thread and two workers), `bbf-twice` (the same with 512 MiB), `bbf-one` (with one worker).
+//! - On the SSD as well, with one thread: `mapped` (bits in pages behind frames of memory, k = 3,
+//!   21.5 bits a key), `sbbf-ssd` (split blocks of 16 bits a key with a buffer for each region of 2
+//!   MiB), `cascade` (a quotient filter in memory, sorted fingerprints on the SSD). `mapped` and
+//!   `cascade` answer at once and read a page for it: every 500th key is asked for, and `mapped` is
+//!   filled in memory but for every 500th key.
+//! - In memory, with one thread: `plain` (fastbloom with the hash of `bbf`, k = 3), `fastbloom` (its
+//!   own hash and k), `sbbf` (split blocks of whole bits a key), `quotient` (qfilter; takes the
+//!   memory that 0.25 % needs).
 //!
 //! Columns: contender, memory MiB, DRAM bytes per key, false positives in %, µs per key to
 //! build, µs per key to ask, bytes written per key, pages read, pages written.

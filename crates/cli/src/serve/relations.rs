@@ -7,9 +7,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// What prints the list; the first needs no extension.
-const QUERY: &str = "psql -d DATABASE -At -c \"SELECT pg_relation_filepath(oid), oid::regclass FROM \
-                     pg_class WHERE pg_relation_filenode(oid) IS NOT NULL\" > FILE, or SELECT \
-                     path, relation FROM thermocline_relations(); then --relations FILE";
+const QUERY: &str = "psql -d DATABASE -At -c \"SELECT pg_relation_filepath(oid), oid::regclass \
+                     FROM pg_class WHERE pg_relation_filenode(oid) IS NOT NULL\" > FILE, or \
+                     SELECT path, relation FROM thermocline_relations(); then --relations FILE";
 
 /// Relations named on the command line.
 #[derive(Args, Clone, Debug, Default)]

@@ -1,7 +1,7 @@
-//! A cascade (Bender et al., "Don't Thrash: How to Cache Your Hash on Flash", VLDB 2012): a quotient
-//! filter in memory; when it is full its fingerprints are merged into a sorted run on the SSD, and a
-//! run that has outgrown its level into the next, four times as large. A look-up reads a page of
-//! each run; the first fingerprint of every page is kept in memory.
+//! A cascade (Bender et al., "Don't Thrash: How to Cache Your Hash on Flash", VLDB 2012): a
+//! quotient filter in memory; when it is full its fingerprints are merged into a sorted run on the
+//! SSD, and a run that has outgrown its level into the next, four times as large. A look-up reads
+//! a page of each run; the first fingerprint of every page is kept in memory.
 
 use super::{Aligned, PAGE, Scratch};
 use crate::Outcome;

@@ -227,7 +227,7 @@ impl<'a> Adviser<'a> {
         Ok(Some(line).filter(is_worth_it))
     }
 
-    /// Writes that stay on flash, when that is surely faster. Nothing where they stay there already.
+    /// Writes that stay on flash, when that is surely faster; nothing where they do already.
     fn write_back(&mut self, from: &State) -> Result<Option<Line>, SimError> {
         if from.write_back || self.workload.facts().writes == 0 {
             return Ok(None);
