@@ -11,7 +11,7 @@
 //! | policy, tier, mode    | `client`                   | `control`                         |
 //! | write back            | `flush`                    | `flushing`                        |
 //! | another size or cache | `reshape`                  | `reshaping`                       |
-//! | files kept on flash   | `pin`                      | `pins`, `reshaping`               |
+//! | files kept on flash   | `pin`, `relations`         | `pins`, `reshaping`               |
 //! | a trace               | `record`                   | `recording`                       |
 //!
 //! `follow` is how a command waits for what it started there.
