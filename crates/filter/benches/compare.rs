@@ -11,9 +11,9 @@
 //!   2 MiB), `cascade` (a quotient filter in memory, sorted fingerprints on the SSD). `mapped` and
 //!   `cascade` answer at once and read a page for it: every 500th key is asked for, and `mapped` is
 //!   filled in memory but for every 500th key.
-//! - In memory, with one thread: `plain` (fastbloom with the hash of `bbf`, k = 3), `fastbloom` (its
-//!   own hash and k), `sbbf` (split blocks of whole bits a key), `quotient` (qfilter; takes the
-//!   memory that 0.25 % needs).
+//! - In memory, with one thread: `plain` (fastbloom with the hash of `bbf`, k = 3), `fastbloom`
+//!   (its own hash and k), `sbbf` (split blocks of whole bits a key), `quotient` (qfilter; takes
+//!   the memory that 0.25 % needs).
 //!
 //! Columns: contender, memory MiB, DRAM bytes per key, false positives in %, µs per key to
 //! build, µs per key to ask, bytes written per key, pages read, pages written.
