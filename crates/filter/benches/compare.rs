@@ -156,7 +156,8 @@ fn found(keys: i64, mut contains: impl FnMut(i64) -> Outcome<bool>) -> Outcome<(
 
 fn mapped(keys: i64, memory: u64, file: &str) -> Outcome<Run> {
     let bits = (keys as u64 * 43).div_ceil(2);
-    let mut filter = Paged::create(file, bits, bits.div_ceil(8))?;
+    // In memory as a whole.
+    let mut filter = Paged::create(file, bits, u64::MAX)?;
     for key in (0..keys).filter(|key| key % TRIED as i64 != 0) {
         filter.insert(mix(key))?;
     }
