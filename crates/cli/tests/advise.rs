@@ -19,9 +19,13 @@ fn success(arguments: &[&str]) -> String {
 
 /// The message of a command line that must be refused.
 fn failure(arguments: &[&str]) -> String {
+    failure_with(2, arguments)
+}
+
+fn failure_with(code: i32, arguments: &[&str]) -> String {
     let output = thermocline(arguments);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
     assert!(message.starts_with("error: "), "{message}");
     assert!(message.contains("\n  try: "), "{message}");
     message
@@ -104,7 +108,7 @@ fn what_only_passes_is_kept_off_flash_and_following_gains_what_was_said() {
         "--policy",
         "lru",
         "--size",
-        "2000p",
+        "2300p",
         "--keep-size",
     ];
     let lines = json(&arguments);
@@ -115,7 +119,7 @@ fn what_only_passes_is_kept_off_flash_and_following_gains_what_was_said() {
     assert_eq!(pin["price"]["flash_bytes"], 2000 * 4096);
     assert_eq!(
         (&pin["price"]["amount"], &pin["now"]["flash_bytes"]),
-        (&0.0.into(), &8_192_000.into())
+        (&0.0.into(), &(2300 * 4096).into())
     );
     let advice = directory.path().join("advice.json");
     let advice = advice.to_str().expect("path");
@@ -150,11 +154,67 @@ fn what_only_passes_is_kept_off_flash_and_following_gains_what_was_said() {
 }
 
 #[test]
+fn a_tier_in_write_back_is_advised_on_as_it_is() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path(), "hot.csv", 60_000);
+    let path = path.to_str().expect("path");
+    let of_tier = [
+        "--policies",
+        "lru,tac",
+        "--policy",
+        "lru",
+        "--size",
+        "1000p",
+    ];
+    let through = [&["advise", path], &of_tier[..]].concat();
+    let back = [&through[..], &["--write-back"]].concat();
+    let text = success(&back);
+    assert!(text.contains("policy lru, write-back"), "{text}");
+    assert!(
+        !text.contains("WRITE-BACK") && !text.contains("in part, LRU each"),
+        "{text}"
+    );
+    let lines = json(&back);
+    let kept = [
+        "--policies",
+        "lru",
+        "--policy",
+        "lru",
+        "--size",
+        "2600p",
+        "--keep-size",
+    ];
+    let kept = json(&[&back[..2], &kept[..], &["--write-back"]].concat());
+    assert_eq!(kept[0]["kind"], "PIN", "{kept:?}");
+    assert!(!lines.is_empty());
+    let lines: Vec<serde_json::Value> = lines.into_iter().chain(kept).collect();
+    for line in &lines {
+        for state in ["now", "then"] {
+            assert_eq!(line[state]["write_back"], true, "{line}");
+        }
+    }
+    // The mode makes a difference: every fifth request of the load writes.
+    let other = &json(&through)[0];
+    assert_eq!(
+        (&other["kind"], &lines[0]["kind"]),
+        (&"SIZE".into(), &"SIZE".into())
+    );
+    assert_ne!(other["gain"], lines[0]["gain"]);
+    let advice = directory.path().join("advice.json");
+    let advice = advice.to_str().expect("path");
+    fs::write(advice, serde_json::to_string(&lines).expect("JSON")).expect("writes");
+    for row in json(&["advise", path, "--check", advice]) {
+        assert_eq!(row["observed"], row["predicted"], "the same trace: {row}");
+    }
+}
+
+#[test]
 fn too_little_evidence_is_refused_with_what_is_needed() {
     let directory = tempfile::tempdir().expect("dir");
     let short = trace(directory.path(), "short.csv", 1000);
     let short = short.to_str().expect("path");
-    let message = failure(&["advise", short]);
+    // The command line is right, so it is no 2.
+    let message = failure_with(1, &["advise", short]);
     assert!(
         message.contains("640 page reads") && message.contains("needs 10000"),
         "{message}"

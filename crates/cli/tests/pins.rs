@@ -130,3 +130,47 @@ fn another_cache_gets_the_pinned_files_too() {
     assert_eq!(listed(&ground)["pin"], serde_json::json!(["base/5/17002"]));
     ground.umount();
 }
+
+/// What `psql -At` prints of two tables.
+const RELATIONS: &str = "base/5/16384|accounts\nbase/5/17003|shop.history\nbase/5/1|gone\n";
+
+#[test]
+fn tables_are_pinned_by_name() {
+    let Some(ground) = Ground::prepare("pins by name") else {
+        return;
+    };
+    fs::write(ground.path("base/base/5/17003"), vec![7; 2000 * PAGE]).expect("a file");
+    ground.mounted("--size 4M");
+    let list = ground.path("relations");
+    fs::write(&list, RELATIONS).expect("a list");
+    let by_name = |command: &str, name: &str| {
+        let mut command = thermocline(command);
+        command.arg(ground.mountpoint()).arg("--relation").arg(name);
+        command
+    };
+    let no_list = failure(&mut by_name("pin", "accounts"));
+    assert!(
+        no_list.contains("\"accounts\"") && no_list.contains("psql"),
+        "{no_list}"
+    );
+    let listed_by_name = |command: &str, name: &str| {
+        let mut command = by_name(command, name);
+        command.arg("--relations").arg(&list);
+        command
+    };
+    let unknown = failure(&mut listed_by_name("pin", "history"));
+    assert!(unknown.contains("there are shop.history"), "{unknown}");
+    let gone = failure(&mut listed_by_name("pin", "gone"));
+    assert!(gone.contains("base/5/1, which is not below"), "{gone}");
+    let too_much = failure(&mut listed_by_name("pin", "shop.history"));
+    assert!(
+        too_much.contains("2000 pages") && too_much.contains("resize"),
+        "{too_much}"
+    );
+    success(&mut listed_by_name("pin", "public.accounts"));
+    assert_eq!(listed(&ground)["pin"], serde_json::json!(["base/5/16384"]));
+    assert_eq!(ground.status("/stats/tier/pinned"), PAGES);
+    success(&mut listed_by_name("unpin", "accounts"));
+    assert_eq!(listed(&ground)["pin"], serde_json::json!([]));
+    ground.umount();
+}

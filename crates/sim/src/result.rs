@@ -261,6 +261,9 @@ pub struct RunResult {
     /// I/Os that reached base; 0 without devices.
     #[serde(skip)]
     pub base_ios: u64,
+    /// Bytes that only flash had at the end; 0 in write-through.
+    #[serde(skip)]
+    pub dirty_bytes: u64,
     /// What the policy had learned; null where it learns nothing or was not asked.
     pub learned: Option<LearnedTable>,
 }

@@ -3,8 +3,8 @@
 use thermocline_core::hash::mix;
 use thermocline_core::{HintSet, ObjectId, hint_type};
 use thermocline_sim::device::{Devices, Timing};
-use thermocline_sim::experiment::Progress;
-use thermocline_sim::joint::{JointExperiment, JointResult, run};
+use thermocline_sim::experiment::{Experiment, NO_TIER, Progress, Setting};
+use thermocline_sim::joint::{JointExperiment, JointResult, JointSetting, run, run_each};
 use thermocline_sim::{SimError, VecRecords, Workload, WorkloadOptions};
 use thermocline_trace::{Op, Served, TraceRecord};
 
@@ -215,4 +215,47 @@ fn totals_are_what_they_were() {
         })
         .collect();
     assert_eq!(found, GOLDEN);
+}
+
+/// What `advise` asks of a tier in write-back.
+#[test]
+fn pinned_objects_are_always_on_flash_and_bypassed_ones_never() {
+    let workload = workload();
+    let experiment = experiment(&[]);
+    let setting = |combination: &str, pinned: &[u32], bypassed: &[u32]| JointSetting {
+        combination: combination.parse().expect("a combination"),
+        tier_pages: 4000,
+        frames: 0,
+        pinned: pinned.iter().copied().map(ObjectId).collect(),
+        bypassed: bypassed.iter().copied().map(ObjectId).collect(),
+    };
+    let settings = [
+        setting("lru+lru", &[1], &[0]),
+        setting("lru+lru:through", &[1], &[0]),
+        setting("lru+none", &[], &[]),
+    ];
+    let runs = run_each(&workload, &experiment, &settings, &Progress::default()).expect("runs");
+    for run in &runs[..2] {
+        let [skewed, scanned] = [run.by_object[0], run.by_object[1]];
+        assert_eq!((skewed.read_hits, skewed.flash_writes), (0, 0));
+        assert!(scanned.reads > 0);
+        assert_eq!(scanned.read_hits, scanned.reads, "{}", run.combination);
+        assert_eq!(run.tier_pages, 4000);
+    }
+    // Base alone takes as long as in the simulator of write-through.
+    let alone = Experiment {
+        warm_up: experiment.warm_up,
+        devices: experiment.devices.clone(),
+        clients: experiment.clients,
+        ..Experiment::default()
+    };
+    let none = Setting {
+        policy: NO_TIER.into(),
+        ..Setting::default()
+    };
+    let plain = thermocline_sim::experiment::run_each;
+    let plain = plain(&workload, &alone, &[none], &Progress::default()).expect("runs");
+    assert_eq!(runs[2].base_ios, plain[0].base_ios);
+    assert_eq!(runs[2].ios, plain[0].ios);
+    assert!((runs[2].elapsed_ms - plain[0].elapsed_ms).abs() < 1e-6);
 }

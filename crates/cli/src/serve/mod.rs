@@ -11,7 +11,7 @@
 //! | policy, tier, mode    | `client`                   | `control`                         |
 //! | write back            | `flush`                    | `flushing`                        |
 //! | another size or cache | `reshape`                  | `reshaping`                       |
-//! | files kept on flash   | `pin`                      | `pins`, `reshaping`               |
+//! | files kept on flash   | `pin`, `relations`         | `pins`, `reshaping`               |
 //! | a trace               | `record`                   | `recording`                       |
 //!
 //! `follow` is how a command waits for what it started there.
@@ -38,6 +38,7 @@ mod preflight;
 pub(crate) mod record;
 mod recording;
 pub(crate) mod recover;
+mod relations;
 pub(crate) mod reshape;
 mod reshaping;
 mod salvage;

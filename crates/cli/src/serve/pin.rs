@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::serve::client;
+use crate::serve::relations::RelationArgs;
 use crate::serve::reshape::{change, report};
 use crate::serve::reshaping::Change;
 use crate::show::report::Report;
@@ -22,7 +23,12 @@ learned, as with `resize`. Lasts as long as the mount: for more, name the paths 
 (tier.pin). An interrupted command leaves the mount at work; `unpin`, `resize` and `replace` need
 not wait for a load, which goes on after them.
   thermocline pin /srv/pgdata base/5/16384 'base/5/16384.*'
-  thermocline pin /srv/pgdata";
+  thermocline pin /srv/pgdata
+Tables and indexes of PostgreSQL by name; each index is a relation of its own:
+  psql -d shop -At -c 'SELECT path, relation FROM thermocline_relations()' |
+    thermocline pin /srv/pgdata --relations - --relation public.orders --relation orders_pkey
+Without the extension: SELECT pg_relation_filepath(oid), oid::regclass FROM pg_class WHERE
+pg_relation_filenode(oid) IS NOT NULL. A table of SQLite is a part of a file: pin the file.";
 
 /// `thermocline pin`.
 #[derive(Args, Debug)]
@@ -34,6 +40,8 @@ pub(crate) struct PinArgs {
     /// ** for any number of directories
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<String>,
+    #[command(flatten)]
+    pub(crate) relations: RelationArgs,
     /// Print the outcome as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -46,10 +54,12 @@ pub(crate) struct UnpinArgs {
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) mountpoint: PathBuf,
     /// Paths as they were pinned
-    #[arg(value_name = "PATH", required_unless_present = "all")]
+    #[arg(value_name = "PATH", required_unless_present_any = ["all", "names"])]
     pub(crate) paths: Vec<String>,
+    #[command(flatten)]
+    pub(crate) relations: RelationArgs,
     /// All of them
-    #[arg(long, conflicts_with = "paths")]
+    #[arg(long, conflicts_with_all = ["paths", "names"])]
     pub(crate) all: bool,
     /// Print the outcome as JSON
     #[arg(long)]
@@ -59,10 +69,11 @@ pub(crate) struct UnpinArgs {
 /// Pins files beside those that are, or lists them.
 pub(crate) fn pin(args: &PinArgs) -> Outcome {
     let mut paths = pinned(&args.mountpoint)?;
-    if args.paths.is_empty() {
+    let relations = args.relations.paths(&args.mountpoint)?;
+    if args.paths.is_empty() && relations.is_empty() {
         return list(&args.mountpoint, paths, args.json);
     }
-    for path in &args.paths {
+    for path in args.paths.iter().chain(&relations) {
         if !paths.contains(path) {
             paths.push(path.clone());
         }
@@ -73,7 +84,10 @@ pub(crate) fn pin(args: &PinArgs) -> Outcome {
 /// Lets go of files.
 pub(crate) fn unpin(args: &UnpinArgs) -> Outcome {
     let mut paths = pinned(&args.mountpoint)?;
-    for path in &args.paths {
+    let relations = args.relations.paths(&args.mountpoint)?;
+    let named = || args.paths.iter().chain(&relations);
+    // A relation may have been pinned before it grew a second file.
+    for path in named().filter(|path| !path.ends_with(".*") || args.paths.contains(path)) {
         if !paths.contains(path) {
             let known = match paths.is_empty() {
                 true => "nothing is pinned".to_string(),
@@ -82,7 +96,7 @@ pub(crate) fn unpin(args: &UnpinArgs) -> Outcome {
             return Err(Failure::usage(format!("\"{path}\" is not pinned")).advise(known));
         }
     }
-    paths.retain(|path| !args.all && !args.paths.contains(path));
+    paths.retain(|path| !args.all && !named().any(|other| other == path));
     set(&args.mountpoint, paths, args.json)
 }
 

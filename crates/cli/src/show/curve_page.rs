@@ -24,7 +24,8 @@ h1{font-size:24px;margin:0 0 4px}p{margin:12px 0;max-width:80ch}
 pre{font:13px/1.45 'DejaVu Sans Mono',monospace;color:#3d4c57;overflow-x:auto}
 svg{display:block;width:100%;height:auto;font:12.5px system-ui,'DejaVu Sans',sans-serif}
 .grid{stroke:#e3e8ec}.mark{stroke:#8796a1}.tick{fill:#3d4c57}.title{fill:#1c2730;font-size:13px}
-.line{fill:none;stroke-width:2.2;stroke-linejoin:round}.name{font-weight:600;font-size:13.5px}
+.line{fill:none;stroke-width:2.2;stroke-linejoin:round}.lead{fill:none;stroke-width:.8;opacity:.6}
+.name{font-weight:600;font-size:13.5px}
 ";
 
 /// What is on the page, from top to bottom.
@@ -101,31 +102,65 @@ fn svg(page: &Page) -> String {
     // What is in colour lies over what is grey.
     let lines: Vec<_> = page.curves.iter().zip(looks).collect();
     let (seen, grey) = lines.split_at(seen);
+    let mut alone = Vec::new();
     for (curve, colour) in grey.iter().chain(seen) {
         let place = |point: &(f64, f64)| (chart.x(point.0), chart.y(point.1));
-        let path = curve.points.iter().map(place);
-        let path: Vec<String> = path.map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-        let (path, name) = (path.join("L"), escape(&curve.name));
-        let _ = write!(out, "<path class='line' stroke='{colour}' d='M{path}'/>");
-        for point in &curve.points {
-            let (x, y) = place(point);
-            let _ = write!(
-                out,
-                "<circle cx='{x:.1}' cy='{y:.1}' r='3' fill='{colour}'><title>{name}: {:.4}, \
-                 {:.2}</title></circle>",
-                point.0, point.1
-            );
+        let mut places: Vec<(f64, f64)> = curve.points.iter().map(place).collect();
+        if let [place] = &mut places[..] {
+            *place = beside(*place, &mut alone);
         }
+        out += &drawn(curve, &places, colour);
         if *colour == &GREY {
             continue;
         }
         free += 18.0;
+        if let [(x, y)] = places[..] {
+            // From the point to its name.
+            let (to, middle) = (right - 4.0, free - 4.0);
+            let _ = write!(
+                out,
+                "<path class='lead' stroke='{colour}' d='M{x:.1} {y:.1}L{to:.1} {middle:.1}'/>"
+            );
+        }
+        let name = escape(&curve.name);
         let _ = write!(
             out,
             "<text class='name' x='{right:.1}' y='{free:.1}' fill='{colour}'>{name}</text>"
         );
     }
     out + "</svg>"
+}
+
+/// Where the point of a curve that has no other is drawn: left of those that would hide it.
+fn beside((mut x, y): (f64, f64), alone: &mut Vec<(f64, f64)>) -> (f64, f64) {
+    /// Across a mark and a gap.
+    const APART: f64 = 9.0;
+    let hides = |x: f64| {
+        let near = |other: &(f64, f64)| (x - other.0).hypot(y - other.1) < APART;
+        alone.iter().any(near)
+    };
+    while hides(x) {
+        x -= APART;
+    }
+    alone.push((x, y));
+    (x, y)
+}
+
+/// A curve with its points at `places`.
+fn drawn(curve: &Curve, places: &[(f64, f64)], colour: &str) -> String {
+    let path = places.iter().map(|(x, y)| format!("{x:.1} {y:.1}"));
+    let (path, name) = (path.collect::<Vec<_>>().join("L"), escape(&curve.name));
+    let mut out = format!("<path class='line' stroke='{colour}' d='M{path}'/>");
+    let radius = if places.len() == 1 { 4 } else { 3 };
+    for ((x, y), point) in places.iter().zip(&curve.points) {
+        let _ = write!(
+            out,
+            "<circle cx='{x:.1}' cy='{y:.1}' r='{radius}' fill='{colour}'><title>{name}: {:.4}, \
+             {:.2}</title></circle>",
+            point.0, point.1
+        );
+    }
+    out
 }
 
 fn escape(text: &str) -> String {
@@ -188,6 +223,36 @@ mod tests {
             html.contains(">80</text>"),
             "the axis ends with a label: {html}"
         );
+    }
+
+    #[test]
+    fn points_that_would_hide_one_another_stand_side_by_side() {
+        let point = |name: &str, y| Curve {
+            name: name.into(),
+            points: vec![(8.0, y)],
+        };
+        let line = Curve {
+            name: "line".into(),
+            points: vec![(1.0, 10.0), (8.0, 44.0)],
+        };
+        let curves = [line, point("a", 44.0), point("b", 43.9), point("c", 44.0)];
+        let page = Page {
+            title: "",
+            heading: "",
+            sentence: "",
+            curves: &curves,
+            x_title: "",
+            y_title: "",
+            figures: "",
+        };
+        let svg = svg(&page);
+        let circles = svg.split("<circle cx='").skip(3);
+        let places = circles.filter_map(|rest| rest.split('\'').next());
+        let places: Vec<f64> = places.filter_map(|x| x.parse().ok()).collect();
+        assert_eq!(places.len(), 3, "{svg}");
+        assert!(places[0] - places[1] > 8.0 && places[1] - places[2] > 8.0);
+        assert!(svg.contains("<title>c: 8.0000, 44.00</title>"), "{svg}");
+        assert_eq!(svg.matches("class='lead'").count(), 3, "each has its line");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Finds the lines.
 
 use super::{
-    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, State, WEAR_SECONDS_MIN, both_modes,
+    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, Simulator, State, WEAR_SECONDS_MIN,
     run_states,
 };
 use crate::error::SimError;
@@ -39,7 +39,7 @@ pub(super) struct Adviser<'a> {
     costs: Costs,
     options: PlanOptions,
     days: f64,
-    runs: Vec<(State, RunResult)>,
+    runs: Vec<(Simulator, State, RunResult)>,
 }
 
 impl<'a> Adviser<'a> {
@@ -107,7 +107,13 @@ impl<'a> Adviser<'a> {
 
     /// The runs of `states`; what was run before is not run again.
     fn runs(&mut self, states: &[State]) -> Result<Vec<RunResult>, SimError> {
-        let known = |state: &State| self.runs.iter().any(|(other, _)| other == state);
+        let mut all: Vec<&State> = states.iter().collect();
+        all.push(&self.question.now);
+        let by = Simulator::of(&all);
+        let known = |state: &State| {
+            let mut runs = self.runs.iter();
+            runs.any(|(other, of, _)| (*other, of) == (by, state))
+        };
         let mut new: Vec<&State> = Vec::new();
         for state in states {
             if !known(state) && !new.contains(&state) {
@@ -115,12 +121,20 @@ impl<'a> Adviser<'a> {
             }
         }
         let experiment = &self.question.experiment;
-        let found = run_states(self.workload, experiment, &self.rows, &new, self.progress)?;
-        self.runs.extend(new.into_iter().cloned().zip(found));
+        let found = run_states(
+            self.workload,
+            experiment,
+            &self.rows,
+            &new,
+            by,
+            self.progress,
+        )?;
+        let found = new.into_iter().cloned().zip(found);
+        self.runs.extend(found.map(|(state, run)| (by, state, run)));
         let run = |state: &State| {
             let mut all = self.runs.iter();
-            all.find(|(other, _)| other == state)
-                .map(|(_, run)| run.clone())
+            all.find(|(other, of, _)| (*other, of) == (by, state))
+                .map(|(_, _, run)| run.clone())
         };
         Ok(states.iter().filter_map(run).collect())
     }
@@ -178,7 +192,8 @@ impl<'a> Adviser<'a> {
     /// The same money as `size` in memory, when that gains more.
     fn memory(&mut self, size: &Line) -> Result<Option<Line>, SimError> {
         let price = self.question.prices.dram_per_gib;
-        if price <= 0.0 || !size.now.pinned.is_empty() || !size.now.bypassed.is_empty() {
+        let others = !size.now.pinned.is_empty() || !size.now.bypassed.is_empty();
+        if price <= 0.0 || others || size.now.write_back {
             return Ok(None);
         }
         let page = u64::from(self.workload.facts().page_size);
@@ -212,34 +227,16 @@ impl<'a> Adviser<'a> {
         Ok(Some(line).filter(is_worth_it))
     }
 
-    /// Writes that stay on flash, when that is surely faster. Nothing where objects are pinned or
-    /// left out, or writes stay there already.
+    /// Writes that stay on flash, when that is surely faster; nothing where they do already.
     fn write_back(&mut self, from: &State) -> Result<Option<Line>, SimError> {
-        let others = !from.pinned.is_empty() || !from.bypassed.is_empty();
-        if others || from.write_back || self.workload.facts().writes == 0 {
+        if from.write_back || self.workload.facts().writes == 0 {
             return Ok(None);
         }
         let then = State {
             write_back: true,
             ..from.clone()
         };
-        let experiment = &self.question.experiment;
-        let modes = both_modes(self.workload, experiment, &then, self.progress)?;
-        let line = Line {
-            id: format!("write-back:{}", then.policy),
-            kind: Kind::WriteBack,
-            gain: modes.gain(),
-            page_size: u64::from(self.workload.facts().page_size),
-            cost: 0.0,
-            loser: None,
-            more_flash_writes: modes.more_flash_writes(),
-            years: [None, None],
-            dirty_bytes: Some(modes.dirty_bytes()),
-            base_requests_saved: None,
-            now: from.clone(),
-            then,
-            object: None,
-        };
+        let line = self.line(Kind::WriteBack, from, then, None)?;
         Ok(Some(line).filter(is_worth_it))
     }
 
@@ -249,7 +246,9 @@ impl<'a> Adviser<'a> {
         let run = self.run(from)?;
         let page = u64::from(self.workload.facts().page_size);
         let taken: u64 = self.named(&from.pinned).map(|row| row.pages).sum();
-        let room = (from.flash_bytes / page).saturating_sub(taken);
+        // A tenth stays with the policy, or `pin` refuses.
+        let slots = from.flash_bytes / page;
+        let room = (slots - slots.div_ceil(10)).saturating_sub(taken);
         let lost = |row: &ObjectProfile| self.lost(row, &run) / row.pages.max(1) as f64;
         let free = |row: &&ObjectProfile| {
             row.pages <= room && !from.pinned.contains(&row.path) && self.lost(row, &run) > 0.0
@@ -339,11 +338,14 @@ impl<'a> Adviser<'a> {
         };
         let subject = match (&object, kind) {
             (Some(row), _) => row.path.clone(),
-            (None, Kind::Policy) => then.policy.clone(),
+            (None, Kind::Policy | Kind::WriteBack) => then.policy.clone(),
             (None, Kind::Memory) => then.memory_bytes.to_string(),
             (None, _) => then.flash_bytes.to_string(),
         };
-        let word = format!("{kind:?}").to_lowercase();
+        let word = match kind {
+            Kind::WriteBack => "write-back".to_string(),
+            kind => format!("{kind:?}").to_lowercase(),
+        };
         let saved = before.base_ios as f64 - after.base_ios as f64;
         Ok(Line {
             id: format!("{word}:{subject}"),
@@ -355,7 +357,7 @@ impl<'a> Adviser<'a> {
             more_flash_writes: (before.flash_writes > 0)
                 .then(|| after.flash_writes as f64 / before.flash_writes as f64 - 1.0),
             years: [years(before), years(after)],
-            dirty_bytes: None,
+            dirty_bytes: then.write_back.then_some(after.dirty_bytes),
             base_requests_saved: (seconds > 0.0).then(|| saved / seconds),
             now: now.clone(),
             then,
@@ -402,13 +404,21 @@ impl<'a> Adviser<'a> {
     }
 
     /// Ways to use `bytes` of flash, each in a run of its own: OPA, its rivals, and caches.
+    ///
+    /// In write-back a copy and a cache absorb writes, as the tier does. Objects that were moved
+    /// have no copy to absorb for, and parts with an LRU each no mode: these are left out.
     fn placements(&mut self, bytes: u64, policy: &str) -> Result<Vec<Placement>, SimError> {
         let page = u64::from(self.workload.facts().page_size);
-        let ways = self.ways(bytes / page, policy)?;
+        let mut ways = self.ways(bytes / page, policy)?;
         let alone = Setting {
             policy: NO_TIER.into(),
             ..Setting::default()
         };
+        let mut placements = Vec::new();
+        if self.question.now.write_back {
+            placements = self.written_back(&ways, policy)?;
+            ways.retain(|(_, setting)| !setting.fixed.moved.is_empty());
+        }
         let settings = ways.iter().map(|(_, setting)| setting.clone());
         let settings: Vec<Setting> = std::iter::once(alone).chain(settings).collect();
         let experiment = &self.question.experiment;
@@ -419,7 +429,39 @@ impl<'a> Adviser<'a> {
             gain: Gain::between(&runs[0], run),
             objects: self.paths(&setting.fixed),
         };
-        Ok(ways.iter().zip(&runs[1..]).map(row).collect())
+        let moved: Vec<Placement> = ways.iter().zip(&runs[1..]).map(row).collect();
+        Ok(moved.into_iter().chain(placements).collect())
+    }
+
+    /// The copies and caches of `ways`, with writes that stay on flash.
+    fn written_back(
+        &mut self,
+        ways: &[(&'static str, Setting)],
+        policy: &str,
+    ) -> Result<Vec<Placement>, SimError> {
+        let page = u64::from(self.workload.facts().page_size);
+        let mut placements = Vec::new();
+        for (name, setting) in ways {
+            let fixed = &setting.fixed;
+            if !fixed.moved.is_empty() || !fixed.shares.is_empty() || setting.capacity == 0 {
+                continue;
+            }
+            let state = State {
+                flash_bytes: u64::from(setting.capacity) * page,
+                policy: policy.to_string(),
+                pinned: self.paths(fixed),
+                write_back: true,
+                ..State::default()
+            };
+            let runs = self.runs(&[self.alone(), state.clone()])?;
+            placements.push(Placement {
+                name: (*name).to_string(),
+                flash_bytes: state.flash_bytes,
+                gain: Gain::between(&runs[0], &runs[1]),
+                objects: state.pinned,
+            });
+        }
+        Ok(placements)
     }
 
     /// Names of the objects that are wholly on flash.
@@ -430,7 +472,7 @@ impl<'a> Adviser<'a> {
     }
 
     /// Names and settings of the ways to use `capacity` pages.
-    fn ways(&self, capacity: u64, policy: &str) -> Result<[(&'static str, Setting); 7], SimError> {
+    fn ways(&self, capacity: u64, policy: &str) -> Result<Vec<(&'static str, Setting)>, SimError> {
         let [moved, copied] = [Holding::Moved, Holding::Copied]
             .map(|holding| items(&self.rows, &self.costs, holding));
         let opa = |items: &[Item]| greedy(items, capacity, Fill::Seeded);
@@ -462,7 +504,7 @@ impl<'a> Adviser<'a> {
         // Nothing is left for the policy.
         let alone = |fixed: Fixed| cached(fixed.pages(extents), fixed);
         let best = pinned(objects(opa(&copied)));
-        Ok([
+        Ok(vec![
             (
                 "indexes moved to flash",
                 alone(on_flash(objects(indexes_only(&moved, capacity)))),

@@ -11,7 +11,9 @@
 //! - *Bypass*: objects with the most flash writes beyond their hits, each tried.
 //! - *Memory*: what the same money would gain as buffers of the database: a pool above what was.
 //! - *Write-back*: what it would gain if writes stayed on flash; both modes are run by [`joint`],
-//!   which drives the live tier's own state machine, without a pool.
+//!   which drives the live tier's own state machine, without a pool. Where they stay there already,
+//!   all states are run so, and nothing is said of memory: a pool that absorbs writes would stand
+//!   for buffers that the database's log lets it keep dirty, which nobody recorded.
 //!
 //! A size, a policy or a pin is advised only where its gain is above its uncertainty, and above
 //! [`GAIN_MIN`]; a bypass where it saves writes and costs next to no time. Lines influence each
@@ -30,7 +32,7 @@ pub use gain::{BLOCKS, Gain};
 
 use crate::error::SimError;
 use crate::experiment::{Experiment, NO_TIER, Progress, Setting, run_each};
-use crate::joint::{self, Combination, JointExperiment, JointResult};
+use crate::joint::{self, Combination, JointExperiment, JointResult, JointSetting};
 use crate::placement::{self, Fixed, ObjectProfile};
 use crate::plan::{Endurance, Plan, Prices};
 use crate::result::RunResult;
@@ -59,7 +61,7 @@ pub struct State {
     pub pinned: Vec<String>,
     /// Objects that are never on flash.
     pub bypassed: Vec<String>,
-    /// Whether writes stay on flash. Only the line on that was simulated so.
+    /// Whether writes stay on flash.
     #[serde(default)]
     pub write_back: bool,
 }
@@ -190,67 +192,59 @@ pub fn follow(
     progress: &Progress,
 ) -> Result<Gain, SimError> {
     evidence(workload, experiment.warm_up)?;
-    if now.write_back != then.write_back {
-        return Ok(both_modes(workload, experiment, then, progress)?.gain());
-    }
     let rows = placement::profile(workload)?;
-    let runs = run_states(workload, experiment, &rows, &[now, then], progress)?;
+    let by = Simulator::of(&[now, then]);
+    let runs = run_states(workload, experiment, &rows, &[now, then], by, progress)?;
     Ok(Gain::between(&runs[0], &runs[1]))
 }
 
-/// The same load, written through and written back.
-struct Modes {
-    through: JointResult,
-    back: JointResult,
+/// What runs states. Only what the same one ran is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Simulator {
+    /// The tier in write-through: [`run_each`].
+    Through,
+    /// The state machine of the live tier, in the mode of each state: [`joint`].
+    Joint,
 }
 
-impl Modes {
-    fn gain(&self) -> Gain {
-        Gain::between_ends(&self.through.ends_ms, &self.back.ends_ms)
-    }
-
-    /// Bytes that only flash has in the end.
-    fn dirty_bytes(&self) -> u64 {
-        self.back.dirty_on_flash * u64::from(self.back.page_size)
-    }
-
-    fn more_flash_writes(&self) -> Option<f64> {
-        let before = self.through.flash_writes as f64;
-        (before > 0.0).then(|| self.back.flash_writes as f64 / before - 1.0)
+impl Simulator {
+    /// The one that can run all of `states`.
+    fn of(states: &[&State]) -> Self {
+        match states.iter().any(|state| state.write_back) {
+            true => Self::Joint,
+            false => Self::Through,
+        }
     }
 }
 
-/// Runs size and policy of `state` in both modes, without pins and bypasses.
-fn both_modes(
-    workload: &Workload,
-    experiment: &Experiment,
-    state: &State,
-    progress: &Progress,
-) -> Result<Modes, SimError> {
-    let facts = workload.facts();
-    let pages = (state.flash_bytes / u64::from(facts.page_size)).max(1);
-    let combination = |back| Combination {
-        pool: "lru".into(),
-        tier: state.policy.clone(),
-        back,
-    };
-    let experiment = JointExperiment {
-        combinations: vec![combination(false), combination(true)],
-        databases: vec![facts.distinct_pages as f64 / pages as f64],
-        pools: vec![0.0],
-        warm_up: experiment.warm_up,
-        devices: experiment.devices.clone(),
-        clients: experiment.clients,
-        policy_options: experiment.policy_options.clone(),
-        threads: experiment.threads,
-        ..JointExperiment::default()
-    };
-    let mut results = joint::run(workload, &experiment, progress)?.into_iter();
-    let mut next = || results.next().unwrap_or_default();
-    Ok(Modes {
-        through: next(),
-        back: next(),
-    })
+/// A joint run in the words of the others.
+fn plain(state: &State, joint: JointResult) -> RunResult {
+    let seconds = joint.elapsed_ms / 1e3;
+    RunResult {
+        policy: state.policy.clone(),
+        capacity_pages: joint.tier_pages,
+        pool_pages: joint.pool_pages,
+        page_size: joint.page_size,
+        warm_up_requests: joint.warm_up_requests,
+        requests: joint.requests,
+        reads: joint.reads,
+        writes: joint.writes,
+        flash_reads: joint.flash_reads,
+        flash_writes: joint.flash_writes,
+        base_reads: joint.base_reads,
+        base_writes: joint.base_writes,
+        ios: joint.ios,
+        ios_per_s: (seconds > 0.0).then(|| joint.ios as f64 / seconds),
+        clients: joint.clients,
+        elapsed_ms: joint.elapsed_ms,
+        metadata_bytes: joint.metadata_bytes,
+        dirty_bytes: joint.dirty_on_flash * u64::from(joint.page_size),
+        // No samples: the times begin where the warm-up ends.
+        sample_ms: joint.ends_ms,
+        by_object: joint.by_object,
+        base_ios: joint.base_ios,
+        ..RunResult::default()
+    }
 }
 
 /// Whether there is enough to advise on.
@@ -274,33 +268,81 @@ fn run_states(
     experiment: &Experiment,
     rows: &[ObjectProfile],
     states: &[&State],
+    by: Simulator,
     progress: &Progress,
 ) -> Result<Vec<RunResult>, SimError> {
-    let page = u64::from(workload.facts().page_size);
-    let pages = |bytes: u64| u32::try_from(bytes / page).unwrap_or(u32::MAX);
-    let find = |names: &[String]| -> Result<Vec<ObjectId>, SimError> {
-        let find = |name: &String| {
-            let row = rows.iter().find(|row| row.path == *name);
-            let missing = || SimError::NoObject(name.clone());
-            row.map(|row| row.object).ok_or_else(missing)
-        };
-        names.iter().map(find).collect()
-    };
+    if by == Simulator::Joint {
+        return run_joint(workload, experiment, rows, states, progress);
+    }
+    let page_size = workload.facts().page_size;
     let setting = |state: &&State| {
         Ok(Setting {
-            policy: match state.flash_bytes {
-                0 => NO_TIER.into(),
-                _ => state.policy.clone(),
-            },
-            capacity: pages(state.flash_bytes),
-            frames: pages(state.memory_bytes),
+            policy: policy(state),
+            capacity: pages(state.flash_bytes, page_size),
+            frames: pages(state.memory_bytes, page_size),
             fixed: Fixed {
-                pinned: find(&state.pinned)?,
-                bypassed: find(&state.bypassed)?,
+                pinned: objects(rows, &state.pinned)?,
+                bypassed: objects(rows, &state.bypassed)?,
                 ..Fixed::default()
             },
         })
     };
     let settings: Result<Vec<Setting>, SimError> = states.iter().map(setting).collect();
     run_each(workload, experiment, &settings?, progress)
+}
+
+fn run_joint(
+    workload: &Workload,
+    experiment: &Experiment,
+    rows: &[ObjectProfile],
+    states: &[&State],
+    progress: &Progress,
+) -> Result<Vec<RunResult>, SimError> {
+    let page_size = workload.facts().page_size;
+    let setting = |state: &&State| {
+        Ok(JointSetting {
+            combination: Combination {
+                pool: "lru".into(),
+                tier: policy(state),
+                back: state.write_back && state.flash_bytes > 0,
+            },
+            tier_pages: pages(state.flash_bytes, page_size),
+            frames: pages(state.memory_bytes, page_size),
+            pinned: objects(rows, &state.pinned)?,
+            bypassed: objects(rows, &state.bypassed)?,
+        })
+    };
+    let settings: Result<Vec<JointSetting>, SimError> = states.iter().map(setting).collect();
+    let experiment = JointExperiment {
+        warm_up: experiment.warm_up,
+        devices: experiment.devices.clone(),
+        clients: experiment.clients,
+        policy_options: experiment.policy_options.clone(),
+        threads: experiment.threads,
+        ..JointExperiment::default()
+    };
+    let runs = joint::run_each(workload, &experiment, &settings?, progress)?;
+    let runs = states.iter().zip(runs);
+    Ok(runs.map(|(state, run)| plain(state, run)).collect())
+}
+
+fn policy(state: &State) -> String {
+    match state.flash_bytes {
+        0 => NO_TIER.into(),
+        _ => state.policy.clone(),
+    }
+}
+
+fn pages(bytes: u64, page_size: u32) -> u32 {
+    u32::try_from(bytes / u64::from(page_size)).unwrap_or(u32::MAX)
+}
+
+/// The objects of these names.
+fn objects(rows: &[ObjectProfile], names: &[String]) -> Result<Vec<ObjectId>, SimError> {
+    let find = |name: &String| {
+        let row = rows.iter().find(|row| row.path == *name);
+        let missing = || SimError::NoObject(name.clone());
+        row.map(|row| row.object).ok_or_else(missing)
+    };
+    names.iter().map(find).collect()
 }

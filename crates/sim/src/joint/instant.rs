@@ -17,7 +17,7 @@ use thermocline_core::hierarchy::{
     Absorbed, Action, CleanJob, Cleaned, Hierarchy, HierarchyOptions, ReadStart, UnknownPolicy,
 };
 use thermocline_core::model::IoOp;
-use thermocline_core::{HintSet, PageId, SlotId};
+use thermocline_core::{HintSet, ObjectId, PageId, SlotId};
 
 /// Pages destaged before base is synced.
 const BATCH: usize = 256;
@@ -29,6 +29,8 @@ pub struct Served {
     pub source: Source,
     /// Whether the page was on flash when the request came.
     pub on_flash: bool,
+    /// Pages written to flash for it.
+    pub flash_writes: u64,
 }
 
 /// See the module text.
@@ -102,11 +104,48 @@ impl<'a, B: Bytes> Instant<'a, B> {
         out.append(&mut self.behind);
     }
 
+    /// Pins an object of so many pages and brings them to its kept slots, before anybody asks.
+    /// What that takes is not counted.
+    pub(crate) fn keep(&mut self, object: ObjectId, pages: u64) {
+        self.hierarchy.set_pinned(object, true, &mut self.actions);
+        self.carry();
+        for index in 0..pages {
+            let page = PageId { object, index };
+            let (how, _) = self.bring(page);
+            self.hierarchy
+                .finish_read(page, &HintSet::default(), how, &mut self.actions);
+            self.carry();
+            self.settle();
+        }
+        self.ahead.clear();
+        self.behind.clear();
+    }
+
+    /// Base alone serves a page request.
+    pub fn go_around(&mut self, request: &PageRequest) -> Served {
+        let op = match request.kind() {
+            Kind::Read => IoOp::Read,
+            _ => IoOp::Write,
+        };
+        match op {
+            IoOp::Read => self.flow.base_reads += 1,
+            _ => self.flow.base_writes += 1,
+        }
+        let step = self.base(op, request.page());
+        append(&mut self.ahead, step);
+        Served {
+            source: Source::Base,
+            on_flash: false,
+            flash_writes: 0,
+        }
+    }
+
     /// Serves one page request and does the background work that is due then.
     pub fn serve(&mut self, request: &PageRequest, hints: &HintSet) -> Served {
         self.now = u64::from(request.time_ms);
         let page = request.page();
         let on_flash = self.hierarchy.slots().find(page).is_some();
+        let before = self.hierarchy.counters().flash_writes;
         let source = match request.kind() {
             Kind::Read => self.read(page, hints),
             kind => self.write(page, hints, kind == Kind::Write, on_flash),
@@ -114,7 +153,11 @@ impl<'a, B: Bytes> Instant<'a, B> {
         let end = self.length_of(page);
         *end = (*end).max(page.index.saturating_add(1));
         self.settle();
-        Served { source, on_flash }
+        Served {
+            source,
+            on_flash,
+            flash_writes: self.hierarchy.counters().flash_writes - before,
+        }
     }
 
     /// Forgets the pages of a trim.

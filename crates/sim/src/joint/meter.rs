@@ -5,6 +5,8 @@ use super::instant::Served;
 use crate::closed_loop::{ClosedLoop, Elapsed, Step};
 use crate::meter::SAMPLES;
 use crate::request::{Kind, PageRequest};
+use crate::result::ObjectTotals;
+use crate::workload::Facts;
 use thermocline_core::counters::Source;
 
 /// Page requests counted after the warm-up.
@@ -12,6 +14,8 @@ use thermocline_core::counters::Source;
 pub(super) struct Requests {
     pub(super) reads: u64,
     pub(super) writes: u64,
+    /// Requests of the trace.
+    pub(super) ios: u64,
     pub(super) pool_hits: u64,
     /// Reads of pages that were on flash, whether or not the pool had them too.
     pub(super) reads_on_flash: u64,
@@ -55,6 +59,7 @@ pub(super) struct Meter {
     interval: u64,
     /// Virtual time at the end of the warm-up and of each interval since, ns.
     ends: Vec<u64>,
+    objects: Vec<ObjectTotals>,
 }
 
 /// What was counted.
@@ -66,11 +71,13 @@ pub(super) struct Counted {
     /// Virtual time at the beginning and at the end of each hundredth of it, ns; empty without
     /// devices.
     pub(super) ends: Vec<u64>,
+    /// Of each object.
+    pub(super) objects: Vec<ObjectTotals>,
 }
 
 impl Meter {
-    /// Counts page requests after the first `warm_up` of `requests`.
-    pub(super) fn new(queues: Option<ClosedLoop>, warm_up: u64, requests: u64) -> Self {
+    /// Counts page requests after the first `warm_up`.
+    pub(super) fn new(queues: Option<ClosedLoop>, warm_up: u64, facts: &Facts) -> Self {
         Self {
             queues,
             warm_up,
@@ -79,8 +86,9 @@ impl Meter {
             steps: Vec::new(),
             requests: Requests::default(),
             before: None,
-            interval: (requests - warm_up).div_ceil(SAMPLES).max(1),
+            interval: (facts.requests - warm_up).div_ceil(SAMPLES).max(1),
             ends: Vec::new(),
+            objects: vec![ObjectTotals::default(); facts.extents.len()],
         }
     }
 
@@ -109,7 +117,13 @@ impl Meter {
     ) {
         self.at += 1;
         if self.before.is_some() {
-            self.requests.add(request.kind() == Kind::Read, served);
+            let read = request.kind() == Kind::Read;
+            self.requests.add(read, served);
+            self.requests.ios += u64::from(request.pages() > 0);
+            let object = &mut self.objects[request.object.0 as usize];
+            object.reads += u64::from(read);
+            object.read_hits += u64::from(read && served.source != Source::Base);
+            object.flash_writes += served.flash_writes;
         }
         if request.pages() > 0 {
             self.left = request.pages();
@@ -139,6 +153,7 @@ impl Meter {
             flow: flow.since(&self.before.unwrap_or_default()),
             elapsed: self.queues.map(ClosedLoop::finish),
             ends: self.ends,
+            objects: self.objects,
         }
     }
 }

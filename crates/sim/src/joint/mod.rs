@@ -38,6 +38,7 @@ use crate::request::Kind;
 use crate::workload::Workload;
 use meter::Meter;
 use std::sync::atomic::Ordering;
+use thermocline_core::ObjectId;
 use thermocline_core::hierarchy::{HierarchyOptions, Watermarks};
 use thermocline_core::policy::PolicyOptions;
 
@@ -92,6 +93,21 @@ impl Default for JointExperiment {
     }
 }
 
+/// One run to do on its own: see [`run_each`].
+#[derive(Clone, Debug)]
+pub struct JointSetting {
+    /// Pool and tier policies.
+    pub combination: Combination,
+    /// Pages of the tier: the policy's, the reserve's and those of pinned objects.
+    pub tier_pages: u32,
+    /// Frames of the pool.
+    pub frames: u32,
+    /// Objects that are wholly on flash from the beginning, and stay.
+    pub pinned: Vec<ObjectId>,
+    /// Objects that base alone serves.
+    pub bypassed: Vec<ObjectId>,
+}
+
 /// Runs every combination at every size: by database, combination, pool. Same workload and
 /// options, same results, whatever the threads.
 ///
@@ -100,6 +116,42 @@ impl Default for JointExperiment {
 pub fn run(
     workload: &Workload,
     experiment: &JointExperiment,
+    progress: &Progress,
+) -> Result<Vec<JointResult>, SimError> {
+    let pages = workload.facts().distinct_pages as f64;
+    let mut settings = Vec::new();
+    let mut sizes = Vec::new();
+    for &database in &experiment.databases {
+        let tier_pages = (pages / database).max(2.0) as u32;
+        for combination in &experiment.combinations {
+            for &pool in &experiment.pools {
+                settings.push(JointSetting {
+                    combination: combination.clone(),
+                    tier_pages,
+                    frames: (f64::from(tier_pages) * pool) as u32,
+                    pinned: Vec::new(),
+                    bypassed: Vec::new(),
+                });
+                sizes.push((database, pool));
+            }
+        }
+    }
+    let mut results = run_each(workload, experiment, &settings, progress)?;
+    for (result, (database, pool)) in results.iter_mut().zip(sizes) {
+        (result.database, result.pool) = (database, pool);
+    }
+    Ok(results)
+}
+
+/// One run for each of `settings`, in order; combinations, databases and pools of `experiment` are
+/// not used.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_each(
+    workload: &Workload,
+    experiment: &JointExperiment,
+    settings: &[JointSetting],
     progress: &Progress,
 ) -> Result<Vec<JointResult>, SimError> {
     let facts = workload.facts();
@@ -116,18 +168,10 @@ pub fn run(
         layout,
         progress,
     };
-    let jobs = bench.jobs();
-    let total = jobs.len() as u64 * facts.requests;
+    let total = settings.len() as u64 * facts.requests;
     progress.total.store(total, Ordering::Relaxed);
-    let results = parallel::each(&jobs, experiment.threads, |job| bench.run_one(job));
+    let results = parallel::each(settings, experiment.threads, |job| bench.run_one(job));
     results.into_iter().collect()
-}
-
-/// One run to do.
-struct Job<'a> {
-    combination: &'a Combination,
-    database: f64,
-    pool: f64,
 }
 
 /// What all runs share.
@@ -139,46 +183,44 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn jobs(&self) -> Vec<Job<'_>> {
-        let mut jobs = Vec::new();
-        for &database in &self.experiment.databases {
-            for combination in &self.experiment.combinations {
-                let job = |&pool: &f64| Job {
-                    combination,
-                    database,
-                    pool,
-                };
-                jobs.extend(self.experiment.pools.iter().map(job));
-            }
-        }
-        jobs
-    }
-
-    fn run_one(&self, job: &Job) -> Result<JointResult, SimError> {
-        let (options, tier_pages) = self.options(job);
+    fn run_one(&self, job: &JointSetting) -> Result<JointResult, SimError> {
+        let options = self.options(job);
         let unknown = |_| SimError::UnknownPolicy(job.combination.to_string());
         let mut instant = Instant::new(&options, &self.layout, Unfollowed).map_err(unknown)?;
         let experiment = self.experiment;
         let queues = experiment.devices.as_ref();
         let queues = queues.map(|devices| ClosedLoop::new(devices, experiment.clients));
-        let mut meter = Meter::new(queues, experiment.warm_up, self.workload.facts().requests);
+        let facts = self.workload.facts();
+        for object in &job.pinned {
+            instant.keep(*object, facts.extents[object.0 as usize]);
+        }
+        let mut meter = Meter::new(queues, experiment.warm_up, facts);
         self.workload.for_each_chunk(|chunk, hint_sets| {
             for request in chunk {
+                let around = job.bypassed.contains(&request.object);
                 if request.kind() == Kind::Trim {
-                    instant.trim(request);
+                    if !around {
+                        instant.trim(request);
+                    }
                     continue;
                 }
                 meter.start(|| instant.flow());
-                let served = instant.serve(request, &hint_sets[request.hints as usize]);
+                let served = match around {
+                    true => instant.go_around(request),
+                    false => instant.serve(request, &hint_sets[request.hints as usize]),
+                };
                 meter.count(request, served, |steps| instant.take_steps(steps));
             }
             let done = chunk.len() as u64;
             self.progress.done.fetch_add(done, Ordering::Relaxed);
         })?;
         let counted = meter.finish(&instant.flow());
-        let mut result = self.blank(job, &options, tier_pages);
+        let mut result = self.blank(job, &options);
         result.dirty_in_pool = u64::from(instant.hierarchy().pool().dirty());
         result.dirty_on_flash = u64::from(instant.hierarchy().slots().dirty());
+        let hierarchy = instant.hierarchy();
+        let bytes = hierarchy.slots().bytes() + hierarchy.policy().bytes();
+        result.metadata_bytes = bytes as u64;
         result.count(&counted, self.transactions());
         result.count_zones(&experiment.zones);
         Ok(result)
@@ -192,38 +234,48 @@ impl Bench<'_> {
         all.map(|all| all * counted as f64 / requests as f64)
     }
 
-    /// Options of the hierarchy, and the tier's pages in all.
-    fn options(&self, job: &Job) -> (HierarchyOptions, u32) {
+    /// Options of the hierarchy.
+    fn options(&self, job: &JointSetting) -> HierarchyOptions {
         let facts = self.workload.facts();
-        let tier = (facts.distinct_pages as f64 / job.database).max(2.0) as u32;
+        let tier = job.tier_pages;
         let none = job.combination.tier == NO_TIER;
+        let length = |object: &ObjectId| facts.extents[object.0 as usize];
+        let kept = job.pinned.iter().map(length).sum::<u64>();
+        let kept = u32::try_from(kept).unwrap_or(u32::MAX);
         let reserve = match job.combination.back {
             true => (f64::from(tier) * self.experiment.reserve) as u32,
             false => 0,
         };
         let mut policy_options = self.experiment.policy_options.clone();
-        policy_options.capacity = if none { 0 } else { tier - reserve };
+        policy_options.capacity = match none {
+            true => 0,
+            // A policy has a slot at least.
+            false => tier.saturating_sub(reserve).saturating_sub(kept).max(1),
+        };
         if let Some(devices) = &self.experiment.devices {
             policy_options.costs = devices.costs(facts.page_size);
         }
         // Without slots nothing is ever asked of the policy but to count.
         let policy = if none { "lru" } else { &job.combination.tier };
         let mut options = HierarchyOptions::new(policy, policy_options);
-        options.frames = (f64::from(tier) * job.pool) as u32;
+        options.frames = job.frames;
+        options.keeps = if none { 0 } else { kept };
         options.pool_policy.clone_from(&job.combination.pool);
         options.reserve = reserve;
         options.write_back = job.combination.back;
         options.watermarks = self.experiment.watermarks;
         options.recovery_age = self.experiment.recovery_age_ms;
-        (options, if none { 0 } else { tier })
+        options
     }
 
-    fn blank(&self, job: &Job, options: &HierarchyOptions, tier_pages: u32) -> JointResult {
+    fn blank(&self, job: &JointSetting, options: &HierarchyOptions) -> JointResult {
+        let tier_pages = match job.combination.tier == NO_TIER {
+            true => 0,
+            false => job.tier_pages,
+        };
         JointResult {
             combination: job.combination.to_string(),
             write_back: options.write_back,
-            database: job.database,
-            pool: job.pool,
             tier_pages: u64::from(tier_pages),
             reserve_pages: u64::from(options.reserve),
             pool_pages: u64::from(options.frames),

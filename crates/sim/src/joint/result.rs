@@ -3,7 +3,7 @@
 use super::flow::Flow;
 use super::meter::{Counted, Requests};
 use crate::closed_loop::Elapsed;
-use crate::result::ratio;
+use crate::result::{ObjectTotals, ratio};
 use serde::Serialize;
 
 /// Checkpoints of a map behind an eviction zone (thesis §6.4.5), counted from admissions.
@@ -116,6 +116,18 @@ pub struct JointResult {
     /// ms; empty without devices.
     #[serde(skip)]
     pub ends_ms: Vec<f64>,
+    /// Of each object, by its number in the workload.
+    #[serde(skip)]
+    pub by_object: Vec<ObjectTotals>,
+    /// I/Os that reached base; 0 without devices.
+    #[serde(skip)]
+    pub base_ios: u64,
+    /// I/Os of the trace.
+    #[serde(skip)]
+    pub ios: u64,
+    /// Bytes the tier's policy and the slot map held at the end.
+    #[serde(skip)]
+    pub metadata_bytes: u64,
 }
 
 impl JointResult {
@@ -125,7 +137,9 @@ impl JointResult {
         self.flow(&counted.flow);
         self.transactions = transactions;
         self.ends_ms = counted.ends.iter().map(|ns| *ns as f64 / 1e6).collect();
+        self.by_object.clone_from(&counted.objects);
         if let Some(elapsed) = &counted.elapsed {
+            self.base_ios = elapsed.base_ios;
             self.time(elapsed);
         }
     }
@@ -135,6 +149,7 @@ impl JointResult {
         self.reads = requests.reads;
         self.writes = requests.writes;
         self.requests = requests.reads + requests.writes;
+        self.ios = requests.ios;
         self.pool_hits = requests.pool_hits;
         self.miss_rate = ratio(misses, requests.reads);
         self.miss_rate_on_flash = ratio(requests.misses_on_flash, requests.reads_on_flash);

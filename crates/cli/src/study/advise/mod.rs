@@ -60,8 +60,8 @@ pub(crate) struct AdviseArgs {
     /// Files that are pinned: those of the running mount.
     #[arg(skip)]
     pub(crate) pins: Vec<String>,
-    /// Whether writes stay on the flash of the running mount.
-    #[arg(skip)]
+    /// The tier there is is in write-back: writes stay on its flash
+    #[arg(long, requires = "size")]
     pub(crate) write_back: bool,
     /// Sizes to try [default: 0.25 to 4 times the one there is; else 2% to 100% of the pages]
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]

@@ -68,7 +68,11 @@ fn heading(args: &AdviseArgs, workload: &Workload, question: &Question) -> Strin
 fn state(state: &State) -> String {
     match state.flash_bytes {
         0 => "none".into(),
-        bytes => format!("{}, policy {}", show_bytes(bytes), state.policy),
+        bytes => {
+            let mode = if state.write_back { "back" } else { "through" };
+            let policy = &state.policy;
+            format!("{}, policy {policy}, write-{mode}", show_bytes(bytes))
+        }
     }
 }
 
@@ -165,7 +169,8 @@ fn figures(args: &AdviseArgs, advice: &Advice) -> String {
     let mut sizes = Table::new(&["size", "I/O time", "", "cost", "lasts"]);
     let percent = |gain: &Gain| {
         [
-            format!("{:+.1} %", -gain.percent),
+            // No gain is no minus 0.
+            format!("{:+.1} %", 0.0 - gain.percent),
             format!("±{:.1}", gain.plus_minus),
         ]
     };
@@ -253,7 +258,8 @@ pub(super) fn page(
         }),
         curve("… at most (95 %)", &|gain| gain.percent + gain.plus_minus),
     ];
-    for way in &advice.placements {
+    // The cache's point lies on its curve.
+    for way in advice.placements.iter().filter(|way| way.name != "cache") {
         curves.push(Curve {
             name: way.name.clone(),
             points: vec![(way.flash_bytes as f64 / MIB, way.gain.percent.max(0.0))],
@@ -265,8 +271,9 @@ pub(super) fn page(
         &Page {
             title: &format!("{title}: advice on a flash tier"),
             heading: &(heading(args, workload, question) + "\n" + &lines(args, advice)),
-            sentence: "I/O time that a tier saves against base alone, by its size. Points are \
-                       other ways to use flash.",
+            sentence: "I/O time that a tier saves against base alone, by its size. Points with a \
+                       thin line to their names are other ways to use flash; where two would \
+                       lie on one another, one is drawn further left.",
             curves: &curves,
             x_title: "size of flash, MiB",
             y_title: "I/O time saved, %",

@@ -69,6 +69,7 @@ fn sentence(scored: &[(&String, f64)], sizes: usize, results: &Results, facts: &
         sizes => format!("over these {sizes} sizes"),
     };
     let first = match (scored.len(), close.as_slice(), scored.get(1)) {
+        _ if high < 1.0 + CLOSE => format!("None is faster than base alone {over}"),
         (1, ..) => format!("{best} has {gain} {over}"),
         (_, [], Some((next, score))) => format!(
             "{best} is fastest {over}, with {gain}, {:.0} % ahead of {next}",
@@ -159,6 +160,13 @@ mod tests {
             alone.sentence.starts_with("lru has 2.0 times the I/Os"),
             "{}",
             alone.sentence
+        );
+        let vain = ranking(&[("lru", [100.0, 100.5]), ("tac", [99.0, 100.0])]);
+        assert!(
+            vain.sentence
+                .starts_with("None is faster than base alone over these 2 sizes (a model"),
+            "{}",
+            vain.sentence
         );
         let none = ranking(&[("opt", [200.0, 200.0])]);
         assert!(none.sentence.contains("no policy"), "{}", none.sentence);

@@ -214,6 +214,11 @@ pub(crate) fn explain(error: &SimError) -> Failure {
         SimError::Evidence { .. } | SimError::NoObject(_) => text.split("; ").nth(1).unwrap_or(""),
         _ => return Failure::new(Code::Failure, text),
     };
+    // The command was right: the load it looked at was not enough.
+    let code = match error {
+        SimError::Evidence { .. } => Code::Failure,
+        _ => Code::Usage,
+    };
     let fact = text.split("; ").next().unwrap_or(&text);
-    Failure::new(Code::Usage, fact).advise(advice)
+    Failure::new(code, fact).advise(advice)
 }
