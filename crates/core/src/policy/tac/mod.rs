@@ -64,6 +64,9 @@ pub enum Labels {
 pub struct TacConfig {
     /// Pages per region: 8 to 64 (§3.1: 32).
     pub region_pages: u32,
+    /// Regions remembered for each slot at most, and at least 4096 in all; above 0. Past that
+    /// the colder half is forgotten.
+    pub regions_per_slot: f32,
     /// Requests per labelling window (§3.1 footnote: 20).
     pub window: u32,
     /// A region seen more often than this in a window is being read sequentially (§3.1: 2).
@@ -89,6 +92,7 @@ impl Default for TacConfig {
     fn default() -> Self {
         Self {
             region_pages: 32,
+            regions_per_slot: 0.5,
             window: 20,
             sequential_above: 2,
             ageing_factor: 0.5,
