@@ -16,7 +16,8 @@
 //!
 //! *Cost*: O(1) to learn; to decide, O(log slots) with the heap, O(1) with bands, O(log blocks)
 //! with blocks. *Memory*: 8.5 bytes a slot for the heap, 9 for bands, 9 a block for blocks, and 24
-//! to 48 bytes a region, at most max(4096, slots / 2) regions or a few more.
+//! to 48 bytes a region, at most 4096 or [`TacConfig::regions_per_slot`] (half a
+//! region) for each slot.
 //!
 //! # Where the paper leaves a choice
 //! - *Which requests warm a region* (§3.1 says every request, §1.3 every read): reads only, from
