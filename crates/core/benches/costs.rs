@@ -4,9 +4,9 @@
 //! `policies.rs`. A tier takes the whole stream first. Then, in turns, LRU and the policy each take
 //! on a part of the stream, and of the stream's next requests first those of pages that are
 //! on flash (a hit leaves them there), then those of pages that are not, each once (a miss never
-//! brings another of them in): so all of the first are hits and all of the second misses.
-//! A row has the median of the turns and their range; `of LRU's` compares within a turn. Time is CPU
-//! time of this thread where the system tells it. What is timed is the policy and the slot table.
+//! brings another of them in): so all of the first are hits and all of the second misses. A row
+//! has the median of the turns and their range; `of LRU's` compares within a turn. Time is CPU time
+//! of this thread where the system tells it. What is timed is the policy and the slot table.
 
 #![allow(
     clippy::disallowed_methods,
