@@ -80,4 +80,5 @@ def main():
         print(f"| {name} | {hit:.1f} |")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -29,6 +29,7 @@ mod mq;
 mod mv_fifo;
 pub mod parameters;
 mod priority;
+mod queues;
 mod s3_fifo;
 mod sieve;
 mod tac;
@@ -532,14 +533,6 @@ fn admit_always(
 fn evictable_from_back(list: &List, links: &Links, slots: &SlotTable) -> Option<SlotId> {
     let mut from_back = list.iter_from_back(links).map(SlotId);
     from_back.find(|slot| slots.evictable(*slot))
-}
-
-/// The same in the first of `lists` that has one.
-fn evictable_from_backs(lists: &[List], links: &Links, slots: &SlotTable) -> Option<SlotId> {
-    let mut victims = lists
-        .iter()
-        .filter_map(|list| evictable_from_back(list, links, slots));
-    victims.next()
 }
 
 /// The evictable slot nearest the front of `list`: O(slots in use by a read or a write).

@@ -5,7 +5,7 @@
 //! it goes down one queue. The victim is the oldest page of the lowest queue that has one. Qout
 //! remembers how often evicted pages were requested, so that a page that comes back takes up its
 //! count. Made for caches below another cache, where a page returns late but often.
-//! *Cost*: O(8) a request (O(pinned) to find a victim). *Memory*: 24 bytes a slot, and an entry of
+//! *Cost*: O(8) a request (O(pinned) to find a victim). *Memory*: 25 bytes a slot, and an entry of
 //! a [`Ghost`] for each of at most four times as many remembered pages.
 //!
 //! # Where the paper leaves a choice
@@ -18,17 +18,14 @@
 //! - *Free slots* (trims and failures): taken without a victim. Pages that did not leave by
 //!   eviction are not remembered.
 
-use super::{
-    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always,
-    evictable_from_backs,
-};
+use super::queues::Queues;
+use super::{Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always};
 use crate::ghost::Ghost;
-use crate::list::{Links, List};
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
 
 /// Queues.
-const QUEUES: usize = 8;
+const QUEUES: u8 = 8;
 
 /// Requests a page stays in its queue without being requested, where nothing else is said.
 const LIFETIME: u64 = 10_000;
@@ -42,14 +39,12 @@ struct Entry {
     expires: u64,
     /// Requests counted, those before an eviction included.
     frequency: u32,
-    queue: u8,
 }
 
 /// See the module text.
 #[derive(Debug)]
 pub struct Mq {
-    links: Links,
-    queues: [List; QUEUES],
+    queues: Queues,
     entries: Vec<Entry>,
     /// Qout: how often evicted pages were requested.
     evicted: Ghost<u32>,
@@ -75,8 +70,7 @@ impl Mq {
             .saturating_mul(REMEMBERED_PER_SLOT)
             .min(u32::MAX - 2);
         Self {
-            links: Links::new(options.capacity),
-            queues: [List::default(); QUEUES],
+            queues: Queues::new(options.capacity, QUEUES),
             entries: vec![Entry::default(); options.capacity as usize],
             // A victim enters before the newcomer leaves: one more.
             evicted: Ghost::new(evicted_max + 1),
@@ -90,33 +84,26 @@ impl Mq {
     /// Puts `slot`, which is in no queue, where a page requested `frequency` times belongs.
     fn enqueue(&mut self, slot: SlotId, frequency: u32) {
         debug_assert!(frequency > 0, "a page is here because it was requested");
-        let queue = frequency.ilog2().min(QUEUES as u32 - 1) as u8;
         self.entries[slot.at()] = Entry {
             expires: self.now + self.lifetime,
             frequency,
-            queue,
         };
-        self.queues[usize::from(queue)].push_front(&mut self.links, slot.0);
+        let queue = frequency.ilog2().min(u32::from(QUEUES) - 1);
+        self.queues.enter(slot, queue as u8);
     }
 
     /// The oldest page of each queue goes down one when it has outlived its time.
     fn age(&mut self) {
         for below in 0..QUEUES - 1 {
-            let Some(id) = self.queues[below + 1].back() else {
+            let Some(slot) = self.queues.oldest(below + 1) else {
                 continue;
             };
-            let entry = &mut self.entries[id as usize];
+            let entry = &mut self.entries[slot.at()];
             if entry.expires < self.now {
                 entry.expires = self.now + self.lifetime;
-                entry.queue = below as u8;
-                self.queues[below + 1].remove(&mut self.links, id);
-                self.queues[below].push_front(&mut self.links, id);
+                self.queues.renew(slot, below);
             }
         }
-    }
-
-    fn victim(&self, slots: &SlotTable) -> Option<SlotId> {
-        evictable_from_backs(&self.queues, &self.links, slots)
     }
 }
 
@@ -129,16 +116,15 @@ impl TierPolicy for Mq {
         self.now += 1;
         self.age();
         if let Some(slot) = resident {
-            let Entry {
-                frequency, queue, ..
-            } = self.entries[slot.at()];
-            self.queues[usize::from(queue)].remove(&mut self.links, slot.0);
+            let Entry { frequency, .. } = self.entries[slot.at()];
+            self.queues.leave(slot);
             self.enqueue(slot, frequency.saturating_add(1));
         }
     }
 
     fn decide(&mut self, _access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
-        admit_always(slots, why, self.admit_on_write, || self.victim(slots))
+        let victim = || self.queues.victim(0..QUEUES, slots);
+        admit_always(slots, why, self.admit_on_write, victim)
     }
 
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
@@ -150,40 +136,29 @@ impl TierPolicy for Mq {
     }
 
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
-        let Entry {
-            frequency, queue, ..
-        } = self.entries[slot.at()];
-        self.queues[usize::from(queue)].remove(&mut self.links, slot.0);
+        let Entry { frequency, .. } = self.entries[slot.at()];
+        self.queues.leave(slot);
         if why == Removal::Evicted {
             self.evicted.insert(page, frequency);
         }
     }
 
     fn bytes(&self) -> usize {
-        self.links.bytes() + self.entries.capacity() * size_of::<Entry>() + self.evicted.bytes()
+        self.queues.bytes() + self.entries.capacity() * size_of::<Entry>() + self.evicted.bytes()
     }
 
     fn assert_invariants(&self, slots: &SlotTable) {
-        let queued: u32 = self.queues.iter().map(List::len).sum();
-        assert_eq!(
-            queued,
-            slots.resident(),
-            "the queues hold exactly the residents"
-        );
-        for (at, queue) in self.queues.iter().enumerate() {
-            for id in queue.iter_from_back(&self.links) {
-                let entry = self.entries[id as usize];
-                assert_eq!(usize::from(entry.queue), at, "marked as queued");
-                assert!(
-                    entry.expires <= self.now + self.lifetime,
-                    "no page outlives the lifetime"
-                );
-                let page = slots.page(SlotId(id));
-                assert!(
-                    page.is_some_and(|page| !self.evicted.contains(page)),
-                    "a queued slot holds a page, which is not in Qout"
-                );
-            }
+        self.queues.assert_invariants(slots);
+        for (slot, page) in slots.residents() {
+            let expires = self.entries[slot.at()].expires;
+            assert!(
+                expires <= self.now + self.lifetime,
+                "no page outlives the lifetime"
+            );
+            assert!(
+                !self.evicted.contains(page),
+                "what is in a queue is not in Qout"
+            );
         }
         self.evicted.assert_invariants();
     }

@@ -19,12 +19,9 @@
 //!   client's cache.
 //! - Every page read or written comes in, also when it evicts a page of high priority.
 
-use super::{
-    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always,
-    evictable_from_backs,
-};
+use super::queues::Queues;
+use super::{Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always};
 use crate::hint::RequestType;
-use crate::list::{Links, List};
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
 
@@ -35,11 +32,8 @@ const HIGH: u8 = 1;
 /// See the module text.
 #[derive(Debug)]
 pub struct Tq {
-    links: Links,
     /// Low and high priority.
-    queues: [List; 2],
-    /// The queue each slot is in.
-    queue_of: Vec<u8>,
+    queues: Queues,
     admit_on_write: bool,
 }
 
@@ -48,29 +42,16 @@ impl Tq {
     #[must_use]
     pub fn new(options: &PolicyOptions) -> Self {
         Self {
-            links: Links::new(options.capacity),
-            queues: [List::default(); 2],
-            queue_of: vec![LOW; options.capacity as usize],
+            queues: Queues::new(options.capacity, 2),
             admit_on_write: options.admit_on_write,
         }
     }
 
-    fn enqueue(&mut self, access: &Access, slot: SlotId) {
-        let queue = match access.hints.request() {
+    fn queue(access: &Access) -> u8 {
+        match access.hints.request() {
             RequestType::ReplacementWrite | RequestType::SynchronousWrite => HIGH,
             _ => LOW,
-        };
-        self.queue_of[slot.at()] = queue;
-        self.queues[usize::from(queue)].push_front(&mut self.links, slot.0);
-    }
-
-    fn dequeue(&mut self, slot: SlotId) {
-        let queue = usize::from(self.queue_of[slot.at()]);
-        self.queues[queue].remove(&mut self.links, slot.0);
-    }
-
-    fn victim(&self, slots: &SlotTable) -> Option<SlotId> {
-        evictable_from_backs(&self.queues, &self.links, slots)
+        }
     }
 }
 
@@ -81,46 +62,28 @@ impl TierPolicy for Tq {
 
     fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
         if let Some(slot) = resident {
-            self.dequeue(slot);
-            self.enqueue(access, slot);
+            self.queues.renew(slot, Self::queue(access));
         }
     }
 
     fn decide(&mut self, _access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
-        admit_always(slots, why, self.admit_on_write, || self.victim(slots))
+        let victim = || self.queues.victim([LOW, HIGH], slots);
+        admit_always(slots, why, self.admit_on_write, victim)
     }
 
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
-        self.enqueue(access, slot);
+        self.queues.enter(slot, Self::queue(access));
     }
 
     fn on_remove(&mut self, _page: PageId, slot: SlotId, _why: Removal) {
-        self.dequeue(slot);
+        self.queues.leave(slot);
     }
 
     fn bytes(&self) -> usize {
-        self.links.bytes() + self.queue_of.capacity()
+        self.queues.bytes()
     }
 
     fn assert_invariants(&self, slots: &SlotTable) {
-        let queued: u32 = self.queues.iter().map(List::len).sum();
-        assert_eq!(
-            queued,
-            slots.resident(),
-            "the queues hold exactly the residents"
-        );
-        for (at, queue) in self.queues.iter().enumerate() {
-            for id in queue.iter_from_back(&self.links) {
-                assert_eq!(
-                    usize::from(self.queue_of[id as usize]),
-                    at,
-                    "marked as queued"
-                );
-                assert!(
-                    slots.page(SlotId(id)).is_some(),
-                    "a queued slot holds a page"
-                );
-            }
-        }
+        self.queues.assert_invariants(slots);
     }
 }

@@ -16,25 +16,22 @@
 //! - *Free slots* (trims and failures): taken without a victim. Pages that did not leave by
 //!   eviction are not remembered.
 
-use super::{
-    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always,
-    evictable_from_back,
-};
+use super::queues::Queues;
+use super::{Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always};
 use crate::ghost::Ghost;
-use crate::list::{Links, List};
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
+
+/// A1in.
+const ARRIVED: u8 = 0;
+/// Am.
+const MAIN: u8 = 1;
 
 /// See the module text.
 #[derive(Debug)]
 pub struct TwoQ {
-    links: Links,
-    /// A1in.
-    arrived: List,
-    /// Am.
-    main: List,
-    /// Whether a slot is in Am.
-    is_main: Vec<bool>,
+    /// A1in and Am.
+    queues: Queues,
     /// A1out.
     left: Ghost<()>,
     /// Kin.
@@ -50,10 +47,7 @@ impl TwoQ {
     pub fn new(options: &PolicyOptions) -> Self {
         let left_max = options.capacity / 2;
         Self {
-            links: Links::new(options.capacity),
-            arrived: List::default(),
-            main: List::default(),
-            is_main: vec![false; options.capacity as usize],
+            queues: Queues::new(options.capacity, 2),
             // A victim enters before the newcomer leaves: one more.
             left: Ghost::new(left_max + 1),
             arrived_max: options.capacity / 4,
@@ -63,14 +57,11 @@ impl TwoQ {
     }
 
     fn victim(&self, slots: &SlotTable) -> Option<SlotId> {
-        let lists = match self.arrived.len() > self.arrived_max {
-            true => [&self.arrived, &self.main],
-            false => [&self.main, &self.arrived],
+        let order = match self.queues.len(ARRIVED) > self.arrived_max {
+            true => [ARRIVED, MAIN],
+            false => [MAIN, ARRIVED],
         };
-        let mut victims = lists
-            .into_iter()
-            .filter_map(|list| evictable_from_back(list, &self.links, slots));
-        victims.next()
+        self.queues.victim(order, slots)
     }
 }
 
@@ -81,9 +72,9 @@ impl TierPolicy for TwoQ {
 
     fn on_request(&mut self, _access: &Access, resident: Option<SlotId>) {
         if let Some(slot) = resident
-            && self.is_main[slot.at()]
+            && self.queues.of(slot) == MAIN
         {
-            self.main.move_to_front(&mut self.links, slot.0);
+            self.queues.renew(slot, MAIN);
         }
     }
 
@@ -93,45 +84,31 @@ impl TierPolicy for TwoQ {
 
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
         let back = self.left.remove(access.page).is_some();
-        match back {
-            true => self.main.push_front(&mut self.links, slot.0),
-            false => self.arrived.push_front(&mut self.links, slot.0),
-        }
-        self.is_main[slot.at()] = back;
+        self.queues.enter(slot, if back { MAIN } else { ARRIVED });
         if self.left.len() > self.left_max {
             self.left.pop_oldest();
         }
     }
 
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
-        if self.is_main[slot.at()] {
-            return self.main.remove(&mut self.links, slot.0);
-        }
-        self.arrived.remove(&mut self.links, slot.0);
-        if why == Removal::Evicted {
+        let arrived = self.queues.of(slot) == ARRIVED;
+        self.queues.leave(slot);
+        if arrived && why == Removal::Evicted {
             self.left.insert(page, ());
         }
     }
 
     fn bytes(&self) -> usize {
-        self.links.bytes() + self.is_main.capacity() + self.left.bytes()
+        self.queues.bytes() + self.left.bytes()
     }
 
     fn assert_invariants(&self, slots: &SlotTable) {
-        assert_eq!(
-            self.arrived.len() + self.main.len(),
-            slots.resident(),
-            "A1in and Am hold exactly the residents"
-        );
-        for (list, main) in [(&self.arrived, false), (&self.main, true)] {
-            for id in list.iter_from_back(&self.links) {
-                assert_eq!(self.is_main[id as usize], main, "marked as listed");
-                let page = slots.page(SlotId(id));
-                assert!(
-                    page.is_some_and(|page| !self.left.contains(page)),
-                    "a listed slot holds a page, which is not in A1out"
-                );
-            }
+        self.queues.assert_invariants(slots);
+        for (_, page) in slots.residents() {
+            assert!(
+                !self.left.contains(page),
+                "what is in a queue is not in A1out"
+            );
         }
         self.left.assert_invariants();
     }

@@ -22,30 +22,22 @@
 //! being read or written are passed over. The newcomer itself always comes in, so every miss is a
 //! write to flash, unlike TinyLFU alone.
 
-use super::{
-    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always,
-    evictable_from_back,
-};
+use super::queues::Queues;
+use super::{Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always};
 use crate::hash;
-use crate::list::{Links, List};
 use crate::page::{PageId, SlotId};
 use crate::sketch::Sketch;
 use crate::tier::SlotTable;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Window,
-    Probation,
-    Protected,
-}
+/// The queues.
+const WINDOW: u8 = 0;
+const PROBATION: u8 = 1;
+const PROTECTED: u8 = 2;
 
 /// See the module text.
 #[derive(Debug)]
 pub struct WTinyLfu {
-    links: Links,
-    /// By [`Part`].
-    lists: [List; 3],
-    parts: Vec<Part>,
+    queues: Queues,
     window_max: u32,
     protected_max: u32,
     sketch: Sketch,
@@ -61,9 +53,7 @@ impl WTinyLfu {
         let window_max = (capacity / 100).max(1);
         let main = u64::from(capacity.saturating_sub(window_max));
         Self {
-            links: Links::new(capacity),
-            lists: [List::default(); 3],
-            parts: vec![Part::Window; capacity as usize],
+            queues: Queues::new(capacity, 3),
             window_max,
             protected_max: (main * 4 / 5) as u32,
             sketch: Sketch::new(capacity),
@@ -82,39 +72,22 @@ impl WTinyLfu {
         page.map_or(0, |page| self.sketch.count(self.hash(page)))
     }
 
-    fn list(&self, part: Part) -> &List {
-        &self.lists[part as usize]
-    }
-
-    /// Puts a slot that is in no list at the front of `part`.
-    fn enter(&mut self, id: u32, part: Part) {
-        self.parts[id as usize] = part;
-        self.lists[part as usize].push_front(&mut self.links, id);
-    }
-
-    fn leave(&mut self, id: u32) {
-        let part = self.parts[id as usize];
-        self.lists[part as usize].remove(&mut self.links, id);
-    }
-
     /// Moves pages from the back of `from` to probation until `from` has at most `max`.
-    fn overflow(&mut self, from: Part, max: u32) {
-        while self.list(from).len() > max {
-            let Some(id) = self.list(from).back() else {
+    fn overflow(&mut self, from: u8, max: u32) {
+        while self.queues.len(from) > max {
+            let Some(slot) = self.queues.oldest(from) else {
                 return;
             };
-            self.leave(id);
-            self.enter(id, Part::Probation);
+            self.queues.renew(slot, PROBATION);
         }
     }
 
     /// The window's oldest page against the main part's, once the window has its share.
     fn victim(&self, slots: &SlotTable) -> Option<SlotId> {
-        let last = |part: Part| evictable_from_back(self.list(part), &self.links, slots);
-        let main = last(Part::Probation).or_else(|| last(Part::Protected));
-        let window_full = self.list(Part::Window).len() >= self.window_max;
+        let main = self.queues.victim([PROBATION, PROTECTED], slots);
+        let window_full = self.queues.len(WINDOW) >= self.window_max;
         let candidate = match window_full || main.is_none() {
-            true => last(Part::Window),
+            true => self.queues.victim([WINDOW], slots),
             false => None,
         };
         let (Some(candidate), Some(main)) = (candidate, main) else {
@@ -131,17 +104,16 @@ impl TierPolicy for WTinyLfu {
     }
 
     fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
-        let part = match resident.map(|slot| self.parts[slot.at()]) {
-            Some(Part::Window) => Part::Window,
-            _ => Part::Protected,
+        let queue = match resident.map(|slot| self.queues.of(slot)) {
+            Some(WINDOW) => WINDOW,
+            _ => PROTECTED,
         };
-        if part != Part::Window {
+        if queue != WINDOW {
             self.sketch.add(self.hash(access.page));
         }
         let Some(slot) = resident else { return };
-        self.leave(slot.0);
-        self.enter(slot.0, part);
-        self.overflow(Part::Protected, self.protected_max);
+        self.queues.renew(slot, queue);
+        self.overflow(PROTECTED, self.protected_max);
     }
 
     fn decide(&mut self, _access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
@@ -149,29 +121,22 @@ impl TierPolicy for WTinyLfu {
     }
 
     fn on_admit(&mut self, _access: &Access, slot: SlotId) {
-        self.enter(slot.0, Part::Window);
-        self.overflow(Part::Window, self.window_max);
+        self.queues.enter(slot, WINDOW);
+        self.overflow(WINDOW, self.window_max);
     }
 
     fn on_remove(&mut self, _page: PageId, slot: SlotId, _why: Removal) {
-        self.leave(slot.0);
+        self.queues.leave(slot);
     }
 
     fn bytes(&self) -> usize {
-        self.links.bytes() + self.parts.capacity() * size_of::<Part>() + self.sketch.bytes()
+        self.queues.bytes() + self.sketch.bytes()
     }
 
     fn assert_invariants(&self, slots: &SlotTable) {
-        let listed: u32 = self.lists.iter().map(List::len).sum();
-        assert_eq!(listed, slots.resident(), "the lists hold the residents");
-        for part in [Part::Window, Part::Probation, Part::Protected] {
-            for id in self.list(part).iter_from_back(&self.links) {
-                assert!(slots.page(SlotId(id)).is_some(), "a listed slot has a page");
-                assert_eq!(self.parts[id as usize], part, "in its list");
-            }
-        }
-        assert!(self.list(Part::Window).len() <= self.window_max, "window");
-        let protected = self.list(Part::Protected).len();
+        self.queues.assert_invariants(slots);
+        assert!(self.queues.len(WINDOW) <= self.window_max, "window");
+        let protected = self.queues.len(PROTECTED);
         assert!(protected <= self.protected_max, "protected has its share");
     }
 }

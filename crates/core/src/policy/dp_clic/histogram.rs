@@ -31,6 +31,10 @@ pub(super) struct Histogram {
     curve: Vec<f32>,
     /// Where the curve is highest.
     peak: u32,
+    /// Pr(H, d) beyond the curve, and no less than that anywhere: the share of CLIC's priority.
+    beyond: f32,
+    /// See [`ClicConfig::evidence`].
+    evidence: f64,
 }
 
 impl Histogram {
@@ -43,6 +47,8 @@ impl Histogram {
             buckets: Vec::new(),
             curve: Vec::new(),
             peak: 0,
+            beyond: 0.0,
+            evidence: f64::from(config.evidence),
         }
     }
 
@@ -53,13 +59,13 @@ impl Histogram {
     /// Pr(H, d) for d = `distance`.
     pub(super) fn priority(&self, distance: u64) -> f64 {
         let found = self.curve.get(self.bucket(distance));
-        found.map_or(0.0, |priority| f64::from(*priority))
+        f64::from(found.copied().unwrap_or(self.beyond))
     }
 
     /// The highest priority of the curve.
     pub(super) fn highest(&self) -> f64 {
         let found = self.curve.get(self.peak as usize);
-        found.map_or(0.0, |priority| f64::from(*priority))
+        f64::from(found.copied().unwrap_or(self.beyond))
     }
 
     /// Whether `distance` lies beyond the peak.
@@ -109,6 +115,21 @@ impl Histogram {
             }
         }
     }
+
+    /// Weighs the curve by the reads it was made of: while they are few it is nearly CLIC's
+    /// priority, the same at all distances. A hill stays a hill, with the same peak.
+    fn blend(&mut self, counts: &Counts) {
+        if self.evidence <= 0.0 {
+            return;
+        }
+        let reads = self.buckets.iter().map(|bucket| f64::from(bucket.reads));
+        let own = reads.sum::<f64>();
+        let own = own / (own + self.evidence);
+        self.beyond = (counts.priority() * (1.0 - own)) as f32;
+        for priority in &mut self.curve {
+            *priority = *priority * own as f32 + self.beyond;
+        }
+    }
 }
 
 impl Evidence for Histogram {
@@ -141,6 +162,7 @@ impl Evidence for Histogram {
     /// Makes the curve; its peak stands for the whole of it where one number must.
     fn conclude(&mut self, counts: &Counts) -> f64 {
         self.make_curve(counts.requests);
+        self.blend(counts);
         self.highest()
     }
 
@@ -148,6 +170,7 @@ impl Evidence for Histogram {
         self.buckets.clear();
         self.curve.clear();
         self.peak = 0;
+        self.beyond = 0.0;
     }
 
     fn bytes(&self) -> usize {
@@ -164,9 +187,38 @@ mod tests {
         let config = ClicConfig {
             buckets,
             bucket_width: width,
+            evidence: 0,
             ..ClicConfig::default()
         };
         Histogram::new(&config, 100)
+    }
+
+    /// Three reads weigh as much as CLIC's priority, be the distance within the curve or not.
+    #[test]
+    fn few_reads_leave_the_priority_of_clic() {
+        let mut histogram = empty(10, 10);
+        histogram.evidence = 3.0;
+        let counts = Counts {
+            requests: 6,
+            rereads: 3,
+            distance: 75,
+        };
+        assert_eq!(
+            histogram.conclude(&counts),
+            f64::from(counts.priority() as f32)
+        );
+        assert_eq!(histogram.priority(999), histogram.highest(), "flat");
+        for _ in 0..3 {
+            histogram.record(25, Op::Read);
+        }
+        histogram.conclude(&counts);
+        let flat = counts.priority() / 2.0;
+        let found = [0, 20, 30].map(|distance| histogram.priority(distance));
+        let expected = [3.0 / 6.0 / 25.0, 3.0 / 6.0 / 5.0, 0.0].map(|p| p / 2.0 + flat);
+        for (found, expected) in found.into_iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
+        }
+        assert!(histogram.is_hill() && histogram.highest() == found[1]);
     }
 
     fn counts(requests: u64) -> Counts {

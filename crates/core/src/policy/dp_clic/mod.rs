@@ -23,6 +23,9 @@
 //!   for in so long are worth nothing.
 //! - *Curves that are no hills*: the search is figure 4.5 all the same. The victim is then the
 //!   least among the pages that it looks at, at least one of every hint set.
+//! - *Little evidence*: a curve of a few reads says less than their mean. A curve made of n reads
+//!   has the weight n / (n + [`ClicConfig::evidence`]), the rest is CLIC's priority, the same at
+//!   all distances. So with few reads this is CLIC, and with many it is the thesis.
 //! - *Smoothing* (r < 1): histograms of earlier windows fade like the counts of CLIC; the curve
 //!   of a hint set that was not requested in a window keeps its shape and is lowered by 1 − r.
 //! - *Equal priorities*, the time before the first window closes, writes and pinned pages: as in
@@ -274,6 +277,7 @@ mod tests {
                 window,
                 buckets,
                 bucket_width,
+                evidence: 0,
                 ..ClicConfig::default()
             },
             ..PolicyOptions::new(capacity)
@@ -285,9 +289,11 @@ mod tests {
         fn the_victim_is_the_least(
             capacity in 1u32..20,
             keys in prop::sample::select(vec![HintKeys::All, HintKeys::TopK, HintKeys::Hybrid]),
+            evidence in prop::sample::select(vec![0, 5, 10_000]),
             requests in prop::collection::vec((0u64..40, any::<bool>(), 0u32..4), 1..400),
         ) {
-            let options = options(capacity, 50, 6, 8);
+            let mut options = options(capacity, 50, 6, 8);
+            options.clic.evidence = evidence;
             let mut tier = Tier::new(DpClic::new(keys, &options), capacity);
             for (page, write, object) in requests {
                 let op = if write { Op::Write } else { Op::Read };

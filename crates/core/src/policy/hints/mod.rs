@@ -72,6 +72,9 @@ pub struct ClicConfig {
     /// Distances per bucket; 0 means a sixteenth of the slots (§4.6: 5000, which is a twelfth to
     /// a sixtieth).
     pub bucket_width: u64,
+    /// Reads of a hint set at which DP-CLIC's curve and CLIC's priority weigh the same; 0: the
+    /// curve alone, as in the thesis.
+    pub evidence: u32,
     /// Whether a newcomer replaces a page of equal priority (figure 3.7, line 12: never).
     pub ties: Ties,
 }
@@ -87,6 +90,7 @@ impl Default for ClicConfig {
             types: 3,
             buckets: 256,
             bucket_width: 0,
+            evidence: 10_000,
             ties: Ties::Informed,
         }
     }

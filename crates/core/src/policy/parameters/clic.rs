@@ -87,6 +87,16 @@ impl Parameters for ClicConfig {
             set: |c, value| c.bucket_width = value.integer(),
         },
         Parameter {
+            name: "evidence",
+            unit: "reads",
+            zero: "the curve alone",
+            range: Range::Integers(0, 1 << 30),
+            paper: Some(Value::Integer(0)),
+            source: "thesis 4.4: the curve alone",
+            get: |c| Value::Integer(c.evidence.into()),
+            set: |c, value| c.evidence = value.small(),
+        },
+        Parameter {
             name: "ties",
             unit: "rule",
             zero: "",

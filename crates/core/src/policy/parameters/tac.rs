@@ -17,6 +17,16 @@ impl Parameters for TacConfig {
             set: |c, value| c.region_pages = value.small(),
         },
         Parameter {
+            name: "regions_per_slot",
+            unit: "regions",
+            zero: "",
+            range: Range::Reals(0.01, 1000.0),
+            paper: None,
+            source: "TAC 3.3, no bound",
+            get: |c| wide(c.regions_per_slot),
+            set: |c, value| c.regions_per_slot = value.real() as f32,
+        },
+        Parameter {
             name: "window",
             unit: "requests",
             zero: "",

@@ -16,7 +16,8 @@
 //!
 //! *Cost*: O(1) to learn; to decide, O(log slots) with the heap, O(1) with bands, O(log blocks)
 //! with blocks. *Memory*: 8.5 bytes a slot for the heap, 9 for bands, 9 a block for blocks, and 24
-//! to 48 bytes a region, at most max(4096, slots / 2) regions or a few more.
+//! to 48 bytes a region, at most 4096 or [`TacConfig::regions_per_slot`] (half a
+//! region) for each slot.
 //!
 //! # Where the paper leaves a choice
 //! - *Which requests warm a region* (§3.1 says every request, §1.3 every read): reads only, from
@@ -64,6 +65,9 @@ pub enum Labels {
 pub struct TacConfig {
     /// Pages per region: 8 to 64 (§3.1: 32).
     pub region_pages: u32,
+    /// Regions remembered for each slot at most, and at least 4096 in all; above 0. Past that
+    /// the colder half is forgotten.
+    pub regions_per_slot: f32,
     /// Requests per labelling window (§3.1 footnote: 20).
     pub window: u32,
     /// A region seen more often than this in a window is being read sequentially (§3.1: 2).
@@ -89,6 +93,7 @@ impl Default for TacConfig {
     fn default() -> Self {
         Self {
             region_pages: 32,
+            regions_per_slot: 0.5,
             window: 20,
             sequential_above: 2,
             ageing_factor: 0.5,

@@ -27,6 +27,9 @@ const WEIGHT_MAX: f64 = 1e200;
 /// Regions that one part of the table holds at most: as many as 2^14 places take, less a little.
 const PART_MAX: usize = 13_600;
 
+/// Regions that are remembered in the smallest tier, at most.
+const REGIONS_MIN: usize = 4096;
+
 /// A region with its heat. Packed: there is one for every two pages on flash at most.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed)]
@@ -94,7 +97,9 @@ impl Regions {
             config.ageing_factor > 0.0 && config.ageing_factor <= 1.0,
             "ageing cools"
         );
-        let max = (capacity as usize / 2).max(4096);
+        assert!(config.regions_per_slot > 0.0, "regions can be remembered");
+        let max = f64::from(capacity) * f64::from(config.regions_per_slot);
+        let max = (max as usize).max(REGIONS_MIN);
         let parts = max.div_ceil(PART_MAX);
         Self {
             region_pages: u64::from(config.region_pages),
