@@ -32,6 +32,11 @@ def main() -> None:
             lines.append(["all on an SSD", f"{ssd:.0f}", f"{ssd / none:.1f}", "", "–", "–", "–", "–"])
             print(table(["policy", "transactions a minute", "× disk only", "paper", "hits of the tier %",
                          "MiB written to flash", "base reads", "base writes"], lines))
+            reads = json.loads((out / f"{capture}-{size}-reads.json").read_text())
+            rate = {row["combination"]: row["transactions_per_minute"] for row in reads}
+            gains = ", ".join(f"{name.removeprefix('lru+').removesuffix(':through')} × {value / rate['lru+none']:.1f}"
+                              for name, value in rate.items() if name != "lru+none")
+            print(f"\nAs if nothing was written: {gains} of disk only.")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,13 @@ for capture in postgres mariadb; do
             --warm-up 40% --base-filled --base hdd --flash-device iodrive --clients 15 --database "$ratio" \
             --pool "$pool" --combination "$modes" --json --threads "${THREADS:-2}" > "$kept.new"
         [[ -e $kept ]] || mv "$kept.new" "$kept"
+        # What writes cost: the same reads, as if nothing was written.
+        kept=$out/$capture-$size-reads.json
+        [[ -e $kept ]] || "$thermocline" joint "$trace" --page-size "$page" --transactions "$transactions" \
+            --warm-up 40% --base-filled --base hdd --flash-device iodrive --clients 15 --database "$ratio" \
+            --pool "$pool" --combination lru+none,lru+lru:through,lru+tac:through,lru+value:through --json \
+            --writes ignore --threads "${THREADS:-2}" > "$kept.new"
+        [[ -e $kept ]] || mv "$kept.new" "$kept"
     done
     kept=$out/$capture-ssd.json
     [[ -e $kept ]] || "$thermocline" joint "$trace" --page-size "$page" --transactions "$transactions" \
