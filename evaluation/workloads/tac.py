@@ -11,8 +11,10 @@ from sim import Runs, percent, table
 
 POLICIES = ["lru", "fifo", "clock", "arc", "tac", "tac:paper", "tac-blocks", "clic", "value", "auto", "opt", "opt-bypass"]
 MODELS = {
-    "T's devices": ("--base", "hdd", "--flash-device", "iodrive"),
-    "a disk that reads ahead": ("--base", "hdd-15k", "--flash-device", "iodrive"),
+    "hdd": ("T's disk and flash card", ("--base", "hdd")),
+    "hdd-bridge": ("the same, base read over what is on flash", ("--base", "hdd", "--bridge", "128KiB")),
+    "hdd-15k": ("a disk that reads ahead, base read over what is on flash",
+                ("--base", "hdd-15k", "--bridge", "128KiB")),
 }
 PAPER = {
     "ods": {"tac/arc": "about 1/2", "tac/lru": "about 1/3"},
@@ -27,10 +29,10 @@ def main() -> None:
           f"{runs.distinct(kind)} different pages")
     for share in (2.13, 10):
         slots = runs.pages(share)
-        for what, devices in MODELS.items():
-            key = f"{share}-{devices[1]}"
-            rows = runs.simulate(key, [kind], "--flash", f"{slots}p", "--policy", ",".join(POLICIES), *devices)
-            ssd = runs.simulate(f"{key}-ssd", [kind], "--flash", "1p", "--policy", "lru", "--base", "ssd")["lru"]
+        for name, (what, devices) in MODELS.items():
+            rows = runs.simulate(f"{share}-{name}", [kind], "--flash", f"{slots}p", "--policy",
+                                 ",".join(POLICIES), "--flash-device", "iodrive", *devices)
+            ssd = runs.simulate("ssd", [kind], "--flash", "1p", "--policy", "lru", "--base", "ssd")["lru"]
             none = rows["lru"]["elapsed_ms"] * rows["lru"]["speedup"]
             print(f"\n### Flash {share} % of the database ({slots} pages), {what}\n")
             lines = [["base only", "–", "–", f"{none / 1000:.1f}", "1.00", "1.0", "–"]]

@@ -19,14 +19,15 @@ def main() -> None:
             none = next(r for r in rows if r["combination"] == "lru+none")["transactions_per_minute"]
             print(f"\n### {capture}-tpcc-0, flash {size} % of the pages, memory 2.5 %\n")
             lines = []
-            for row in rows:
+            small = json.loads((out / f"{capture}-{size}-regions.json").read_text())
+            for row in [*rows, *({**r, "combination": f"{r['combination']}, regions of 8 pages"} for r in small)]:
                 name = row["combination"].removeprefix("lru+")
                 rate = row["transactions_per_minute"]
                 below = row["reads"] - row["pool_hits"]
                 written = row["flash_writes"] * row["page_size"] / 2**20
                 lines.append([
                     {"none": "disk only"}.get(name, name), f"{rate:.0f}", f"{rate / none:.1f}",
-                    paper if name.startswith("tac:") else "",
+                    paper if name.startswith("tac:") and "," not in name else "",
                     percent(row["flash_reads"], below), f"{written:.0f}",
                     row["base_reads"], row["base_writes"]])
             lines.append(["all on an SSD", f"{ssd:.0f}", f"{ssd / none:.1f}", "", "–", "–", "–", "–"])
