@@ -16,6 +16,10 @@ COMBINATIONS = ",".join(["lru+none"] + [f"lru+{tier}" for tier in TIERS])
 # Data, flash and memory of H's two machines, as shares of the data in per cent.
 RATIOS = {"46:32:8": (100 * 32 / 46, 100 * 8 / 46), "16:4:2": (25.0, 12.5)}
 DISK = ("--base", "hdd-15k", "--flash-device", "ssd", "--base-filled")
+BRIDGES = {
+    "0": "each run of pages read alone, as the tier does",
+    "128KiB": "base read over what is on flash",
+}
 H = {  # seconds of H's text; ratios of its table 8 and 9
     "Q1": "LRU 1.16 × disk", "Q19": "LRU 1.25 × disk", "Q9": "SSD 7.2 × disk", "Q21": "SSD 3.9 × disk",
     "Q18": "SSD 1.45 × disk",
@@ -36,13 +40,14 @@ class Tpch:
         flash, memory = RATIOS[ratio]
         return self.runs.pages(flash), self.runs.pages(memory - self.buffers)
 
-    def timed(self, trace: str, ratio: str, clients: int) -> dict[str, dict]:
+    def timed(self, trace: str, ratio: str, clients: int, bridge: str = "0") -> dict[str, dict]:
         """Results of one trace for all combinations, and all of it on an SSD."""
         tier, pool = self.sizes(ratio)
-        key = f"{trace}-{ratio.replace(':', '-')}"
+        name = f"{trace}-{ratio.replace(':', '-')}"
+        key = name if bridge == "0" else f"{name}-bridge"
         rest = ("--clients", str(clients))
-        rows = self.runs.joint(key, trace, tier, pool, COMBINATIONS, *DISK, *rest)
-        ssd = self.runs.joint(f"{key}-ssd", trace, tier, pool, "lru+none", "--base", "ssd", *rest)
+        rows = self.runs.joint(key, trace, tier, pool, COMBINATIONS, *DISK, *rest, "--bridge", bridge)
+        ssd = self.runs.joint(f"{name}-ssd", trace, tier, pool, "lru+none", "--base", "ssd", *rest)
         return rows | {"ssd": ssd["lru+none"]}
 
     def line(self, name: str, rows: dict[str, dict], note: str) -> list[object]:
@@ -51,16 +56,16 @@ class Tpch:
         seconds = [f"{rows[c]['elapsed_ms'] / 1000:.1f}" for c in order]
         return [name, *seconds, f"{rows['lru+priority']['elapsed_ms'] / none:.2f}", note]
 
-    def single(self, ratio: str) -> None:
+    def single(self, ratio: str, bridge: str) -> None:
         lines, total = [], {}
         for query in range(1, 23):
             name = f"Q{query}"
-            rows = self.timed(f"single-{name}", ratio, 1)
+            rows = self.timed(f"single-{name}", ratio, 1, bridge)
             lines.append(self.line(name, rows, H.get(name, "")))
             for key, row in rows.items():
                 total[key] = {"elapsed_ms": total.get(key, {"elapsed_ms": 0})["elapsed_ms"] + row["elapsed_ms"]}
         lines.append(self.line("**all**", total, ""))
-        print(f"\n### Each query alone, from empty caches, {ratio}: I/O time in seconds\n")
+        print(f"\n### Each query alone, from empty caches, {ratio}, {BRIDGES[bridge]}: I/O time in seconds\n")
         print(table(["query", "disk only", *TIERS, "all SSD", "priority of disk", "paper"], lines))
 
     def long(self) -> None:
@@ -70,8 +75,9 @@ class Tpch:
             ("throughput", "16:4:2", 4, "disk 13, LRU 28, hStorage 43, SSD 114 (queries): 0.30 of disk, 0.65 of LRU"),
         ):
             self.of(name)
-            rows = self.timed(name, ratio, clients)
-            lines.append(self.line(f"{name}, {ratio}", rows, paper))
+            for bridge, what in BRIDGES.items():
+                rows = self.timed(name, ratio, clients, bridge)
+                lines.append(self.line(f"{name}, {ratio}; {what}", rows, paper))
         print("\n### The power test, and the throughput test of 3 + 1 streams: I/O time in seconds\n")
         print(table(["test", "disk only", *TIERS, "all SSD", "priority of disk", "paper"], lines))
 
@@ -114,7 +120,8 @@ def main() -> None:
     for runs, what in zip(study.sets, ("single queries and power test", "throughput test")):
         print(f"PostgreSQL {runs.version}, {what}: database {runs.bytes / 2**20:.0f} MiB")
     for ratio in RATIOS:
-        study.single(ratio)
+        for bridge in BRIDGES:
+            study.single(ratio, bridge)
     study.classes("single-Q18", "16:4:2", {"temporary files": [":temporary"]},
                   {"temporary files": "hStorage 100, LRU 1.8"})
     tables = {
