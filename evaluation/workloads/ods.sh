@@ -8,7 +8,7 @@
 # Needs what tpch.sh needs. Parameters here and in lib.sh, each to be overridden by the environment.
 set -euo pipefail
 
-: "${SCALE:=0.2}"         # T: 10
+: "${SCALE:=0.1}"         # T: 10
 : "${QUERIES:=500}"
 : "${MEMORY:=1.07}"       # shared_buffers in per cent of the database: T's 160 MB of 15 GB
 

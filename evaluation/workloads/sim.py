@@ -78,6 +78,34 @@ def without_plans(source: pathlib.Path, target: pathlib.Path) -> None:
         writer.add_key_value_metadata(kept)
 
 
+def as_blocks(source: pathlib.Path, target: pathlib.Path) -> None:
+    """The same trace with every temporary file as long from the start as it will be: a read of its
+    last page before all else. A tier of files must tell base each time one grows; one of blocks,
+    as hStorage-DB's was, knows no lengths."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    if target.exists():
+        return
+    file = pq.ParquetFile(source)
+    table = file.read()
+    kept = {k: v for k, v in file.metadata.metadata.items() if k.startswith(b"thermocline.")}
+    temporary = table.filter(pc.and_(pc.equal(table["file_kind"], "temporary"), pc.equal(table["operation"], "write")))
+    last = {}
+    for row, (name, offset) in enumerate(zip(temporary["object"].to_pylist(), temporary["offset"].to_pylist())):
+        if name not in last or offset > last[name][0]:
+            last[name] = (offset, row)
+    first = temporary.take(pa.array([row for _, row in last.values()], pa.int64()))
+    for column, value in (("time_ns", 0), ("operation", "read"), ("length", PAGE), ("request", "read")):
+        at = first.schema.get_field_index(column)
+        first = first.set_column(at, first.schema.field(column), pa.array([value] * len(first), first.schema.field(column).type))
+    both = pa.concat_tables([first, table]).replace_schema_metadata(None)
+    with pq.ParquetWriter(target, both.schema, compression="zstd", store_schema=False) as writer:
+        writer.write_table(both, row_group_size=1 << 18)
+        writer.add_key_value_metadata(kept)
+
+
 def split(source: pathlib.Path, classes: dict[str, list[str]], directory: pathlib.Path) -> list[str]:
     """One trace for each class of objects, times as before, so that the simulator counts hits for
     each: {class: names of tables and indexes, or kinds of files after a colon}. What is in none

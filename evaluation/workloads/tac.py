@@ -9,12 +9,10 @@ import sys
 
 from sim import Runs, percent, table
 
-POLICIES = ["lru", "fifo", "clock", "arc", "tac", "tac:paper", "tac-blocks", "clic", "value", "auto", "opt", "opt-bypass"]
+POLICIES = ["lru", "clock", "arc", "tac", "tac:paper", "clic", "value", "auto", "opt"]
 MODELS = {
     "hdd": ("T's disk and flash card", ("--base", "hdd")),
     "hdd-bridge": ("the same, base read over what is on flash", ("--base", "hdd", "--bridge", "128KiB")),
-    "hdd-15k": ("a disk that reads ahead, base read over what is on flash",
-                ("--base", "hdd-15k", "--bridge", "128KiB")),
 }
 PAPER = {
     "ods": {"tac/arc": "about 1/2", "tac/lru": "about 1/3"},
