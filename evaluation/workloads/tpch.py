@@ -56,16 +56,25 @@ class Tpch:
         seconds = [f"{rows[c]['elapsed_ms'] / 1000:.1f}" for c in order]
         return [name, *seconds, f"{rows['lru+priority']['elapsed_ms'] / none:.2f}", note]
 
-    def single(self, ratio: str, bridge: str = "0") -> None:
+    def single(self, ratio: str, blocks: bool) -> None:
+        """Every query alone: as the tier does it, or as H's storage server would."""
         lines, total = [], {}
         for query in range(1, 23):
             name = f"Q{query}"
-            rows = self.timed(f"single-{name}", ratio, 1, bridge)
+            trace = f"single-{name}"
+            if blocks:
+                directory = self.runs.traces
+                as_blocks(directory / f"{trace}.parquet", directory / f"{trace}-blocks.parquet")
+                rows = self.timed(f"{trace}-blocks", ratio, 1, "128KiB")
+            else:
+                rows = self.timed(trace, ratio, 1)
             lines.append(self.line(name, rows, H.get(name, "")))
             for key, row in rows.items():
-                total[key] = {"elapsed_ms": total.get(key, {"elapsed_ms": 0})["elapsed_ms"] + row["elapsed_ms"]}
+                before = total.get(key, {"elapsed_ms": 0})["elapsed_ms"]
+                total[key] = {"elapsed_ms": before + row["elapsed_ms"]}
         lines.append(self.line("**all**", total, ""))
-        print(f"\n### Each query alone, from empty caches, {ratio}, {BRIDGES[bridge]}: I/O time in seconds\n")
+        what = "temporary files of full length, base read over what is on flash" if blocks else "as the tier does it"
+        print(f"\n### Each query alone, from empty caches, {ratio}, {what}: I/O time in seconds\n")
         print(table(["query", "disk only", *TIERS, "all SSD", "priority of disk", "paper"], lines))
 
     def long(self) -> None:
@@ -85,13 +94,13 @@ class Tpch:
         """What it costs that temporary files grow."""
         lines = []
         for trace, ratio, clients, paper in (
-            ("single-Q18", "16:4:2", 1, "SSD 1.45 × disk"), ("power", "46:32:8", 1, "hStorage 0.45 of disk"),
+            ("power", "46:32:8", 1, "hStorage 0.45 of disk"),
             ("throughput", "16:4:2", 4, "hStorage 0.30 of disk, 0.65 of LRU"),
         ):
             self.of(trace)
             as_blocks(self.runs.traces / f"{trace}.parquet", self.runs.traces / f"{trace}-blocks.parquet")
             rows = self.timed(f"{trace}-blocks", ratio, clients, "128KiB")
-            lines.append(self.line(f"{trace.removeprefix('single-')}, {ratio}", rows, paper))
+            lines.append(self.line(f"{trace}, {ratio}", rows, paper))
         print("\n### Temporary files of full length from the start, base read over what is on flash: I/O time in seconds\n")
         print(table(["test", "disk only", *TIERS, "all SSD", "priority of disk", "paper"], lines))
 
@@ -133,7 +142,8 @@ def main() -> None:
     study = Tpch(*sys.argv[1:])
     for runs, what in zip(study.sets, ("single queries and power test", "throughput test")):
         print(f"PostgreSQL {runs.version}, {what}: database {runs.bytes / 2**20:.0f} MiB")
-    study.single("16:4:2")
+    for blocks in (False, True):
+        study.single("16:4:2", blocks)
     study.classes("single-Q18", "16:4:2", {"temporary files": [":temporary"]},
                   {"temporary files": "hStorage 100, LRU 1.8"})
     tables = {
