@@ -9,7 +9,10 @@ import sys
 
 from sim import Runs, percent, table
 
-POLICIES = ["lru", "clock", "arc", "tac", "tac:paper", "clic", "value", "auto", "opt"]
+POLICIES = {
+    "ods": ["lru", "arc", "tac", "value", "opt"],
+    "zipf": ["lru", "clock", "arc", "tac", "tac:paper", "clic", "value", "auto", "opt"],
+}
 MODELS = {
     "hdd": ("T's disk and flash card", ("--base", "hdd")),
     "hdd-bridge": ("the same, base read over what is on flash", ("--base", "hdd", "--bridge", "128KiB")),
@@ -23,18 +26,19 @@ PAPER = {
 def main() -> None:
     kind, traces, out, program = sys.argv[1:]
     runs = Runs(program, traces, out)
+    policies = POLICIES[kind]
     print(f"PostgreSQL {runs.version}, database {runs.bytes / 2**20:.0f} MiB, trace of "
           f"{runs.distinct(kind)} different pages")
     for share in (2.13, 10):
         slots = runs.pages(share)
         for name, (what, devices) in MODELS.items():
             rows = runs.simulate(f"{share}-{name}", [kind], "--flash", f"{slots}p", "--policy",
-                                 ",".join(POLICIES), "--flash-device", "iodrive", *devices)
+                                 ",".join(policies), "--flash-device", "iodrive", *devices)
             ssd = runs.simulate("ssd", [kind], "--flash", "1p", "--policy", "lru", "--base", "ssd")["lru"]
             none = rows["lru"]["elapsed_ms"] * rows["lru"]["speedup"]
             print(f"\n### Flash {share} % of the database ({slots} pages), {what}\n")
             lines = [["base only", "–", "–", f"{none / 1000:.1f}", "1.00", "1.0", "–"]]
-            for policy in POLICIES:
+            for policy in policies:
                 row = rows[policy]
                 time = row["elapsed_ms"]
                 lines.append([policy, percent(row["read_hits"], row["reads"]), row["flash_writes"],
