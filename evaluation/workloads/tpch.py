@@ -6,7 +6,6 @@
 BUFFERS: PostgreSQL's share of the memory, in per cent of the database.
 """
 
-import pathlib
 import sys
 
 from sim import Runs, as_blocks, percent, split, table, without_plans
@@ -36,14 +35,13 @@ class Tpch:
         flash, memory = RATIOS[ratio]
         return self.runs.pages(flash), self.runs.pages(memory - self.buffers)
 
-    def timed(self, trace: str, ratio: str, clients: int, bridge: str = "0",
-              combinations: str = COMBINATIONS) -> dict[str, dict]:
+    def timed(self, trace: str, ratio: str, clients: int, bridge: str = "0") -> dict[str, dict]:
         """Results of one trace for all combinations, and all of it on an SSD."""
         tier, pool = self.sizes(ratio)
         name = f"{trace}-{ratio.replace(':', '-')}"
         key = name if bridge == "0" else f"{name}-bridge"
         rest = ("--clients", str(clients))
-        rows = self.runs.joint(key, trace, tier, pool, combinations, *DISK, *rest, "--bridge", bridge)
+        rows = self.runs.joint(key, trace, tier, pool, COMBINATIONS, *DISK, *rest, "--bridge", bridge)
         ssd = self.runs.joint(f"{name}-ssd", trace, tier, pool, "lru+none", "--base", "ssd", *rest)
         return rows | {"ssd": ssd["lru+none"]}
 
@@ -77,19 +75,17 @@ class Tpch:
     def long(self) -> None:
         """The power and the throughput test, as the tier does it and as H's storage server would."""
         lines = []
-        for name, ratio, clients, paper in (
+        for test, ratio, clients, paper in (
             ("power", "46:32:8", 1, "disk 86,009 s, hStorage 39,132 s (0.45), SSD 23,953 s"),
             ("throughput", "16:4:2", 4, "disk 13, LRU 28, hStorage 43, SSD 114 (queries): 0.30 of disk, 0.65 of LRU"),
         ):
-            self.of(name)
+            self.of(test)
             directory = self.runs.traces
-            as_blocks(directory / f"{name}.parquet", directory / f"{name}-blocks.parquet")
-            # `value` takes as long to simulate as all others together.
-            some = COMBINATIONS.removesuffix(",lru+value")
-            rows = self.timed(name, ratio, clients, "0", some)
-            lines.append(self.line(f"{name}, {ratio}, as the tier does it", rows, paper))
-            rows = self.timed(f"{name}-blocks", ratio, clients, "128KiB", some)
-            lines.append(self.line(f"{name}, {ratio}, as on blocks", rows, paper))
+            as_blocks(directory / f"{test}.parquet", directory / f"{test}-blocks.parquet")
+            rows = self.timed(test, ratio, clients)
+            lines.append(self.line(f"{test}, {ratio}, as the tier does it", rows, paper))
+            rows = self.timed(f"{test}-blocks", ratio, clients, "128KiB")
+            lines.append(self.line(f"{test}, {ratio}, as on blocks", rows, paper))
         print("\n### The power test, and the throughput test of 3 + 1 streams: I/O time in seconds\n")
         print(table(["test", "disk only", *TIERS, "all SSD", "priority of disk", "paper"], lines))
 
@@ -113,7 +109,7 @@ class Tpch:
     def hints(self) -> None:
         policies = ["priority", "clic", "dp-clic", "value", "lru", "tac"]
         lines = []
-        for trace, ratio in (("power", "46:32:8"), ("throughput", "16:4:2")):
+        for trace, ratio in (("throughput", "16:4:2"),):
             self.of(trace)
             tier, pool = self.sizes(ratio)
             source = self.runs.traces / f"{trace}.parquet"

@@ -15,7 +15,7 @@
 set -euo pipefail
 
 : "${SCALE:=1}"            # H: 30, and 10 for the throughput test
-: "${SCALE_THROUGHPUT:=0.33}"
+: "${SCALE_THROUGHPUT:=0.05}"
 : "${BUFFERS:=3}"         # shared_buffers in per cent of the database
 : "${WORK_MEM:=1MB}"      # of a sort or hash table; hash tables may take twice that
 : "${COST:=4}"            # random_page_cost
