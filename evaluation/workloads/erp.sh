@@ -12,7 +12,7 @@
 # read all of that quarter, ten a few of its documents, by two or three dimensions.
 set -euo pipefail
 
-: "${ROWS:=400000}"       # T: 16 million
+: "${ROWS:=100000}"       # T: 16 million
 : "${MEMORY:=4}"          # shared_buffers in per cent of the database
 : "${STREAMS:=1 4 8}"
 

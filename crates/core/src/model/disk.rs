@@ -30,7 +30,7 @@ pub struct DiskParameters {
     pub write_settle: u64,
     /// Bytes per second under the head.
     pub media_rate: u64,
-    /// Bytes that the drive's buffer takes ahead of a stream of reads; 0: nothing but the next byte.
+    /// Bytes that the drive buffers ahead of a stream of reads; 0: nothing but the next byte.
     pub read_ahead: u64,
 }
 
