@@ -194,7 +194,16 @@ impl DiskModel {
         if self.stream.is_some_and(|(_, next)| next == position) {
             return 0;
         }
-        self.move_to(now, position, 0)
+        self.reach(now, IoOp::Read, position, 0)
+    }
+
+    /// Moves there, or lets what a read leaves out of its stream pass, whichever is sooner.
+    fn reach(&self, now: Nanos, op: IoOp, position: u64, settle: u64) -> u64 {
+        let moved = self.move_to(now, position, settle);
+        let passing = self
+            .left_out(op, position)
+            .map(|gap| transfer_ns(gap, self.parameters.media_rate));
+        passing.map_or(moved, |passing| passing.min(moved))
     }
 
     /// Bytes that a read at `position` leaves out of the stream, where the drive has them ahead.
@@ -245,13 +254,7 @@ impl DiskModel {
         };
         let move_ns = match self.stream {
             Some(continued) if continued == (op, position) => 0,
-            _ => {
-                let moved = self.move_to(now, position, settle);
-                let passing = self
-                    .left_out(op, position)
-                    .map_or(moved, |gap| transfer_ns(gap, self.parameters.media_rate));
-                moved.min(passing)
-            }
+            _ => self.reach(now, op, position, settle),
         };
         let end = position.saturating_add(len) % self.parameters.capacity;
         self.arm = end.saturating_sub(1) / self.track_bytes;
