@@ -142,6 +142,8 @@ pub struct ClosedLoop {
     ready: BinaryHeap<Reverse<(u64, usize)>>,
     /// Steps each client has still to do.
     left: Vec<VecDeque<Step>>,
+    /// See [`Devices::bridge`].
+    bridge: u64,
     now: u64,
     mark: (u64, Elapsed),
     mark_next: bool,
@@ -157,6 +159,7 @@ impl ClosedLoop {
             flash: Server::new(devices.flash.clone()),
             ready: (0..clients).map(|client| Reverse((0, client))).collect(),
             left: vec![VecDeque::new(); clients],
+            bridge: devices.bridge,
             now: 0,
             mark: (0, Elapsed::default()),
             mark_next: false,
@@ -170,7 +173,8 @@ impl ClosedLoop {
             self.now = now;
             let idle = self.left[client].is_empty();
             if idle {
-                self.left[client].extend(steps);
+                let left = &mut self.left[client];
+                steps.iter().for_each(|step| take(left, *step, self.bridge));
                 if std::mem::take(&mut self.mark_next) {
                     self.mark = (now, self.totals());
                 }
@@ -246,6 +250,22 @@ impl ClosedLoop {
     }
 }
 
+/// Puts `step` behind those of its I/O, or into the base read before it that it is bridged to.
+fn take(left: &mut VecDeque<Step>, step: Step, bridge: u64) {
+    let before = left.iter_mut().rev().find(|s| s.device == Device::Base);
+    if let Some(before) = before
+        && bridge > 0
+        && (before.op, before.waits) == (IoOp::Read, true)
+        && (step.device, step.op, step.waits) == (Device::Base, IoOp::Read, true)
+        && let Some(gap) = step.position.checked_sub(before.position + before.len)
+        && gap <= bridge
+    {
+        before.len += gap + step.len;
+        return;
+    }
+    left.push_back(step);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,6 +306,25 @@ mod tests {
         assert_eq!(run(2, &[&[BASE], &[READ], &[READ], &[READ]]).ns, 1000);
         assert_eq!(run(2, &[&[BASE], &[BASE], &[BASE]]).ns, 3000);
         assert_eq!(run(1, &[&[READ], &[BASE]]).ns, 1010);
+    }
+
+    #[test]
+    fn base_reads_of_one_io_are_bridged_over_what_is_on_flash() {
+        let bridged = |gap: u64, bridge| {
+            let devices = Devices {
+                bridge,
+                ..devices()
+            };
+            let mut all = ClosedLoop::new(&devices, 1);
+            all.io(&[BASE, READ, Step::base(IoOp::Read, 4096 + gap, 4096)]);
+            all.io(&[Step::base(IoOp::Read, 8192 + gap, 4096)]);
+            all.finish()
+        };
+        assert_eq!(bridged(4096, 0).base_ios, 3);
+        let one = bridged(4096, 4096);
+        assert_eq!(one.base_ios, 2, "another I/O is read alone");
+        assert_eq!(one.base_busy_ns, 4000, "the page between is read too");
+        assert_eq!(bridged(8192, 4096).base_ios, 3);
     }
 
     #[test]

@@ -172,6 +172,9 @@ pub struct Devices {
     pub base: Timing,
     /// The tier's device.
     pub flash: Timing,
+    /// Base reads of one I/O at most so many bytes apart are one read that passes over what lies
+    /// between, which is on flash; 0: the live engine, which reads each run of pages alone.
+    pub bridge: u64,
 }
 
 impl Devices {
@@ -192,6 +195,7 @@ impl Devices {
                 costs.base_random_write,
             ),
             flash: timing(costs.flash_read, costs.flash_read, costs.flash_write),
+            bridge: 0,
         }
     }
 

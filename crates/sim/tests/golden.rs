@@ -49,6 +49,7 @@ fn devices() -> Devices {
     Devices {
         base: Timing::base("hdd").expect("a preset"),
         flash: Timing::flash("ssd").expect("a preset"),
+        bridge: 0,
     }
 }
 

@@ -130,19 +130,32 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) clients: u32,
+    /// Read base once over up to so many bytes that are on flash, where one I/O needs pages on both
+    /// sides; 0 is what the live tier does
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) bridge: Size,
 }
 
 impl ModelArgs {
     /// The models called so, or measured costs in a file of that name.
     pub(crate) fn models(&self, page_size: u32) -> Result<Devices, Failure> {
-        devices(&self.base, &self.flash_device, page_size)
+        let models = devices(&self.base, &self.flash_device, page_size)?;
+        let bridge = self.bridge.bytes(page_size);
+        Ok(Devices {
+            bridge: bridge.ok_or_else(|| Failure::usage("--bridge is too large"))?,
+            ..models
+        })
     }
 }
 
 /// The base device called `base`, or measured costs in a file of that name, and flash.
 pub(crate) fn devices(base: &str, flash: &str, page_size: u32) -> Result<Devices, Failure> {
     if let (Some(base), Some(flash)) = (Timing::base(base), Timing::flash(flash)) {
-        return Ok(Devices { base, flash });
+        return Ok(Devices {
+            base,
+            flash,
+            bridge: 0,
+        });
     }
     let path = Path::new(base);
     if !path.exists() {

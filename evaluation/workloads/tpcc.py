@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""The tables of tpcc.md, from what tpcc.sh left in a directory."""
+
+import json
+import pathlib
+import sys
+
+from sim import percent, table
+
+PAPER = {"12.5": "2.4", "25": "3.7"}
+
+
+def main() -> None:
+    out = pathlib.Path(sys.argv[1])
+    for capture in ("postgres", "mariadb"):
+        ssd = json.loads((out / f"{capture}-ssd.json").read_text())[0]["transactions_per_minute"]
+        for size, paper in PAPER.items():
+            rows = json.loads((out / f"{capture}-{size}.json").read_text())
+            none = next(r for r in rows if r["combination"] == "lru+none")["transactions_per_minute"]
+            print(f"\n### {capture}-tpcc-0, flash {size} % of the pages, memory 2.5 %\n")
+            lines = []
+            small = json.loads((out / f"{capture}-{size}-regions.json").read_text())
+            for row in [*rows, *({**r, "combination": f"{r['combination']}, regions of 8 pages"} for r in small)]:
+                name = row["combination"].removeprefix("lru+")
+                rate = row["transactions_per_minute"]
+                below = row["reads"] - row["pool_hits"]
+                written = row["flash_writes"] * row["page_size"] / 2**20
+                lines.append([
+                    {"none": "disk only"}.get(name, name), f"{rate:.0f}", f"{rate / none:.1f}",
+                    paper if name.startswith("tac:") and "," not in name else "",
+                    percent(row["flash_reads"], below), f"{written:.0f}",
+                    row["base_reads"], row["base_writes"]])
+            lines.append(["all on an SSD", f"{ssd:.0f}", f"{ssd / none:.1f}", "", "–", "–", "–", "–"])
+            print(table(["policy", "transactions a minute", "× disk only", "paper", "hits of the tier %",
+                         "MiB written to flash", "base reads", "base writes"], lines))
+            reads = json.loads((out / f"{capture}-{size}-reads.json").read_text())
+            rate = {row["combination"]: row["transactions_per_minute"] for row in reads}
+            gains = ", ".join(f"{name.removeprefix('lru+').removesuffix(':through')} × {value / rate['lru+none']:.1f}"
+                              for name, value in rate.items() if name != "lru+none")
+            print(f"\nAs if nothing was written: {gains} of disk only.")
+
+
+if __name__ == "__main__":
+    main()
