@@ -12,8 +12,8 @@
 //! hint.
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
-//! saves, of reads and of writes, and what it saves depends on where it is ([`money`]). Under a DRAM
-//! pool it is considered when it is cleaned or leaves the pool, not when it is read, and a clean
+//! saves, of reads and of writes, and what it saves depends on where it is ([`money`]). Under a
+//! DRAM pool it is considered when it is cleaned or leaves the pool, not when it is read, and a clean
 //! copy gives up its slot when its page is made dirty in DRAM, as for CAC.
 //!
 //! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean);
