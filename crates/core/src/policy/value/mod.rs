@@ -91,6 +91,9 @@ pub struct ValueConfig {
     /// The wear dial: drive writes a day, of a drive of the tier's size, that flash writes are to
     /// stay below. `None`: whatever earns its price of 0.12 read hits is written.
     pub drive_writes_per_day: Option<f64>,
+    /// Whether device time counts in write-back, and pages come in as they leave the DRAM pool.
+    /// Not so under `auto`, whose other finalists do not expect that.
+    pub counts_time: bool,
 }
 
 impl Default for ValueConfig {
@@ -101,6 +104,7 @@ impl Default for ValueConfig {
             fresh: 0.25,
             aged: 0.25,
             drive_writes_per_day: None,
+            counts_time: true,
         }
     }
 }
@@ -120,6 +124,7 @@ pub struct Value {
     mean_victim: f32,
     admit_on_write: bool,
     money: Money,
+    counts_time: bool,
     pooled: Pooled,
 }
 
@@ -137,6 +142,7 @@ impl Value {
             mean_victim: 0.0,
             admit_on_write: options.admit_on_write,
             money: Money::new(&options.costs),
+            counts_time: config.counts_time,
             pooled: Pooled::default(),
         }
     }
@@ -166,7 +172,7 @@ impl Value {
     /// Whether a page is considered on this opportunity. The first page cleaned shows that this is
     /// write-back.
     fn considers(&mut self, why: Opportunity) -> bool {
-        if why == Opportunity::Clean {
+        if why == Opportunity::Clean && self.counts_time {
             self.learner.count_writes();
         }
         match self.learner.is_back() {
