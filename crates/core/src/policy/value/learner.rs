@@ -10,11 +10,11 @@
 //! distance log-uniform.
 //!
 //! *Write-back* ([`Learner::count_writes`]): a second model learns the same of writes, for which
-//! the next request must be a write; and it tells pages apart by where they are, on flash and in the
-//! DRAM pool, because a pool that knows costs makes of that how soon a page is read. A sample ends
-//! unheard when its page comes to flash or leaves it: its target is what the page would have been
-//! worth, had it stayed. Rereads are far apart next to what a tier can keep, so the horizon is
-//! longer, and so is the time that samples are waited for.
+//! the next request must be a write; and it tells pages apart by where they are, on flash and in
+//! the DRAM pool, because a pool that knows costs makes of that how soon a page is read. A sample
+//! ends unheard when its page comes to flash or leaves it: its target is what the page would have
+//! been worth, had it stayed. Rereads are far apart next to what a tier can keep, so the horizon
+//! is longer, and so is the time that samples are waited for.
 //!
 //! *Horizon*: what a tier of this size can keep: about slots / (hits a request) requests pass
 //! until a slot's page is hit.

@@ -13,8 +13,8 @@
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
 //! saves, of reads and of writes, and what it saves depends on where it is ([`money`]). Under a
-//! DRAM pool it is considered when it is cleaned or leaves the pool, not when it is read, and a clean
-//! copy gives up its slot when its page is made dirty in DRAM, as for CAC.
+//! DRAM pool it is considered when it is cleaned or leaves the pool, not when it is read, and a
+//! clean copy gives up its slot when its page is made dirty in DRAM, as for CAC.
 //!
 //! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean);
 //! a miss [`DRAWS`] + [`KEPT`] evaluations of 17 tables besides, four times as many in write-back.
