@@ -31,6 +31,7 @@ five=lru+cc,gd2l+cc,gd2l+cac,lru+lc,lru+mv-fifo
 more=lru+cac,lru+tac,lru+tac:through,gd2l+tac,lru+tac-mixed,lru+clean-write,lru+dual-write,lru+none
 for capture in mariadb postgres; do
     joint "$capture" "$capture" --combination "$five"
+    joint "$capture-value" "$capture" --combination gd2l+value,lru+value
     joint "$capture-more" "$capture" --combination "$more" --database 3 --pool 20%
     joint "$capture-clients" "$capture" --combination "$five" --database 3 --pool 20% --clients 8
     joint "$capture-lazy" "$capture" --combination "$five" --database 3 --pool 10%,40% \

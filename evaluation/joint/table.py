@@ -66,6 +66,26 @@ def zones(runs: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def beside(runs: list[dict], rivals: list[dict]) -> str:
+    """Device time of `value` beside GD2L+CAC and LRU+LRU2, and how many times as long the better
+    of these takes as the better of the pools under `value`."""
+    names = ["gd2l+cac", "lru+lc", "gd2l+value", "lru+value"]
+    cost = {
+        (run["database"], run["pool"], run["combination"]): run["ms_per_transaction"]
+        for run in rivals + runs
+    }
+    lines = ["| database | pool | " + " | ".join(names) + " | better of two / gd2l+value |"]
+    lines.append("|---:|---:|" + "---:|" * (len(names) + 1))
+    sizes = sorted({key[:2] for key in cost}, key=lambda size: (-size[0], size[1]))
+    for database, pool in sizes:
+        row = [cost.get((database, pool, name)) for name in names]
+        best = min(row[:2], default=None) if None not in row[:2] else None
+        times = best / row[2] if best and row[2] else None
+        cells = [cell(value, 1, 1) for value in row] + [cell(times, 1, 2)]
+        lines.append(f"| {database:g} × | {pool:.0%} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def load(out: pathlib.Path, name: str) -> list[dict]:
     path = out / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else []
@@ -87,6 +107,9 @@ def main() -> None:
                 print(f"\n### {capture}: {name}\n")
                 print(table(runs, COSTS, best=True))
                 print(table(runs, PAGES))
+        if values := load(out, f"{capture}-value"):
+            print(f"\n### {capture}: value beside CAC\n")
+            print(beside(values, load(out, capture)))
         if runs := load(out, f"{capture}-zone"):
             print(f"\n### {capture}: zones\n")
             print(zones(runs))

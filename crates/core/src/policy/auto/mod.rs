@@ -107,6 +107,9 @@ impl Auto {
         let sampled = (capacity / SAMPLE_SHARE)
             .clamp(SAMPLE_MIN, SAMPLE_MAX)
             .min(capacity);
+        let mut options = options.clone();
+        options.value.counts_time = false;
+        let options = &options;
         let scaled = scaled(options, sampled);
         let live = FINALISTS.iter().filter_map(|name| build(name, options));
         let minis = FINALISTS.iter().filter_map(|name| build(name, &scaled));

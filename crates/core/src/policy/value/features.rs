@@ -163,10 +163,20 @@ fn of_rate(rate: f32, steps: u32, max: u32) -> u32 {
     (halves * steps / 2).min(max)
 }
 
-/// The indices of a page with this past. About 20 cache lines.
-pub(super) fn indices(clock: &Clock, past: &Past, pages: &Pages, extents: &Extents) -> Indices {
+/// Where a page is, below 4: 1 for on flash, 2 for in the DRAM pool; 0 where that says nothing.
+pub(super) type Whereabouts = u32;
+
+/// The indices of a page with this past, were it at `whereabouts`. About 20 cache lines.
+pub(super) fn indices(
+    clock: &Clock,
+    past: &Past,
+    whereabouts: Whereabouts,
+    pages: &Pages,
+    extents: &Extents,
+) -> Indices {
+    debug_assert!(whereabouts < 4, "two bits");
     let page = past.page();
-    let hints = u32::from(past.hints);
+    let hints = u32::from(past.hints) | whereabouts << 16;
     let is_read = past.is_read_last(clock.now);
     let both = past.read != 0 && past.write != 0;
     let other = if both { u32::from(past.other) + 1 } else { 0 };
@@ -199,12 +209,12 @@ pub(super) fn indices(clock: &Clock, past: &Past, pages: &Pages, extents: &Exten
         [hints, other, 0],
         [hints, writes, 0],
         [hints, distance, 0],
-        [read_half, distance_half, 0],
+        [read_half, distance_half, whereabouts],
         [distance, before, 0],
         [reads, seen, 0],
         [extent_half, extent_reads, 0],
         [hints, extent_reads, 0],
-        [of_rate(warmth, 3, 24), read, 0],
+        [of_rate(warmth, 3, 24), read, whereabouts],
         [behind, ahead, extent_age],
         [hints, behind, ahead],
         [extent_writes, wrote, writes],

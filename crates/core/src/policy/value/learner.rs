@@ -9,6 +9,13 @@
 //! what age means, some time after it: a request is drawn from the *trail* of past ones, its
 //! distance log-uniform.
 //!
+//! *Write-back* ([`Learner::count_writes`]): a second model learns the same of writes, for which
+//! the next request must be a write; and it tells pages apart by where they are, on flash and in
+//! the DRAM pool, because a pool that knows costs makes of that how soon a page is read. A sample
+//! ends unheard when its page comes to flash or leaves it: its target is what the page would have
+//! been worth, had it stayed. Rereads are far apart next to what a tier can keep, so the horizon
+//! is longer, and so is the time that samples are waited for.
+//!
 //! *Horizon*: what a tier of this size can keep: about slots / (hits a request) requests pass
 //! until a slot's page is hit.
 //!
@@ -16,10 +23,11 @@
 //! 1. H is between 1 and [`HORIZON_MAX`] times the slots.
 
 use super::ValueConfig;
-use super::features::{self, Clock, Extents};
+use super::features::{self, Clock, Extents, Whereabouts};
 use super::hint_types::{Choice, Values};
 use super::math;
 use super::model::{Indices, Model};
+use super::money::Outlook;
 use super::pages::{Pages, Past, Place};
 use super::samples::{NONE, Sample, Samples};
 use super::worth::Worth;
@@ -29,6 +37,8 @@ use crate::policy::{Access, Learned, LearnedHintSet, Op};
 
 /// H = this × slots / (read hits a request).
 const HORIZON: f32 = 0.7;
+/// The same in write-back.
+const HORIZON_BACK: f32 = 15.0;
 /// H at first, slots.
 const HORIZON_FIRST: f32 = 1.5;
 /// H at most, slots.
@@ -37,6 +47,10 @@ const HORIZON_MAX: f32 = 20.0;
 const HORIZON_STEP: f32 = 1.15;
 /// Share of H after which a sample ends unheard.
 const DELAY: f32 = 0.33;
+/// The same in write-back.
+const DELAY_BACK: f32 = 1.0;
+/// Samples under observation in write-back, at least.
+const SAMPLES_BACK: u32 = 1 << 16;
 /// Every so many requests one is noted in the trail.
 const TRAIL_STEP: u32 = 4;
 /// Requests that the trail reaches back, slots.
@@ -83,12 +97,46 @@ pub(super) struct Ended {
     pub horizon: f32,
 }
 
+/// What became of a sample.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Read,
+    Write,
+    /// Its page was trimmed.
+    Gone,
+    /// Nothing yet; what the models say by now.
+    Unheard(Outlook),
+}
+
+impl Outcome {
+    fn of(op: Op) -> Self {
+        match op {
+            Op::Read => Self::Read,
+            Op::Write => Self::Write,
+        }
+    }
+
+    /// V at the end.
+    fn worth(self) -> Outlook {
+        let known = |reads, writes| Outlook { reads, writes };
+        match self {
+            Self::Read => known(1.0, 0.0),
+            Self::Write => known(0.0, 1.0),
+            Self::Gone => known(0.0, 0.0),
+            Self::Unheard(outlook) => outlook,
+        }
+    }
+}
+
 /// See the module text.
 #[derive(Clone, Debug)]
 pub(super) struct Learner {
     pub(super) pages: Pages,
     extents: Extents,
+    /// Of reads to come.
     model: Model,
+    /// Of writes to come; in write-back only.
+    writes: Option<Model>,
     samples: Samples,
     choice: Choice,
     worth: Worth,
@@ -121,6 +169,7 @@ impl Learner {
             pages: Pages::new(remembered),
             extents: Extents::new(slots),
             model: Model::new(),
+            writes: None,
             samples: Samples::new(places.max(1)),
             choice: Choice::new(),
             worth: Worth::new(),
@@ -146,9 +195,10 @@ impl Learner {
     pub(super) fn on_request(&mut self, access: &Access, is_hit: bool) -> u32 {
         self.clock.now = (access.number as u32).max(1);
         if let Some(entry) = self.pages.find(access.page) {
-            self.conclude(entry, access.op == Op::Read);
+            self.conclude(entry, Outcome::of(access.op));
         }
-        let delay = ((DELAY * self.horizon) as u32).max(SLOTS_MIN);
+        let share = if self.is_back() { DELAY_BACK } else { DELAY };
+        let delay = ((share * self.horizon) as u32).max(SLOTS_MIN);
         while let Some((at, sample)) = self.samples.oldest() {
             if self.clock.now.wrapping_sub(sample.time) < delay {
                 break;
@@ -181,13 +231,50 @@ impl Learner {
 
     /// The page in `entry` is gone for good.
     pub(super) fn forget(&mut self, entry: u32) {
-        self.conclude(entry, false);
+        self.conclude(entry, Outcome::Gone);
         self.pages.forget(entry);
     }
 
     /// The odds V / (1 - V) of the page in `entry`, now. O(tables).
     pub(super) fn odds(&self, entry: u32) -> f32 {
         self.model.odds(&self.indices(entry))
+    }
+
+    /// Whether writes count.
+    pub(super) fn is_back(&self) -> bool {
+        self.writes.is_some()
+    }
+
+    /// Writes count from now on, and where pages are. Allocates, the first time.
+    pub(super) fn count_writes(&mut self) {
+        if self.is_back() {
+            return;
+        }
+        while let Some((at, sample)) = self.samples.oldest() {
+            self.estimate(at, &sample);
+        }
+        self.writes = Some(Model::new());
+        self.samples = Samples::new(self.samples.capacity().max(SAMPLES_BACK));
+    }
+
+    /// V of the page in `entry` now, were it on flash, or not. O(tables).
+    pub(super) fn outlook(&self, entry: u32, on_flash: bool) -> Outlook {
+        self.outlook_at(entry, self.whereabouts(entry, on_flash))
+    }
+
+    /// The page in `entry` is on flash from now on, or is not.
+    pub(super) fn set_on_flash(&mut self, entry: u32, on_flash: bool) {
+        if self.is_back() && on_flash != self.pages.is_on_flash(entry) {
+            self.estimate_all(entry);
+        }
+        self.pages.set_on_flash(entry, on_flash);
+    }
+
+    /// `page` came into the DRAM pool, or left it.
+    pub(super) fn set_buffered(&mut self, page: PageId, buffered: bool) {
+        if let Some(entry) = self.pages.find(page) {
+            self.pages.set_buffered(entry, buffered);
+        }
     }
 
     /// A number below `bound`.
@@ -222,7 +309,8 @@ impl Learner {
 
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
-        let tables = self.pages.bytes() + self.extents.bytes() + self.model.bytes();
+        let models = self.model.bytes() + self.writes.as_ref().map_or(0, Model::bytes);
+        let tables = self.pages.bytes() + self.extents.bytes() + models;
         let samples = self.samples.bytes() + self.trail.capacity() * 4;
         tables + samples + self.choice.bytes() + self.worth.bytes()
     }
@@ -231,6 +319,7 @@ impl Learner {
     pub(super) fn assert_invariants(&self) {
         self.pages.assert_invariants();
         self.model.assert_invariants();
+        self.writes.iter().for_each(Model::assert_invariants);
         self.choice.assert_invariants();
         let newest = |entry: u32| self.pages.get(entry).samples;
         self.samples.assert_invariants(self.clock.now, newest);
@@ -240,12 +329,32 @@ impl Learner {
     }
 
     fn indices(&self, entry: u32) -> Indices {
-        features::indices(
-            &self.clock,
-            self.pages.get(entry),
-            &self.pages,
-            &self.extents,
+        self.indices_at(
+            entry,
+            self.whereabouts(entry, self.pages.is_on_flash(entry)),
         )
+    }
+
+    fn indices_at(&self, entry: u32, whereabouts: Whereabouts) -> Indices {
+        let past = self.pages.get(entry);
+        features::indices(&self.clock, past, whereabouts, &self.pages, &self.extents)
+    }
+
+    /// Where the page in `entry` is, were it on flash or not.
+    fn whereabouts(&self, entry: u32, on_flash: bool) -> Whereabouts {
+        match self.is_back() {
+            true => u32::from(on_flash) | u32::from(self.pages.is_buffered(entry)) << 1,
+            false => 0,
+        }
+    }
+
+    fn outlook_at(&self, entry: u32, whereabouts: Whereabouts) -> Outlook {
+        let indices = self.indices_at(entry, whereabouts);
+        let writes = self.writes.as_ref();
+        Outlook {
+            reads: self.model.value(&indices),
+            writes: writes.map_or(0.0, |model| model.value(&indices)),
+        }
     }
 
     /// e^(-age/H).
@@ -259,61 +368,65 @@ impl Learner {
         std::mem::take(&mut self.ended)
     }
 
-    /// The sample ends: its page is worth `worth` now, as the model says (`estimate`), or as is
-    /// known (1 when it is read, else 0).
-    fn learn(&mut self, sample: &Sample, worth: f32, estimate: Option<f32>) {
+    /// The sample ends with `outcome`.
+    fn learn(&mut self, sample: &Sample, outcome: Outcome) {
         let age = self.clock.now.wrapping_sub(sample.time);
-        let target = self.left(age) * worth;
+        let left = self.left(age);
+        let worth = outcome.worth();
+        let target = left * worth.reads;
         #[cfg(test)]
         self.ended.push(Ended {
             page: self.pages.get(sample.entry).page(),
             time: sample.time,
             target,
-            estimate,
+            estimate: match outcome {
+                Outcome::Unheard(outlook) => Some(outlook.reads),
+                _ => None,
+            },
             horizon: self.horizon,
         });
         if sample.values.is_some() {
-            let read = estimate.is_none() && worth > 0.0;
+            let read = matches!(outcome, Outcome::Read);
             self.worth.settle(sample.hints, read.then_some(age));
         }
         self.model.learn(&sample.indices, target);
+        if let Some(model) = &mut self.writes {
+            model.learn(&sample.indices, left * worth.writes);
+        }
         self.worth.learn(sample.hints, sample.age, target);
         if let Some(values) = &sample.values {
             self.choice.learn(values, target);
         }
     }
 
-    /// The page in `entry` is read, or else written or gone: its samples end.
-    fn conclude(&mut self, entry: u32, is_read: bool) {
+    /// All samples of the page in `entry` end.
+    fn conclude(&mut self, entry: u32, outcome: Outcome) {
         let mut at = std::mem::replace(&mut self.pages.get_mut(entry).samples, NONE);
         while at != NONE {
             let sample = self.samples.end(at);
-            self.learn(&sample, f32::from(u8::from(is_read)), None);
+            self.learn(&sample, outcome);
             at = sample.older;
         }
+    }
+
+    /// What the model says by now of the page in `entry`.
+    fn unheard(&self, entry: u32) -> Outcome {
+        Outcome::Unheard(self.outlook(entry, self.pages.is_on_flash(entry)))
     }
 
     /// The oldest sample, at `at`, ends unheard.
     fn estimate(&mut self, at: u32, sample: &Sample) {
-        let value = self.model.value(&self.indices(sample.entry));
+        let outcome = self.unheard(sample.entry);
         self.samples.end(at);
         let newest = self.samples.cut(self.pages.get(sample.entry).samples, at);
         self.pages.get_mut(sample.entry).samples = newest;
-        self.learn(sample, value, Some(value));
+        self.learn(sample, outcome);
     }
 
-    /// The page in `entry` is about to be forgotten: its samples end unheard.
+    /// The samples of the page in `entry` end unheard: it is about to be forgotten, or to move.
     fn estimate_all(&mut self, entry: u32) {
-        let mut at = self.pages.get(entry).samples;
-        if at == NONE {
-            return;
-        }
-        let value = self.model.value(&self.indices(entry));
-        self.pages.get_mut(entry).samples = NONE;
-        while at != NONE {
-            let sample = self.samples.end(at);
-            self.learn(&sample, value, Some(value));
-            at = sample.older;
+        if self.pages.get(entry).samples != NONE {
+            self.conclude(entry, self.unheard(entry));
         }
     }
 
@@ -373,7 +486,12 @@ impl Learner {
         (self.requests, self.hits) = (0, 0);
         self.renewals += 1;
         let slots = self.clock.slots as f32;
-        let wanted = (HORIZON * slots / rate).clamp(slots, HORIZON_MAX * slots);
+        let factor = if self.is_back() {
+            HORIZON_BACK
+        } else {
+            HORIZON
+        };
+        let wanted = (factor * slots / rate).clamp(slots, HORIZON_MAX * slots);
         let step = self.horizon / HORIZON_STEP..=self.horizon * HORIZON_STEP;
         self.horizon = wanted.clamp(*step.start(), *step.end());
     }

@@ -8,7 +8,7 @@
 //! A page is known by its object and the low 32 bits of its index: two pages of an object 2³²
 //! pages apart would be taken for one, which costs speed and never contents.
 //!
-//! Memory: 32 bytes an entry and a bit.
+//! Memory: 32 bytes an entry and two bits.
 //!
 //! # Invariants (checked by [`Pages::assert_invariants`])
 //! 1. An entry in use is in the line of its page, and no page has two.
@@ -119,6 +119,7 @@ pub(super) enum Place {
 pub(super) struct Pages {
     entries: Vec<Past>,
     on_flash: Vec<u64>,
+    buffered: Vec<u64>,
     lines: u64,
 }
 
@@ -131,6 +132,7 @@ impl Pages {
         Self {
             entries: vec![Past::EMPTY; entries],
             on_flash: vec![0; entries.div_ceil(64)],
+            buffered: vec![0; entries.div_ceil(64)],
             lines,
         }
     }
@@ -164,6 +166,7 @@ impl Pages {
     /// caller: its read or its write at least.
     pub(super) fn take(&mut self, at: u32, page: PageId) -> &mut Past {
         debug_assert!(!self.is_on_flash(at), "invariant 2");
+        set(&mut self.buffered, at, false);
         let past = &mut self.entries[at as usize];
         debug_assert_eq!(
             past.samples, NONE,
@@ -207,7 +210,7 @@ impl Pages {
 
     /// Whether the page in `at` is on flash.
     pub(super) fn is_on_flash(&self, at: u32) -> bool {
-        self.on_flash[at as usize / 64] & 1 << (at % 64) != 0
+        bit(&self.on_flash, at)
     }
 
     /// Entries of pages on flash. O(entries).
@@ -217,16 +220,24 @@ impl Pages {
 
     /// The page in `at` came to flash, or left it.
     pub(super) fn set_on_flash(&mut self, at: u32, on_flash: bool) {
-        let word = &mut self.on_flash[at as usize / 64];
-        match on_flash {
-            true => *word |= 1 << (at % 64),
-            false => *word &= !(1 << (at % 64)),
-        }
+        set(&mut self.on_flash, at, on_flash);
+    }
+
+    /// Whether the page in `at` is in the DRAM pool, as far as is known: a page that came there
+    /// before it was remembered seems absent.
+    pub(super) fn is_buffered(&self, at: u32) -> bool {
+        bit(&self.buffered, at)
+    }
+
+    /// The page in `at` came into the DRAM pool, or left it.
+    pub(super) fn set_buffered(&mut self, at: u32, buffered: bool) {
+        set(&mut self.buffered, at, buffered);
     }
 
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Past>() + self.on_flash.capacity() * 8
+        let bits = self.on_flash.capacity() + self.buffered.capacity();
+        self.entries.capacity() * size_of::<Past>() + bits * 8
     }
 
     /// Panics unless the numbered invariants hold. O(entries).
@@ -247,5 +258,17 @@ impl Pages {
         let known = PageId::new(page.object, u64::from(page.index as u32));
         let hash = hash::of_page(known) >> 32;
         ((hash * self.lines) >> 32) as usize * WAYS
+    }
+}
+
+fn bit(bits: &[u64], at: u32) -> bool {
+    bits[at as usize / 64] & 1 << (at % 64) != 0
+}
+
+fn set(bits: &mut [u64], at: u32, value: bool) {
+    let word = &mut bits[at as usize / 64];
+    match value {
+        true => *word |= 1 << (at % 64),
+        false => *word &= !(1 << (at % 64)),
     }
 }

@@ -282,7 +282,8 @@ fn a_scan_nearby_is_seen() {
     };
     let mut past = Past::EMPTY;
     past.read = 990;
-    let look = |clock: &Clock, extents: &Extents| features::indices(clock, &past, &pages, extents);
+    let look =
+        |clock: &Clock, extents: &Extents| features::indices(clock, &past, 0, &pages, extents);
     let before = look(&clock, &extents);
     extents.on_request(&clock, PageId::new(ObjectId(0), 40), true);
     let near = look(&clock, &extents);
@@ -291,9 +292,89 @@ fn a_scan_nearby_is_seen() {
     clock.now += 64;
     let mut again = past;
     again.read += 64;
-    let later = features::indices(&clock, &again, &pages, &extents);
+    let later = features::indices(&clock, &again, 0, &pages, &extents);
     assert_eq!(
         before[10], later[10],
         "a quarter of the slots later it is over"
     );
+}
+
+fn in_write_back() -> (Learner, u64) {
+    let mut learner = Learner::new(256, 3, &ValueConfig::default());
+    learner.count_writes();
+    (learner, 1)
+}
+
+/// A page that is always written next is worth nothing clean, and something dirty.
+#[test]
+fn writes_to_come_count_for_dirty_pages() {
+    let (mut learner, mut number) = in_write_back();
+    for round in 0..400u64 {
+        for index in 0..60 {
+            let op = match index % 2 {
+                0 => Op::Write,
+                _ => Op::Read,
+            };
+            let hints = HintSet::UNKNOWN.with(0, 1 + (index % 2) as u32);
+            let access = Access {
+                hints,
+                ..access(number, index, op)
+            };
+            learner.on_request(&access, round > 0);
+            number += 1;
+        }
+    }
+    learner.assert_invariants();
+    let look = |index: u64| {
+        let entry = learner.pages.find(page(index)).expect("remembered");
+        learner.outlook(entry, false)
+    };
+    let (written, read) = (look(10), look(11));
+    assert!(written.writes > 0.6 && written.reads < 0.2, "{written:?}");
+    assert!(read.reads > 0.6 && read.writes < 0.2, "{read:?}");
+    let money = Money::new(&crate::cost::Costs::default());
+    let saved = |dirty| money.saved(written, written, dirty);
+    assert!(saved(true) > saved(false), "a base write is saved");
+}
+
+/// What a page is worth where it is not is learned from the time it was not there: pages are read
+/// soon after while they are on flash, and late while they are not (a pool that knows costs).
+#[test]
+fn where_a_page_is_tells_when_it_is_read() {
+    let (mut learner, mut number) = in_write_back();
+    for round in 0..12_000u64 {
+        let index = round % 1000;
+        let op = Op::Read;
+        let entry = learner.on_request(&access(number, index, op), false);
+        number += 1;
+        learner.set_on_flash(entry, true);
+        for _ in 0..4 {
+            learner.on_request(&access(number, index, op), true);
+            number += 1;
+        }
+        learner.set_on_flash(entry, false);
+    }
+    learner.assert_invariants();
+    let mut known = (400..600).filter_map(|index| learner.pages.find(page(index)));
+    let entry = known.next().expect("most are remembered");
+    let [away, there] = [false, true].map(|on_flash| learner.outlook(entry, on_flash));
+    assert!(there.reads > away.reads + 0.1, "{there:?} {away:?}");
+}
+
+/// In write-back a page comes in when it is cleaned or leaves the pool.
+#[test]
+fn under_a_pool_pages_come_when_they_leave_it() {
+    let mut value = Value::new(&PolicyOptions::new(100));
+    let slots = SlotTable::new(100);
+    let access = access(1, 1, Op::Read);
+    value.on_request(&access, None);
+    value.on_pool(page(1), true);
+    let mut ask = |why| value.decide(&access, why, &slots);
+    let opportunity = Decision::Refuse(Refusal::Opportunity);
+    assert_eq!(ask(Opportunity::Read), Decision::Admit, "write-through");
+    assert_eq!(ask(Opportunity::PoolEviction), opportunity);
+    assert_eq!(ask(Opportunity::Clean), Decision::Admit);
+    assert_eq!(ask(Opportunity::Read), opportunity, "write-back");
+    assert_eq!(ask(Opportunity::PoolEviction), Decision::Admit);
+    assert!(!value.keeps_outdated());
 }

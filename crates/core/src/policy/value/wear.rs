@@ -58,6 +58,11 @@ impl Dial {
         self.kappa
     }
 
+    /// Whether there is an allowance.
+    pub(super) fn is_following(&self) -> bool {
+        self.allowance.is_some()
+    }
+
     /// A page is written to flash.
     pub(super) fn on_write(&mut self) {
         self.written += 1.0;
