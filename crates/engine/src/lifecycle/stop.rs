@@ -68,7 +68,8 @@ impl Engine {
             let interrupted = objects.iter_mut().filter(|object| object.id == *id);
             interrupted.for_each(|object| object.fate = *fate);
         }
-        flash.close(objects)
+        let all_clean = self.inner().hierarchy.ledger().is_all_clean();
+        flash.close_as(objects, all_clean)
     }
 
     /// What is still under way with objects that are open.
