@@ -173,6 +173,10 @@ fn print_totals(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
          {} starts rightly refused",
         tally.resizes, tally.refused, tally.refused_starts
     );
+    println!(
+        "{} crash points while the map was being read, {} recoveries that served before it was",
+        tally.crash_points_loading, tally.loads
+    );
 }
 
 fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
@@ -194,6 +198,8 @@ fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
         "second_crashes": tally.second_crashes,
         "bytes_compared": tally.bytes,
         "resizes": tally.resizes,
+        "crash_points_loading": tally.crash_points_loading,
+        "recoveries_loading": tally.loads,
         "failed_requests": tally.refused,
         "refused_starts": tally.refused_starts,
         "seconds": took.as_secs_f64(),

@@ -34,6 +34,10 @@ pub struct Tally {
     pub recoveries: u64,
     /// Crashes during or right after a recovery, the second and third ones.
     pub second_crashes: u64,
+    /// Recoveries that served before they had read the map.
+    pub loads: u64,
+    /// Images of power cuts taken while the workload's engine had not read its map.
+    pub crash_points_loading: u64,
     /// Bytes compared after crashes.
     pub bytes: u64,
     /// Caches that became longer or shorter under the engine.
@@ -52,6 +56,8 @@ impl Tally {
         self.crash_points += other.crash_points;
         self.recoveries += other.recoveries;
         self.second_crashes += other.second_crashes;
+        self.loads += other.loads;
+        self.crash_points_loading += other.crash_points_loading;
         self.bytes += other.bytes;
         self.resizes += other.resizes;
         self.refused += other.refused;
@@ -221,8 +227,10 @@ impl Run {
     /// Recovers from the images taken so far, against the models as they are now.
     pub(crate) fn verify_captured(&mut self) -> Result<(), String> {
         let images = std::mem::take(&mut *lock(&self.captured));
+        let loading = self.engine.loading().is_some();
         for image in images {
             self.tally.crash_points += 1;
+            self.tally.crash_points_loading += u64::from(loading);
             self.verify(image, 1)?;
         }
         Ok(())
@@ -286,6 +294,8 @@ impl Run {
             Step::Resize(slots) => self.resize(slots),
             Step::Flush => self.flush(),
             Step::Policy(name) => self.engine.set_policy(name).map_err(|e| e.to_string()),
+            // Refused until the map was read.
+            Step::TierOff | Step::TierOn if self.engine.loading().is_some() => Ok(()),
             Step::TierOff => {
                 let off = self.engine.tier_off("the workload says so");
                 self.excuse(off)
@@ -394,6 +404,11 @@ impl Run {
             return self.power_cut();
         }
         self.heal();
+        if self.draw.chance(1, 2) {
+            // The next start need not wait for the map. Where that fails it does.
+            let _ = self.engine.flush(|_| true);
+            self.verify_captured()?;
+        }
         for tracked in self.files.iter_mut().chain(&mut self.ghosts) {
             if let Some(object) = tracked.object.take() {
                 self.engine.close_object(&object);
@@ -446,7 +461,7 @@ impl Run {
                 Ok(())
             }
             Err(Error::PinnedTooMuch { .. }) => Ok(()),
-            Err(Error::TierOff { .. }) => Ok(()),
+            Err(Error::TierOff { .. } | Error::Loading { .. }) => Ok(()),
             Err(Error::CacheIo { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
                 Ok(())
             }
@@ -662,6 +677,7 @@ impl Run {
                 return Ok(Err(refused));
             }
         };
+        self.load(&engine);
         let mut all = Vec::new();
         for tracked in self.files.iter().chain(&self.ghosts) {
             if !world.has_name(tracked.file) {
@@ -675,6 +691,14 @@ impl Run {
         }
         world.power_off();
         Ok(Ok(all))
+    }
+
+    /// Has the engine read its map to the end, if it serves without.
+    fn load(&mut self, engine: &Engine) {
+        if engine.loading().is_some() {
+            self.tally.loads += 1;
+            while engine.loading().is_some() && engine.step() {}
+        }
     }
 
     fn end(&mut self) {

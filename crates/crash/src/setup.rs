@@ -9,8 +9,8 @@ use thermocline::classify::Dialect;
 use thermocline::config::DirtySettings;
 use thermocline::mutant::Mutant;
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Error, Identity, ObjectSpec, Opener, Pins, Refused, Store,
-    StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Error, Identity, MapLoad, ObjectSpec, Opener, Pins,
+    Refused, Store, StoreOptions,
 };
 use thermocline_core::{FileKind, policy, pool};
 
@@ -62,6 +62,8 @@ pub struct Setup {
     pub passing: bool,
     /// Pages set aside for pinned files at a start; 0 where none is pinned.
     pub pinned: u32,
+    /// When the map is read.
+    pub load: MapLoad,
     /// A bug planted in engine and store.
     pub planted: Mutant,
 }
@@ -97,6 +99,7 @@ impl Setup {
             faults: draw.chance(1, 3),
             passing: draw.chance(1, 3),
             pinned: if seed.is_multiple_of(3) { 5 } else { 0 },
+            load: draw.one(&[MapLoad::Before, MapLoad::After]),
             planted: Mutant::None,
         }
     }
@@ -161,6 +164,7 @@ impl Setup {
         StoreOptions {
             clock: world.clock().shared(),
             planted: self.planted,
+            load: self.load,
             page_size: self.page_size,
             size: (!found).then_some(self.length(self.slots)),
             base: BaseIdentity {

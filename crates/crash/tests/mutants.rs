@@ -52,6 +52,24 @@ fn bugs_planted_in_the_engine_are_caught() {
     }
 }
 
+#[test]
+fn bugs_planted_in_reading_the_map_later_are_caught() {
+    let planted = [
+        Mutant::TouchedKept,
+        Mutant::MarksForgotten,
+        Mutant::UnmarkedCut,
+    ];
+    for mutant in planted {
+        let options = Options {
+            mutant,
+            ..Options::of(Mode::Through)
+        };
+        let seed = caught_in_engine(400, &options);
+        println!("{mutant:?}: caught by seed {seed:?}");
+        assert!(seed.is_some(), "{mutant:?} is not caught by 400 seeds");
+    }
+}
+
 fn store(mutant: Mutant) -> Options {
     Options {
         steps: 60,

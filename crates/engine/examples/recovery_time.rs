@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thermocline::device::{Device, FileDevice, FileOptions, Metered};
 use thermocline::store::{
-    BaseIdentity, Batch, Fate, ObjectChange, SavedObject, Store, StoreOptions, checksum,
+    BaseIdentity, Batch, Fate, MapLoad, ObjectChange, SavedObject, Store, StoreOptions, checksum,
 };
 use thermocline::{Engine, EngineConfig, Identity, Stamp};
 use thermocline_core::ledger::{MapChange, MapEntry};
@@ -63,6 +63,7 @@ fn options(size: Option<u64>) -> StoreOptions {
         },
         format: false,
         deadline: None,
+        load: MapLoad::Before,
         ..StoreOptions::default()
     }
 }

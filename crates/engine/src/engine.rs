@@ -3,7 +3,8 @@
 //! carries out its actions on devices.
 //!
 //! # Locks, in the order they may be taken
-//! 0. `reshaping`: one change of the tier's size or device at a time
+//! 0. `reshaping`: one change of the tier's size or device at a time; `loader`: one step of reading
+//!    the map at a time
 //! 1. `registry` (objects by identity)
 //! 2. the layout lock of an object
 //! 3. `inner` (hierarchy, write buffer, commits)
@@ -12,9 +13,9 @@
 //! `objects` (open objects by id) and `flash` are leaves, held only to clone an `Arc`; `recorder`
 //! comes after `objects` where a file is named to it.
 //!
-//! No lock is held across device I/O, except `reshaping`, `registry` while a file is opened for the
-//! first time, and an object's layout lock while its base is written in the background, cut or
-//! punched.
+//! No lock is held across device I/O, except `reshaping`, `loader`, `registry` while a file is
+//! opened for the first time, and an object's layout lock while its base is written in the
+//! background, cut or punched.
 //!
 //! # States
 //! *Running* → *stopping* (writers drain the buffer) → *stopped* (map saved). Requests may arrive
@@ -27,12 +28,13 @@ use crate::files::pins::Pins;
 use crate::files::registry::Registry;
 use crate::frames::Frames;
 use crate::lifecycle::background::Signals;
+use crate::lifecycle::load::Loader;
 use crate::lock::thread::JoinHandle;
 use crate::lock::{Condvar, Mutex, RwLock};
 use crate::observe::histogram::Histogram;
 use crate::settings::config::EngineConfig;
 use crate::state::Inner;
-use crate::store::Store;
+use crate::store::{Lost, Store};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
@@ -126,6 +128,10 @@ pub struct Engine {
     pub(crate) restored_pages: AtomicU32,
     /// Pages held in doubt at the start.
     pub(crate) doubted_pages: AtomicU32,
+    /// A map that is read while requests are served.
+    pub(crate) loader: Mutex<Option<Loader>>,
+    pub(crate) load_percent: AtomicU32,
+    pub(crate) load_lost: Mutex<Vec<Lost>>,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) steps: AtomicU64,
     /// Whether the base is still ours to use.
@@ -170,9 +176,10 @@ impl Engine {
     /// Stops using flash; every request goes to base. Dirty pages are written back first.
     ///
     /// # Errors
-    /// Those of [`Engine::flush`]; the tier then stays on.
+    /// Those of [`Engine::flush`], and while the map is being read; the tier then stays on.
     pub fn tier_off(&self, reason: &str) -> io::Result<()> {
         let _one = self.reshaping();
+        self.must_be_loaded().map_err(io::Error::other)?;
         if self.dirty_pages() > 0 {
             self.flush(|_| true)?;
         }
@@ -197,12 +204,13 @@ impl Engine {
     /// Uses flash again, from empty, after writing to it once.
     ///
     /// # Errors
-    /// [`Error::NoTier`], [`Error::CacheIo`] when the device still does not work, [`Error::Late`]
-    /// while it has not answered what it was asked before, [`Error::StillInUse`] while pages that
-    /// base has not wait for it.
+    /// [`Error::NoTier`], [`Error::Loading`], [`Error::CacheIo`] when the device still does not
+    /// work, [`Error::Late`] while it has not answered what it was asked before,
+    /// [`Error::StillInUse`] while pages that base has not wait for it.
     pub fn tier_on(&self) -> Result<(), Error> {
         let _one = self.reshaping();
         let flash = self.store().ok_or(Error::NoTier)?;
+        self.must_be_loaded()?;
         // A map that starts anew knows nothing of writes that base may still lose.
         for object in self.all_objects() {
             self.sync_base(&object).map_err(|source| Error::BaseIo {

@@ -203,6 +203,14 @@ pub enum Error {
         /// The cache.
         path: String,
     },
+    /// The map is being read: the tier takes no other shape or place before that is over.
+    #[error("the map of cache {path} is being read: {percent} %; try again when that is over")]
+    Loading {
+        /// The cache.
+        path: String,
+        /// How far it is.
+        percent: u32,
+    },
     /// The tier must work for that, and is off.
     #[error("the tier is off: {reason}; switch it on first, or replace the cache")]
     TierOff {

@@ -94,6 +94,8 @@ pub use observe::stats::{LostPage, ObjectStats, PoolStats, Stats, TierStats};
 pub use request::halves::{FailedRead, FlashRead, ReadEnded, ReadStarted};
 pub use settings::config;
 pub use settings::config::{EngineConfig, Shares};
+#[doc(hidden)]
+pub use store::MapLoad;
 pub use store::{BaseIdentity, CacheStamp, Store, StoreOptions, stamp_of};
 pub use writeback::flush::FlushProgress;
 // What `Request::hints` is made of, and what the signatures above name.

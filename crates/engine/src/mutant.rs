@@ -41,4 +41,10 @@ pub enum Mutant {
     /// A write of a page that is late counts as one that failed: its block is written again, and
     /// the late one arrives over that.
     LateForgotten,
+    /// What was written or dropped while the map was being read stays in the tables made of it.
+    TouchedKept,
+    /// Marks of regions are taken back while the map is being read.
+    MarksForgotten,
+    /// A cut marks no regions while the map is being read.
+    UnmarkedCut,
 }

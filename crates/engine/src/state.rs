@@ -256,6 +256,12 @@ impl Inner {
         }
     }
 
+    /// Whether the durable map may name pages of the object that nobody here knows: it is being
+    /// read, and the table has the object.
+    pub(crate) fn is_named_unread(&self, id: ObjectId) -> bool {
+        self.hierarchy.is_loading() && self.commits.named.contains(&id)
+    }
+
     pub(crate) fn take_buffer(&mut self, page_size: usize) -> AlignedBuf {
         debug_assert!(page_size > 0, "a buffer holds a page");
         self.spare

@@ -21,7 +21,8 @@ use thermocline::classify::Rules;
 use thermocline::device::Device;
 use thermocline::store::{Report, check_path};
 use thermocline::{
-    Discard, Engine, EngineConfig, Error, FlushProgress, LostPage, Refused, Store, StoreOptions,
+    Discard, Engine, EngineConfig, Error, FlushProgress, LostPage, MapLoad, Refused, Store,
+    StoreOptions,
 };
 use thermocline_mount::{DeviceFactory, Fs, file_devices};
 
@@ -225,6 +226,7 @@ impl Recovering<'_> {
             base: self.claiming.identity(),
             format: false,
             deadline: None,
+            load: MapLoad::Before,
             ..StoreOptions::default()
         };
         let store = Store::open(&self.args.cache, &options)?;

@@ -18,6 +18,7 @@ use crate::units::show_count;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use thermocline::claim::{Fence, Fenced};
 use thermocline::device::{
     Device, FaultScript, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
@@ -189,8 +190,48 @@ fn note_pins(engine: &Engine, pinned: &Pinned) {
     }
 }
 
-/// Says what the restart found.
-fn note_start(engine: &Engine) {
+/// Says what the restart found; of a map that is read meanwhile, when that is over.
+fn note_start(engine: &Arc<Engine>) {
+    if engine.loading().is_none() {
+        return note_found(engine);
+    }
+    log::line("loading the map: everything is served from base until that is over");
+    let engine = Arc::downgrade(engine);
+    let said = std::thread::Builder::new().name("tc-note".into());
+    let said = said.spawn(move || {
+        let mut quarter = 0;
+        while let Some(engine) = engine.upgrade() {
+            let Some(percent) = engine.loading() else {
+                return note_loaded(&engine);
+            };
+            if percent / 25 > quarter {
+                quarter = percent / 25;
+                log::line(&format!("loading the map: {percent} %"));
+            }
+            drop(engine);
+            std::thread::sleep(LOOK);
+        }
+    });
+    if let Err(why) = said {
+        log::line(&format!("nobody will say when the map was read: {why}"));
+    }
+}
+
+/// How often it is looked whether the map was read.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Says how the reading of the map ended.
+fn note_loaded(engine: &Engine) {
+    for lost in engine.lost_in_map() {
+        log::line(&format!("lost: {lost}"));
+    }
+    match engine.tier_state() {
+        Ok(()) => note_found(engine),
+        Err(why) => log::line(&format!("the tier is off: {why}")),
+    }
+}
+
+fn note_found(engine: &Engine) {
     let Some(tier) = engine.stats().tier else {
         return;
     };

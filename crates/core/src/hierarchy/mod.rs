@@ -37,6 +37,7 @@ mod clean;
 mod destage;
 mod doubt;
 mod keep;
+mod load;
 mod reshape;
 mod restore;
 mod staging;
@@ -44,6 +45,7 @@ mod write;
 
 pub use clean::{CleanJob, Cleaned};
 pub use destage::{DestageJob, Watermarks};
+pub use load::Touched;
 pub use reshape::Calm;
 pub use write::Absorbed;
 
@@ -248,6 +250,8 @@ pub struct Hierarchy {
     /// Objects of which base's answers may not be durable: see [`Hierarchy::doubt`].
     doubted: BTreeSet<ObjectId>,
     health: Health,
+    /// While the map is being read.
+    unread: Option<load::Unread>,
     requests: u64,
     counters: Counters,
 }
@@ -343,6 +347,7 @@ impl Hierarchy {
             pinned: BTreeSet::new(),
             shape: 0,
             health: Health::default(),
+            unread: None,
             requests: 0,
             counters: Counters::default(),
         })
@@ -565,6 +570,7 @@ impl Hierarchy {
 
     /// Pages `first..=last` of `object` are gone (deleted, truncated, punched).
     pub fn trim(&mut self, object: ObjectId, first: u64, last: u64, out: &mut Vec<Action>) {
+        self.touch_range(object, first, last);
         self.inflight.doom(object, first, last);
         self.give_up_doubts(object, first, last);
         for slot in self.slots.in_range(object, first, last) {
@@ -592,6 +598,7 @@ impl Hierarchy {
     /// O(its pages).
     pub fn doubt(&mut self, object: ObjectId, out: &mut Vec<Action>) {
         self.doubted.insert(object);
+        self.touch_range(object, 0, u64::MAX);
         self.give_up_doubts(object, 0, u64::MAX);
         for slot in self.slots.in_range(object, 0, u64::MAX) {
             let pinned = self.slots.pins(slot) > 0;
@@ -700,6 +707,7 @@ impl Hierarchy {
         assert_eq!(named, self.ledger.named(), "invariant 6");
         self.assert_doubts();
         self.assert_kept();
+        self.assert_load();
         for page in &self.lost {
             let slot = self.slots.find(*page);
             assert!(

@@ -162,7 +162,10 @@ impl Hierarchy {
     }
 
     /// The policy in force, empty, at another size.
-    fn anew(&self, options: &HierarchyOptions) -> Result<Box<dyn TierPolicy>, UnknownPolicy> {
+    pub(super) fn anew(
+        &self,
+        options: &HierarchyOptions,
+    ) -> Result<Box<dyn TierPolicy>, UnknownPolicy> {
         let name = self.policy.name();
         let policy = policy::build(name, &options.policy_options);
         policy.ok_or_else(|| UnknownPolicy::of_tier(name))

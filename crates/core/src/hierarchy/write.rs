@@ -43,6 +43,7 @@ impl Hierarchy {
     pub fn start_write(&mut self, page: PageId) -> bool {
         let started = self.inflight.start_write(page);
         if started {
+            self.touch_page(page);
             self.give_up_doubt(page);
         }
         started

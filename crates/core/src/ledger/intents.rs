@@ -237,7 +237,16 @@ impl Ledger {
         self.take_back(0);
     }
 
+    /// Regions stay marked from now on, quiet or not, until that is over: not all copies that they
+    /// stand for are known yet.
+    pub fn keep_marks(&mut self, keep: bool) {
+        self.keeps_marks = keep;
+    }
+
     fn take_back(&mut self, calls: u8) {
+        if self.keeps_marks {
+            return;
+        }
         let old = |(intent, intended): (&Intent, &Intended)| {
             let over = intended.quiet.is_some_and(|n| n >= calls);
             over.then_some(*intent)
@@ -248,6 +257,9 @@ impl Ledger {
 
     /// The object is gone or empty: nothing of it can be stale. O(its regions).
     pub fn forget_intents(&mut self, object: ObjectId) {
+        if self.keeps_marks {
+            return;
+        }
         let of_object = self.intents.range(regions(object));
         let idle = of_object.filter(|(_, intended)| intended.active == 0);
         let over: Vec<Intent> = idle.map(|(intent, _)| *intent).collect();

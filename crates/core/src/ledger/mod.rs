@@ -92,6 +92,13 @@ struct Waiting {
     ahead: BTreeMap<BlockId, Announced>,
 }
 
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        let nothing = self.limbo.is_empty() && self.owed.is_empty();
+        nothing && self.says.is_empty() && self.ahead.is_empty()
+    }
+}
+
 /// See the module text.
 #[derive(Debug)]
 pub struct Ledger {
@@ -104,6 +111,8 @@ pub struct Ledger {
     intents: BTreeMap<Intent, Intended>,
     doubts: BTreeMap<PageId, BlockId>,
     sync_epoch: u64,
+    /// Regions stay marked, quiet or not.
+    keeps_marks: bool,
     pending: Waiting,
     committing: Option<Waiting>,
 }
@@ -122,6 +131,7 @@ impl Ledger {
             intents: BTreeMap::new(),
             doubts: BTreeMap::new(),
             sync_epoch: 0,
+            keeps_marks: false,
             pending: Waiting::default(),
             committing: None,
         }
@@ -239,6 +249,25 @@ impl Ledger {
         }
     }
 
+    /// A ledger without blocks gets those of `loaded`, with all that is known of them, and goes on
+    /// with its own base writes. No batch of either is under way. Its marks must cover whatever
+    /// `loaded` has in doubt.
+    pub fn join(&mut self, loaded: Self) {
+        assert!(self.blocks() == 0 && self.changes.is_empty() && self.pending.is_empty());
+        assert!(self.committing.is_none() && loaded.committing.is_none());
+        for (intent, intended) in loaded.intents {
+            self.intents.entry(intent).or_insert(intended);
+        }
+        self.blocks = loaded.blocks;
+        self.versions = loaded.versions;
+        self.given_up = loaded.given_up;
+        self.next_version = self.next_version.max(loaded.next_version);
+        self.changes = loaded.changes;
+        self.doubts = loaded.doubts;
+        self.pending = loaded.pending;
+        self.assert_doubts();
+    }
+
     /// The write of the taken `block` failed: it is tried again when all others were.
     pub fn give_back_last(&mut self, block: BlockId) {
         assert_eq!(self.blocks.used(block), Use::Taken);
@@ -250,6 +279,14 @@ impl Ledger {
     pub fn give_up(&mut self, block: BlockId) {
         assert_eq!(self.blocks.used(block), Use::Taken);
         self.given_up += 1;
+    }
+
+    /// Whether the durable map, and whatever a batch under way makes of it, calls no page dirty.
+    #[must_use]
+    pub fn is_all_clean(&self) -> bool {
+        let owes = |waiting: &Waiting| !waiting.owed.is_empty();
+        let owed = owes(&self.pending) || self.committing.as_ref().is_some_and(owes);
+        self.versions.is_empty() && !owed
     }
 
     /// Blocks that were not given up.

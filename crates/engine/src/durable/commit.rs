@@ -437,6 +437,10 @@ impl Engine {
     pub(crate) fn put_record(&self, object: &Object) {
         let saved = Self::saved_of(object);
         let mut inner = self.inner();
+        if inner.hierarchy.is_loading() && !inner.commits.named.contains(&object.id) {
+            // Gone from the table: what a map that is being read says of it must not count again.
+            return;
+        }
         let mut fate = object.fate();
         if self.config.planted == Mutant::LostCut && fate.unlinked {
             fate.cut = None;

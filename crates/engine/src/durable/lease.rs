@@ -129,6 +129,7 @@ impl Engine {
                 return;
             }
         }
+        self.wait_for_marks();
         let Some(most) = self.store().map(|store| store.intent_limit()) else {
             return;
         };
@@ -143,6 +144,26 @@ impl Engine {
         let mut inner = self.inner();
         inner.hierarchy.ledger_mut().forget_quiet();
         inner.commits.spare_marks_at = (most / 2).max(count(&inner) + most / 8);
+    }
+
+    /// Marks are not taken back while the map is being read: when they get many, waits for that.
+    fn wait_for_marks(&self) {
+        let Some(most) = self.store().map(|store| store.intent_limit()) else {
+            return;
+        };
+        loop {
+            let inner = self.inner();
+            let loading = inner.hierarchy.is_loading() && !inner.hierarchy.is_off();
+            if !loading || inner.stopping || inner.hierarchy.ledger().intents() < most / 2 {
+                return;
+            }
+            if self.config.inline {
+                drop(inner);
+                self.load_some();
+            } else {
+                drop(self.wait_a_moment(inner));
+            }
+        }
     }
 
     /// Sleeps until the last lease has certainly run out; says when it began.

@@ -4,6 +4,7 @@
 use crate::durable::lease::Change;
 use crate::engine::Engine;
 use crate::files::object::Object;
+use crate::mutant::Mutant;
 use std::io;
 use std::sync::atomic::Ordering;
 use thermocline_core::ledger::INTENT_PAGES;
@@ -48,9 +49,14 @@ impl Engine {
             !(concerned && unseen),
             "flash has nothing of what it does not see"
         );
+        let mut marked = None;
         if concerned {
             noted = self.announce_cut(object, length);
-            self.before_base_write(object, &[]);
+            marked = self.regions_unread(object, first);
+            let change = marked.as_ref().map_or(Change::Pages(&[]), |regions| {
+                Self::change_of(id, regions.as_deref())
+            });
+            self.before(object, change);
         }
         let cut = object.base.set_len(length);
         object.unsynced.add();
@@ -61,6 +67,9 @@ impl Engine {
             self.record_quiet(Op::Trim, object, length, before.saturating_sub(length));
         }
         drop(layout);
+        if let Some(regions) = &marked {
+            self.after(Self::change_of(id, regions.as_deref()));
+        }
         if concerned {
             // Flash forgets the pages for good only once base has forgotten them for good.
             self.sync_base(object)?;
@@ -153,10 +162,7 @@ impl Engine {
             let _ = self.commit();
         }
         let regions = self.regions(object, first, last);
-        let change = match &regions {
-            Some(pages) => Change::Pages(pages),
-            None => Change::Whole(id),
-        };
+        let change = Self::change_of(id, regions.as_deref());
         self.before(object, change);
         let layout = object.layout_alone();
         let punched = object.base.punch(offset, length);
@@ -166,6 +172,22 @@ impl Engine {
         self.after(change);
         self.record_quiet(Op::Trim, object, offset, length);
         punched
+    }
+
+    /// While the map is being read nobody can empty what it says of pages that a cut drops: then
+    /// their regions are marked, as those of a punch are.
+    fn regions_unread(&self, object: &Object, first: u64) -> Option<Option<Vec<PageId>>> {
+        let unread = self.inner().is_named_unread(object.id);
+        let marks = unread && self.config.planted != Mutant::UnmarkedCut;
+        marks.then(|| self.regions(object, first, u64::MAX))
+    }
+
+    /// A change in these regions, or anywhere.
+    fn change_of(id: ObjectId, regions: Option<&[PageId]>) -> Change<'_> {
+        match regions {
+            Some(pages) => Change::Pages(pages),
+            None => Change::Whole(id),
+        }
     }
 
     /// One page of each region (see [`INTENT_PAGES`]) of the range that the file has pages in;

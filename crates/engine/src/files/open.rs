@@ -68,7 +68,7 @@ impl Engine {
         if object.was_changed() && !self.has_dirty(object.id) {
             object.length.store(object.base.len()?, Ordering::Release);
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
-            self.trim_pages(object.id, 0, u64::MAX);
+            self.trim_all(object.id);
         }
         object.in_use();
         Ok(())
@@ -117,7 +117,7 @@ impl Engine {
         drop(inner);
         if opened.changed {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
-            self.trim_pages(id, 0, u64::MAX);
+            self.trim_all(id);
             if !spec.cached && self.is_named(id) && !self.is_off() {
                 // Base is written without rule R1 from now on. A failed commit switches the tier
                 // off.
@@ -135,11 +135,29 @@ impl Engine {
         Ok(self.enter(object))
     }
 
+    /// Drops all pages of an object that goes on. A map that is being read may name pages that
+    /// nobody can empty yet: then what it says of the object is not to count, whoever reads it.
+    fn trim_all(&self, id: ObjectId) {
+        let mut inner = self.inner();
+        let unread = inner.is_named_unread(id);
+        if unread {
+            inner.commits.gone(id);
+        }
+        drop(inner);
+        self.trim_pages(id, 0, u64::MAX);
+        if unread && !self.is_off() {
+            // Before base is written again. A failed commit switches the tier off.
+            let _ = self.commit();
+        }
+    }
+
     /// Whether neither DRAM nor flash, nor a batch to come, have anything of the id.
     fn knows_nothing_of(&self, id: ObjectId) -> bool {
         let mut inner = self.inner();
         let commits = &inner.commits;
-        if commits.named.contains(&id) || commits.objects.contains_key(&id) {
+        let noted = commits.named.contains(&id) || commits.objects.contains_key(&id);
+        // A map that is being read may still name pages of those that are gone.
+        if noted || inner.hierarchy.is_loading() {
             return false;
         }
         let hierarchy = &mut inner.hierarchy;
@@ -287,7 +305,8 @@ impl Engine {
         let saved = Self::saved_of(object);
         let resident = {
             let mut inner = self.inner();
-            let resident = inner.hierarchy.resident_of(id);
+            let unread = u32::from(inner.hierarchy.is_unread(id));
+            let resident = inner.hierarchy.resident_of(id) + unread;
             // Whoever writes the map later can no longer ask the object what it is called.
             if resident > 0 && !inner.commits.named.contains(&id) {
                 inner.commits.put(saved);

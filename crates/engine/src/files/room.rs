@@ -26,7 +26,8 @@ const LOOK: usize = 16;
 
 /// Whether neither DRAM nor flash, nor the durable map, have pages of the object.
 pub(super) fn has_nothing_of(hierarchy: &Hierarchy, id: ObjectId) -> bool {
-    hierarchy.known_in(id, 0, u64::MAX).is_empty() && !hierarchy.ledger().owes(id)
+    let known = !hierarchy.known_in(id, 0, u64::MAX).is_empty() || hierarchy.is_unread(id);
+    !known && !hierarchy.ledger().owes(id)
 }
 
 impl Engine {

@@ -88,6 +88,7 @@ impl Engine {
             || self.clean_one()
             || self.destage_some()
             || self.verify_some()
+            || self.load_some()
     }
 
     /// Empties a half full journal, so that no sync has to wait for that.

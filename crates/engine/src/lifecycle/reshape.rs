@@ -53,9 +53,10 @@ impl Engine {
     /// [`Engine::set_policy`]. Costs O(blocks), a copy of the map, and for less length a flush.
     ///
     /// # Errors
-    /// [`Error::NoTier`], [`Error::TierOff`], those of [`Store::resize`], [`Error::Unsaved`] and
-    /// [`Error::WriteBack`] when dirty pages are in the way, [`Error::LateWrite`],
-    /// [`Error::Stopped`] when `progress` said so. The tier then has the size it had.
+    /// [`Error::NoTier`], [`Error::Loading`], [`Error::TierOff`], those of [`Store::resize`],
+    /// [`Error::Unsaved`] and [`Error::WriteBack`] when dirty pages are in the way,
+    /// [`Error::LateWrite`], [`Error::Stopped`] when `progress` said so. The tier then has the size
+    /// it had.
     pub fn resize(
         &self,
         length: u64,
@@ -77,7 +78,9 @@ impl Engine {
         Ok(blocks)
     }
 
+    /// On, and its map read.
     pub(crate) fn must_be_on(&self) -> Result<(), Error> {
+        self.must_be_loaded()?;
         self.tier_state()
             .map_err(|reason| Error::TierOff { reason })
     }
@@ -182,9 +185,10 @@ impl Engine {
     /// cache refuses files that were changed since, should it come back.
     ///
     /// # Errors
-    /// [`Error::NoTier`]; [`Error::PageSize`]; [`Error::StillInUse`] when `store` holds pages;
-    /// those of its device; [`Error::Unsaved`], [`Error::WriteBack`], [`Error::Stopped`] as in
-    /// [`Engine::resize`]. The old cache is then as it was, without dirty pages.
+    /// [`Error::NoTier`]; [`Error::Loading`]; [`Error::PageSize`]; [`Error::StillInUse`] when
+    /// `store` holds pages; those of its device; [`Error::Unsaved`], [`Error::WriteBack`],
+    /// [`Error::Stopped`] as in [`Engine::resize`]. The old cache is then as it was, without dirty
+    /// pages.
     pub fn replace(
         &self,
         store: Store,
@@ -192,6 +196,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let _one = self.reshaping();
         let old = self.store().ok_or(Error::NoTier)?;
+        self.must_be_loaded()?;
         self.check_new(&store)?;
         store.mark_open()?;
         let options = hierarchy_options(&self.config, store.blocks(), &self.pins());

@@ -13,12 +13,14 @@ use crate::engine::Engine;
 use crate::error::{Behind, Error, Refused};
 use crate::files::object::{Identity, Object, ObjectSpec};
 use crate::mutant::Mutant;
+use crate::state::Inner;
 use crate::store::{Fate, Recovered, SavedObject};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use thermocline_core::ledger::MapEntry;
+use thermocline_core::hierarchy::Hierarchy;
+use thermocline_core::ledger::{Intent, MapEntry};
 use thermocline_core::{BlockId, Doubtful, ObjectId};
 
 /// Finds the file an identity stands for under this name, or, when the flag is set, under any;
@@ -62,53 +64,129 @@ impl From<bool> for Discard {
     }
 }
 
-impl Engine {
-    pub(crate) fn restore(&self, found: Recovered) {
-        let known: BTreeSet<ObjectId> = found.objects.iter().map(|o| o.id).collect();
-        let tolerance = LEASE.as_nanos() as i64;
-        let until = (!found.clean_stop).then_some(found.last_commit_ns.saturating_add(tolerance));
-        self.registry().restore(&found.objects, until);
-        let doubtful: Doubtful = found.intents.iter().copied().collect();
-        // Asked for every page: ids are small and dense.
-        let last = known.last().map_or(0, |id| id.0 as usize + 1);
-        let mut is_known = vec![false; last];
-        known.iter().for_each(|id| is_known[id.0 as usize] = true);
-        let is_known = |id: ObjectId| is_known.get(id.0 as usize) == Some(&true);
-        let mut inner = self.inner();
-        let hierarchy = &mut inner.hierarchy;
-        let pins = self.pins();
-        let pinned = found.objects.iter().map(|o| (o.id, pins.matches(&o.name)));
-        hierarchy.mark_pinned(&pinned.collect::<Vec<_>>());
-        let clean = |entry: &MapEntry| {
-            !entry.dirty && is_known(entry.page.object) && !doubtful.covers(entry.page)
+/// What was found at the start, but for the map itself.
+#[derive(Clone)]
+pub(crate) struct Found {
+    clean_stop: bool,
+    last_commit_ns: i64,
+    pub(crate) objects: Vec<SavedObject>,
+    pub(crate) intents: Vec<Intent>,
+    pub(crate) next_version: u64,
+}
+
+impl Found {
+    /// The map, and the rest.
+    pub(crate) fn of(found: Recovered) -> (Vec<(BlockId, MapEntry)>, Self) {
+        let rest = Self {
+            clean_stop: found.clean_stop,
+            last_commit_ns: found.last_commit_ns,
+            objects: found.objects,
+            intents: found.intents,
+            next_version: found.next_version,
         };
-        let mut others = Vec::new();
-        let believed = found.entries.iter().filter(|(block, entry)| {
-            let clean = clean(entry);
-            if !clean {
-                others.push((*block, entry));
+        (found.entries, rest)
+    }
+}
+
+/// Brings a map into an empty hierarchy, which knows already what is pinned.
+pub(crate) struct Fill {
+    /// By id: asked for every page; ids are small and dense.
+    known: Vec<bool>,
+    doubtful: Doubtful,
+    intents: Vec<Intent>,
+    /// What is not simply believed.
+    others: Vec<(BlockId, MapEntry)>,
+}
+
+impl Fill {
+    pub(crate) fn of(found: &Found) -> Self {
+        let last = found.objects.last().map_or(0, |o| o.id.0 as usize + 1);
+        let mut known = vec![false; last];
+        for object in &found.objects {
+            known[object.id.0 as usize] = true;
+        }
+        Self {
+            known,
+            doubtful: found.intents.iter().copied().collect(),
+            intents: found.intents.clone(),
+            others: Vec::new(),
+        }
+    }
+
+    fn is_known(&self, entry: &MapEntry) -> bool {
+        self.known.get(entry.page.object.0 as usize) == Some(&true)
+    }
+
+    /// Clean pages that are believed come to slots; parts of the map in order of blocks.
+    pub(crate) fn add(&mut self, hierarchy: &mut Hierarchy, entries: &[(BlockId, MapEntry)]) {
+        let mut others = std::mem::take(&mut self.others);
+        let believed = entries.iter().filter(|(block, entry)| {
+            let believed =
+                !entry.dirty && self.is_known(entry) && !self.doubtful.covers(entry.page);
+            if !believed {
+                others.push((*block, *entry));
             }
-            clean
+            believed
         });
         hierarchy.restore_all(believed.map(|(block, entry)| (*block, entry)));
+        self.others = others;
+    }
+
+    /// All of the map was added.
+    pub(crate) fn end(self, hierarchy: &mut Hierarchy, next_version: u64) {
         // Dirty pages later: they may take the reserve when the policy has no slot left.
-        let dirty = |(_, entry): &&(BlockId, &MapEntry)| entry.dirty && is_known(entry.page.object);
-        hierarchy.restore_all(others.iter().filter(dirty).copied());
-        for (block, entry) in others.iter().filter(|other| !dirty(other)) {
-            let known = is_known(entry.page.object);
-            if !known || !hierarchy.hold_in_doubt(*block, entry) {
+        let dirty = |(_, entry): &&(BlockId, MapEntry)| entry.dirty && self.is_known(entry);
+        let pages = self.others.iter().filter(dirty);
+        hierarchy.restore_all(pages.map(|(block, entry)| (*block, entry)));
+        for (block, entry) in self.others.iter().filter(|other| !dirty(other)) {
+            if !self.is_known(entry) || !hierarchy.hold_in_doubt(*block, entry) {
                 hierarchy.discard(*block, entry);
             }
         }
+        hierarchy.restored(next_version, self.intents);
+    }
+}
+
+impl Engine {
+    /// Takes over what was found, map and all.
+    pub(crate) fn restore(&self, found: Recovered) {
+        let (entries, found) = Found::of(found);
+        self.register(&found);
+        let mut inner = self.inner();
+        let hierarchy = &mut inner.hierarchy;
+        hierarchy.mark_pinned(&self.pinned_among(&found.objects));
+        let mut fill = Fill::of(&found);
+        fill.add(hierarchy, &entries);
+        fill.end(hierarchy, found.next_version);
+        let (restored, doubted) = (hierarchy.on_flash(), hierarchy.doubts());
+        self.restored_pages.store(restored, Ordering::Relaxed);
+        self.doubted_pages.store(doubted, Ordering::Relaxed);
+        self.note_found(&mut inner, found);
+    }
+
+    /// The files of the map are known from now on.
+    pub(crate) fn register(&self, found: &Found) {
+        let tolerance = LEASE.as_nanos() as i64;
+        let until = (!found.clean_stop).then_some(found.last_commit_ns.saturating_add(tolerance));
+        self.registry().restore(&found.objects, until);
+    }
+
+    pub(crate) fn pinned_among(&self, objects: &[SavedObject]) -> Vec<(ObjectId, bool)> {
+        let pins = self.pins();
+        let pinned = objects.iter().map(|o| (o.id, pins.matches(&o.name)));
+        pinned.collect()
+    }
+
+    /// Commits go on from what was found.
+    pub(crate) fn note_found(&self, inner: &mut Inner, found: Found) {
+        let known: BTreeSet<ObjectId> = found.objects.iter().map(|o| o.id).collect();
         let written: BTreeSet<ObjectId> = found.intents.iter().map(|i| i.object).collect();
-        hierarchy.restored(found.next_version, found.intents);
         // Nothing of a file without pages can be stale: its regions need not stay marked.
-        let ledger = hierarchy.ledger_mut();
+        let ledger = inner.hierarchy.ledger_mut();
         let epoch = ledger.start_base_sync();
         for id in written.difference(&known) {
             ledger.base_synced(*id, epoch);
         }
-        let (restored, doubted) = (hierarchy.on_flash(), hierarchy.doubts());
         inner.commits.held = !known.is_empty();
         inner.found_crashed = !found.clean_stop;
         inner.commits.found = Some(self.config.clock.now());
@@ -118,8 +196,6 @@ impl Engine {
                 inner.fates.insert(object.id, object.fate);
             }
         }
-        self.restored_pages.store(restored, Ordering::Relaxed);
-        self.doubted_pages.store(doubted, Ordering::Relaxed);
     }
 
     /// Opens the files that dirty pages wait for, ends what a crash interrupted, and compares the

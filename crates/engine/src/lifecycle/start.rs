@@ -7,6 +7,7 @@ use crate::files::registry::Registry;
 use crate::frames::Frames;
 use crate::lifecycle::background;
 use crate::lifecycle::background::Signals;
+use crate::lifecycle::load;
 use crate::lifecycle::verify;
 use crate::lock::{Condvar, Mutex, RwLock};
 use crate::observe::histogram::Histogram;
@@ -34,7 +35,9 @@ impl Engine {
     /// [`Error::Setting`], [`Error::Policy`], [`Error::PageSize`], and those of the store.
     pub fn start(config: EngineConfig, flash: Option<Store>) -> Result<Arc<Self>, Error> {
         config.check()?;
-        let blocks = flash.as_ref().map_or(0, Store::blocks);
+        // While the map is unread there is no slot.
+        let read = flash.as_ref().filter(|flash| !flash.is_unread());
+        let blocks = read.map_or(0, Store::blocks);
         let hierarchy = Hierarchy::new(&hierarchy_options(&config, blocks, &config.pins))?;
         Self::start_over(config, flash, hierarchy)
     }
@@ -47,10 +50,14 @@ impl Engine {
     #[doc(hidden)]
     pub fn start_with_policy(
         config: EngineConfig,
-        flash: Option<Store>,
+        mut flash: Option<Store>,
         policy: impl FnOnce(&PolicyOptions) -> Box<dyn TierPolicy>,
     ) -> Result<Arc<Self>, Error> {
         config.check()?;
+        if let Some(store) = &mut flash {
+            // Such a policy is built once.
+            store.read_now()?;
+        }
         let blocks = flash.as_ref().map_or(0, Store::blocks);
         let options = hierarchy_options(&config, blocks, &config.pins);
         let policy = policy(&options.policy_options);
@@ -71,12 +78,15 @@ impl Engine {
             });
         }
         let found = flash.as_mut().and_then(Store::take_recovered);
+        let unread = flash.as_mut().and_then(Store::take_unread);
         if let Some(store) = &flash {
             store.mark_open()?;
         }
         let engine = Arc::new(Self::assemble(config, flash, hierarchy));
-        if let Some(found) = found {
-            engine.restore(found);
+        match (found, unread) {
+            (Some(found), Some(unread)) => engine.restore_later(found, unread),
+            (Some(found), None) => engine.restore(found),
+            (None, _) => {}
         }
         engine.start_threads();
         Ok(engine)
@@ -111,6 +121,9 @@ impl Engine {
             unnamed_files: AtomicU32::new(0),
             restored_pages: AtomicU32::new(0),
             doubted_pages: AtomicU32::new(0),
+            loader: Mutex::new(None),
+            load_percent: AtomicU32::new(0),
+            load_lost: Mutex::default(),
             threads: Mutex::default(),
             steps: AtomicU64::new(0),
             fence: OnceLock::new(),
@@ -156,7 +169,9 @@ impl Engine {
             "tc-destage".into(),
             Box::new(background::run_destager),
         ));
-        if self.inner().hierarchy.doubts() > 0 {
+        if self.inner().hierarchy.is_loading() {
+            threads.extend(spawn("tc-load".into(), Box::new(load::run_loader)));
+        } else if self.inner().hierarchy.doubts() > 0 {
             threads.extend(spawn("tc-verify".into(), Box::new(verify::run_verifier)));
         }
         *self.threads.lock() = threads;

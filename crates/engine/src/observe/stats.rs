@@ -69,6 +69,9 @@ pub struct TierStats {
     pub policy: String,
     /// Why the tier is off; `None` while it is on.
     pub off: Option<String>,
+    /// While the map is being read: how far that is, in per cent.
+    #[serde(default)]
+    pub loading: Option<u32>,
     /// Bytes of the cache.
     pub bytes: u64,
     /// Slots.
@@ -288,6 +291,7 @@ impl Engine {
             device: flash.label(),
             policy: hierarchy.policy().name().into(),
             off: hierarchy.is_off().then(|| inner.off_reason.clone()),
+            loading: (hierarchy.is_loading()).then(|| self.load_percent.load(Ordering::Relaxed)),
             bytes: flash.length(),
             slots: hierarchy.slots().capacity() + hierarchy.slots().keeps(),
             resident: hierarchy.on_flash(),

@@ -175,7 +175,9 @@ impl Writing<'_> {
     pub(crate) fn goes_to_base(&self, index: u64) -> bool {
         let inner = self.engine.inner();
         let page = page_of(self.object, index);
-        let back = inner.hierarchy.is_write_back() && !inner.hierarchy.is_off();
+        let hierarchy = &inner.hierarchy;
+        let takes = !hierarchy.is_off() && !hierarchy.is_loading();
+        let back = hierarchy.is_write_back() && takes;
         !inner.hierarchy.is_dirty(page) && (!back || self.is_past_end(index))
     }
 

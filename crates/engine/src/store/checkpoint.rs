@@ -34,7 +34,10 @@ const RUN: u32 = 256;
 pub(super) enum Purpose {
     Open,
     Running,
-    Close,
+    Close {
+        /// The map calls no page dirty.
+        all_clean: bool,
+    },
 }
 
 /// What a checkpoint writes, taken at one moment.
@@ -50,7 +53,8 @@ struct Snapshot {
 impl State {
     fn snapshot(&mut self, purpose: Purpose) -> Snapshot {
         let mut superblock = Superblock {
-            clean: purpose == Purpose::Close,
+            clean: matches!(purpose, Purpose::Close { .. }),
+            all_clean: purpose == Purpose::Close { all_clean: true },
             generation: self.superblock.generation + 1,
             epoch: self.superblock.epoch + u64::from(purpose == Purpose::Open),
             journal_first: self.next,
@@ -178,6 +182,13 @@ impl Store {
     /// store then stays open, and the next start recovers from the last commit.
     #[doc(hidden)]
     pub fn close(&self, objects: Vec<SavedObject>) -> Result<(), Error> {
+        self.close_as(objects, false)
+    }
+
+    /// As [`Store::close`]; `all_clean` says that the map calls no page dirty, so that the next
+    /// start need not wait for it.
+    #[doc(hidden)]
+    pub fn close_as(&self, objects: Vec<SavedObject>, all_clean: bool) -> Result<(), Error> {
         self.room_for_objects(&objects)?;
         let _one = self.one_checkpoint();
         {
@@ -186,7 +197,7 @@ impl Store {
             state.objects.replace(objects);
             state.objects_changed = true;
         }
-        self.write_back(Purpose::Close)
+        self.write_back(Purpose::Close { all_clean })
             .map_err(|source| self.save_error(source))
     }
 
@@ -213,7 +224,7 @@ impl Store {
         let mut state = self.state();
         written.inspect_err(|e| state.poison(e))?;
         state.superblock = snapshot.superblock;
-        if purpose == Purpose::Close {
+        if matches!(purpose, Purpose::Close { .. }) {
             debug_assert!(
                 state.pending.is_empty(),
                 "nothing is committed while a store closes"

@@ -44,6 +44,7 @@ mod checkpoint;
 mod commit;
 mod identity;
 mod journal;
+mod later;
 mod layout;
 mod map;
 mod objects;
@@ -76,6 +77,8 @@ pub use check::{CheckProgress, CheckStep, ObjectPages, Problem, Report, check, c
 pub(crate) use commit::NewPage;
 pub use identity::{CacheStamp, assign_base, stamp_of};
 pub use journal::{Batch, ObjectChange};
+pub use later::MapLoad;
+pub(crate) use later::{Loaded, Unread};
 pub(crate) use objects::record_bytes;
 pub use objects::{Fate, SavedObject};
 pub use recover::{Lost, Recovered};
@@ -117,6 +120,9 @@ pub struct StoreOptions {
     /// What time it is.
     #[doc(hidden)]
     pub clock: SharedClock,
+    /// When the map is read.
+    #[doc(hidden)]
+    pub load: MapLoad,
     /// A bug on purpose, for the testers' own tests.
     #[doc(hidden)]
     pub planted: Mutant,
@@ -131,6 +137,7 @@ impl Default for StoreOptions {
             format: false,
             deadline: None,
             clock: SharedClock::default(),
+            load: MapLoad::default(),
             planted: Mutant::None,
         }
     }
@@ -166,6 +173,8 @@ pub struct Store {
     state: Mutex<State>,
     /// What was found, until it is taken.
     recovered: Option<Recovered>,
+    /// What is still to be read of it, until it is taken.
+    unread: Option<Unread>,
     clock: SharedClock,
     planted: Mutant,
     /// Holds the lock on the file.
@@ -305,6 +314,7 @@ impl Store {
             checkpointing: Mutex::new(()),
             state: Mutex::new(state),
             recovered: found.then_some(reading.recovered),
+            unread: None,
             clock: options.clock.clone(),
             planted: options.planted,
             _lock: None,
@@ -369,7 +379,7 @@ impl Store {
         self.device.label()
     }
 
-    /// What was found at the start, until it is taken.
+    /// What was found at the start, until it is taken. Without entries while the map is unread.
     #[doc(hidden)]
     #[must_use]
     pub fn recovered(&self) -> Option<&Recovered> {

@@ -5,7 +5,7 @@ use super::layout::Layout;
 use super::recover;
 use super::superblock::Superblock;
 use super::superblock::{BaseIdentity, FORMAT_VERSION, Invalid, OLDEST_VERSION, SUPERBLOCK_BYTES};
-use super::{Store, StoreOptions, access, anew};
+use super::{Store, StoreOptions, Unread, access, anew, later};
 use crate::clock::Clock;
 use crate::device::{AlignedBuf, Device, FileDevice, FileOptions};
 use crate::error::Error;
@@ -118,6 +118,19 @@ impl Store {
         debug_assert!(superblock.layout.length <= found);
         debug_assert_eq!(superblock.layout.page_size, options.page_size);
         let planted = options.planted;
+        if options.load.may_wait(&superblock) {
+            let reading = recover::read_head(&*device, &superblock, planted);
+            let mut reading = reading.map_err(failed)?;
+            if later::may_wait(&reading) {
+                let unread = Unread::new(&superblock, &reading, options.load);
+                identity::rebase(&mut superblock, &mut reading, &options.base);
+                let store = Self::of(device, name, superblock, Some(reading), options);
+                return Ok(Self {
+                    unread: Some(unread),
+                    ..store
+                });
+            }
+        }
         let reading = recover::read(&*device, &superblock, planted, &mut |_| {});
         let mut reading = reading.map_err(failed)?;
         identity::rebase(&mut superblock, &mut reading, &options.base);
@@ -161,6 +174,7 @@ impl Superblock {
         Self {
             layout,
             clean: false,
+            all_clean: false,
             generation: 1,
             base: base.clone(),
             format_id: new_format_id(clock),

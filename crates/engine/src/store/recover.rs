@@ -40,7 +40,7 @@ use thermocline_core::{BlockId, ObjectId, PageId, hash};
 use twox_hash::XxHash3_64;
 
 /// Bytes read at once.
-const CHUNK: usize = 1 << 20;
+pub(crate) const CHUNK: usize = 1 << 20;
 /// Entries among which duplicates are looked for at once.
 const PART: usize = 1 << 15;
 /// Marks an entry that lost against another, while duplicates are being looked for.
@@ -187,6 +187,22 @@ pub(crate) fn read(
     planted: Mutant,
     progress: &mut dyn FnMut(u64),
 ) -> io::Result<Reading> {
+    let mut reading = read_head(device, superblock, planted)?;
+    let mut done = 0;
+    while done < superblock.layout.map_bytes() {
+        done = read_map(device, superblock, done, CHUNK, &mut reading)?;
+        progress(done);
+    }
+    settle(superblock, &mut reading, &|| true);
+    Ok(reading)
+}
+
+/// Reads all but the map: what is known before it, of objects and from the journal.
+pub(crate) fn read_head(
+    device: &dyn Device,
+    superblock: &Superblock,
+    planted: Mutant,
+) -> io::Result<Reading> {
     let mut reading = Reading {
         planted,
         ..Reading::default()
@@ -200,21 +216,33 @@ pub(crate) fn read(
     let (batches, settled) = ring.batches(superblock, &mut reading.recovered.lost);
     reading.recovered.journal_batches = batches.len() as u64;
     apply(device, superblock, batches, settled, &mut reading)?;
-    read_map(device, superblock, &mut reading, progress)?;
-    drop_impossible(superblock.layout.page_size, &mut reading);
-    drop_orphans(&mut reading);
-    drop_duplicates(&mut reading);
-    reading.recovered.objects = reading.objects.table.values().cloned().collect();
     debug_assert!(reading.next_sequence >= superblock.journal_first);
-    debug_assert!(reading.recovered.entries.len() <= superblock.layout.blocks as usize);
+    reading.recovered.objects = reading.objects.table.values().cloned().collect();
     reading.recovered.intents = reading.objects.intents.iter().copied().collect();
-    debug_assert!(
-        reading
-            .recovered
-            .entries
-            .is_sorted_by_key(|&(block, _)| block)
-    );
     Ok(reading)
+}
+
+/// The map was read: leaves what counts of its entries. False when it was not done to its end,
+/// because it need not go on.
+pub(crate) fn settle(
+    superblock: &Superblock,
+    reading: &mut Reading,
+    goes_on: &dyn Fn() -> bool,
+) -> bool {
+    let blocks = superblock.layout.blocks;
+    debug_assert!(
+        reading.pending.range(blocks..).next().is_none(),
+        "every block has its place in the map"
+    );
+    drop_impossible(superblock.layout.page_size, reading);
+    drop_orphans(reading);
+    if !drop_duplicates(reading, goes_on) {
+        return false;
+    }
+    let entries = &reading.recovered.entries;
+    debug_assert!(entries.len() <= blocks as usize);
+    debug_assert!(entries.is_sorted_by_key(|&(block, _)| block));
+    true
 }
 
 /// Reads all of `buf`, or fails.
@@ -497,50 +525,42 @@ fn stored(device: &dyn Device, from: &Superblock, block: u32) -> Option<MapEntry
     sector[block as usize % ENTRIES]
 }
 
-/// Reads the map and lays `pending` over it.
-fn read_map(
+/// Reads about `most` bytes of the map from byte `done` of it on, and lays `pending` over them; how
+/// many are done then.
+pub(crate) fn read_map(
     device: &dyn Device,
     from: &Superblock,
+    done: u64,
+    most: usize,
     out: &mut Reading,
-    progress: &mut dyn FnMut(u64),
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let total = from.layout.map_bytes();
-    let mut chunk = AlignedBuf::new(CHUNK.min(total as usize));
-    let mut done = 0;
+    debug_assert!(done < total && done.is_multiple_of(UNIT) && most >= UNIT as usize);
+    let mut bytes = AlignedBuf::new(most.min((total - done) as usize));
+    read_or_damage(device, &mut bytes, from.layout.map_offset + done)?;
+    let first = (done / SECTOR_BYTES as u64) as u32;
     // Moved out so that `out` can be written while it is read.
     let pending = std::mem::take(&mut out.pending);
-    let mut over = pending.iter().peekable();
-    while done < total {
-        let length = chunk.len().min((total - done) as usize);
-        let bytes = &mut chunk[..length];
-        read_or_damage(device, bytes, from.layout.map_offset + done)?;
-        for (i, bytes) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
-            let number = (done / SECTOR_BYTES as u64) as u32 + i as u32;
-            if number >= from.layout.map_sectors() {
-                break;
-            }
-            let sector = read_sector(bytes, from, number, out);
-            for (at, found) in sector.into_iter().enumerate() {
-                let block = number * ENTRIES as u32 + at as u32;
-                let newer = over.next_if(|&(&b, _)| b == block).map(|(_, &entry)| entry);
-                let Some(entry) = newer.unwrap_or(found) else {
-                    continue;
-                };
-                let next = &mut out.recovered.next_version;
-                *next = (*next).max(entry.version + 1);
-                out.recovered.entries.push((BlockId(block), entry));
-            }
+    let mut over = pending.range(first * ENTRIES as u32..).peekable();
+    for (i, bytes) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
+        let number = first + i as u32;
+        if number >= from.layout.map_sectors() {
+            break;
         }
-        done += length as u64;
-        progress(done);
+        let sector = read_sector(bytes, from, number, out);
+        for (at, found) in sector.into_iter().enumerate() {
+            let block = number * ENTRIES as u32 + at as u32;
+            let newer = over.next_if(|&(&b, _)| b == block).map(|(_, &entry)| entry);
+            let Some(entry) = newer.unwrap_or(found) else {
+                continue;
+            };
+            let next = &mut out.recovered.next_version;
+            *next = (*next).max(entry.version + 1);
+            out.recovered.entries.push((BlockId(block), entry));
+        }
     }
-    debug_assert_eq!(done, total);
-    debug_assert!(
-        over.peek().is_none(),
-        "every block has its place in the map"
-    );
     out.pending = pending;
-    Ok(())
+    Ok(done + bytes.len() as u64)
 }
 
 /// A sector as it counts, with blocks there are.
@@ -615,12 +635,15 @@ fn drop_orphans(out: &mut Reading) {
 }
 
 /// Leaves one entry per page, that with the highest version; of equal ones the first. In parts by
-/// hash, each of which fits into a processor's cache.
-fn drop_duplicates(out: &mut Reading) {
+/// hash, each of which fits into a processor's cache. False when it was not done to its end.
+fn drop_duplicates(out: &mut Reading, goes_on: &dyn Fn() -> bool) -> bool {
     let mut losers = 0;
     let entries = &mut out.recovered.entries;
     let mut parts = by_hash(entries);
     for part in &mut parts {
+        if !goes_on() {
+            return false;
+        }
         part.sort_unstable();
         for run in part.chunk_by(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
             for (later, &(_, at)) in run.iter().enumerate().skip(1) {
@@ -644,6 +667,7 @@ fn drop_duplicates(out: &mut Reading) {
     if losers > 0 {
         entries.retain(|(_, entry)| entry.version != LOSER);
     }
+    true
 }
 
 /// Places of entries, each with 32 bits of its page's hash, in parts by other bits of it.
@@ -694,7 +718,7 @@ mod tests {
             expected.sort_unstable_by_key(|(block, _)| *block);
             let mut reading = Reading::default();
             reading.recovered.entries.clone_from(&entries);
-            drop_duplicates(&mut reading);
+            prop_assert!(drop_duplicates(&mut reading, &|| true));
             prop_assert_eq!(reading.duplicates as usize, entries.len() - expected.len());
             prop_assert_eq!(reading.pending.len(), entries.len() - expected.len());
             prop_assert!(expected.iter().all(|(block, _)| !reading.pending.contains_key(&block.0)));

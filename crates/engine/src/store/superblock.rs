@@ -25,6 +25,7 @@
 //! | 120..128 | time of the newest batch, ns since 1970 |
 //! | 128..130 | length of the base path, then the path (at most 3,900 bytes, for people) |
 //! | 4040..4056 | id of the base, as in its mark; 0 unknown |
+//! | 4056..4060 | after a clean stop: 1, the map calls no page dirty; 0, it may |
 //! | 4088..4096 | xxh3-64 of bytes 0..4088 |
 
 use super::layout::Layout;
@@ -43,8 +44,9 @@ const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 8;
 const PATH_AT: usize = 130;
 const PATH_MAX: usize = 3_900;
 const BASE_ID_AT: usize = 4040;
+const ALL_CLEAN_AT: usize = BASE_ID_AT + 16;
 
-const _: () = assert!(PATH_AT + PATH_MAX <= BASE_ID_AT && BASE_ID_AT + 16 <= CHECKSUM_AT);
+const _: () = assert!(PATH_AT + PATH_MAX <= BASE_ID_AT && ALL_CLEAN_AT + 4 <= CHECKSUM_AT);
 
 /// Which base directory a cache belongs to.
 ///
@@ -93,6 +95,8 @@ impl BaseIdentity {
 pub(crate) struct Superblock {
     pub(crate) layout: Layout,
     pub(crate) clean: bool,
+    /// Known only after a clean stop: the map calls no page dirty.
+    pub(crate) all_clean: bool,
     pub(crate) generation: u64,
     pub(crate) base: BaseIdentity,
     pub(crate) format_id: u64,
@@ -159,6 +163,7 @@ impl Superblock {
         put(128, &(path.len() as u16).to_le_bytes());
         put(PATH_AT, path);
         put(BASE_ID_AT, &self.base.id.to_le_bytes());
+        put(ALL_CLEAN_AT, &u32::from(self.all_clean).to_le_bytes());
         let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         debug_assert_eq!(Self::decode(&block).as_ref(), Ok(&self.as_stored()));
@@ -192,6 +197,8 @@ impl Superblock {
         let found = Self {
             layout,
             clean: u32_at(block, 20) == 1,
+            // What older programs wrote is zero there.
+            all_clean: u32_at(block, ALL_CLEAN_AT) == 1,
             generation: u64_at(block, 24),
             base: BaseIdentity {
                 file_system: u64_at(block, 40),
@@ -271,6 +278,7 @@ mod tests {
         Superblock {
             layout: Layout::of_length(9_000_000, 8192).unwrap(),
             clean: true,
+            all_clean: true,
             generation: 7,
             base: BaseIdentity {
                 file_system: 3,

@@ -120,6 +120,12 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
         "tier      {}, policy {}, {}",
         state, tier.policy, tier.device
     )?;
+    if let Some(percent) = tier.loading {
+        writeln!(
+            out,
+            "loading   the map: {percent} %; until that is over everything is served from base"
+        )?;
+    }
     let (used, all) = (u64::from(tier.resident), u64::from(tier.slots));
     writeln!(
         out,
