@@ -4,9 +4,9 @@
 //! first half, or never; [`Device::late`] counts it until then. A sync that is late covers nothing.
 
 use std::io;
-use std::sync::Mutex as Book;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thermocline::device::{Device, MemoryDevice};
+use thermocline::lock::Mutex;
 use thermocline_core::hash::mix;
 
 /// A late write arrives within so many requests.
@@ -27,7 +27,8 @@ pub(crate) struct LateDevice {
     every: AtomicU64,
     requests: AtomicU64,
     given_up: AtomicU64,
-    pending: Book<Vec<Pending>>,
+    /// Held while something arrives, which the scheduler may interrupt.
+    pending: Mutex<Vec<Pending>>,
 }
 
 impl LateDevice {
@@ -38,7 +39,7 @@ impl LateDevice {
             every: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
-            pending: Book::default(),
+            pending: Mutex::new(Vec::new()),
         }
     }
 
@@ -59,7 +60,7 @@ impl LateDevice {
 
     fn arrive(&self, now: u64) {
         // Held until it has arrived: until then it counts as late.
-        let mut pending = self.pending.lock().expect("no client panicked");
+        let mut pending = self.pending.lock();
         let mut at = 0;
         while at < pending.len() {
             if pending[at].due > now {
@@ -104,7 +105,7 @@ impl Device for LateDevice {
             _ => buf.len(),
         };
         let now = self.requests.load(Ordering::Relaxed);
-        let mut pending = self.pending.lock().expect("no client panicked");
+        let mut pending = self.pending.lock();
         pending.push(Pending {
             due: now + lot / 4 % WITHIN,
             offset,
@@ -123,7 +124,7 @@ impl Device for LateDevice {
     /// To be asked lets some time pass, too: while the tier is off there are no other requests.
     fn late(&self) -> u32 {
         self.arrive(self.requests.fetch_add(7, Ordering::Relaxed));
-        self.pending.lock().expect("no client panicked").len() as u32
+        self.pending.lock().len() as u32
     }
 
     fn len(&self) -> io::Result<u64> {
