@@ -608,6 +608,8 @@ impl World {
         let mut done = Vec::new();
         for (job, version) in jobs {
             let mut out = Vec::new();
+            let off = self.broken || self.hierarchy.is_off();
+            assert!(off || self.hierarchy.may_destage(&job), "{job:?}");
             if self.hierarchy.destage_stands(&job) {
                 self.base.write(job.page, version);
                 done.push(job);
@@ -740,13 +742,18 @@ impl World {
     /// A device that failed under a batch is used again with an empty map.
     fn switch_on(&mut self) {
         let failed = self.batch.is_none() && self.hierarchy.ledger().is_committing();
-        if self.hierarchy.slots().dirty() > 0 || failed && !self.hierarchy.forget_map() {
+        if failed && !self.hierarchy.forget_map() {
             return;
         }
         if failed {
             (self.flash, self.map) = (Disk::default(), Map::default());
         }
-        self.hierarchy.switch_on();
+        let off = self.hierarchy.is_off();
+        let refused = !self.hierarchy.switch_on();
+        assert!(
+            !refused || self.hierarchy.is_off() == off,
+            "nothing is done"
+        );
     }
 
     /// As the engine does it: dirty frames are placed, staged pages written, base synced if need

@@ -1,5 +1,6 @@
-//! Batches of destaging that outlast a change of the tier's size or device. Slots have other
-//! numbers by then, or are no more: what a late batch says is not believed.
+//! Batches of destaging that outlast a change of the tier. Where its size or device changed, slots
+//! have other numbers or are no more: what a late batch says is not believed. Where the tier was
+//! off and is to be used again, it waits for what no batch of the map can name.
 
 use thermocline_core::hierarchy::{Absorbed, Action, Calm, DestageJob};
 use thermocline_core::policy::PolicyOptions;
@@ -196,4 +197,85 @@ fn a_late_batch_loses_no_page() {
     let (mut tier, late) = with_another_batch();
     let out = &mut tier.out;
     tier.hierarchy.destage_failed(&late, Fault::ReadError, out);
+}
+
+/// A page whose bytes on flash and base have too; its next version is in DRAM, and goes to base
+/// because the tier is off.
+fn rescued() -> (Tier, DestageJob) {
+    let mut tier = Tier::of_dirty_pages();
+    let jobs = tier.written();
+    let (hierarchy, out) = (&mut tier.hierarchy, &mut tier.out);
+    hierarchy.destaged(&jobs, out);
+    hierarchy.commit_now(out);
+    assert!(hierarchy.start_write(page(0)));
+    let absorbed = hierarchy.absorb(page(0), &HintSet::UNKNOWN, 0, out);
+    assert_eq!(absorbed, Absorbed::Done);
+    hierarchy.switch_off(out);
+    let jobs = hierarchy.next_destage(PAGES as usize, None);
+    assert_eq!((jobs.len(), jobs[0].from), (1, None));
+    (tier, jobs[0])
+}
+
+/// No batch can name what base gets: were the tier on, an older copy could come back.
+#[test]
+fn the_tier_stays_off_while_base_gets_bytes_from_dram() {
+    let (mut tier, job) = rescued();
+    let (hierarchy, out) = (&mut tier.hierarchy, &mut tier.out);
+    assert!(hierarchy.destage_stands(&job) && !hierarchy.may_destage(&job));
+    assert!(!hierarchy.switch_on(), "base is being written");
+    hierarchy.destage_written(&job, out);
+    assert!(!hierarchy.switch_on(), "base was not synced yet");
+    hierarchy.destaged(&[job], out);
+    hierarchy.assert_invariants();
+    assert_eq!(hierarchy.slots().dirty(), 0);
+    assert!(!hierarchy.destage_stands(&job) && hierarchy.may_destage(&job));
+    assert!(hierarchy.switch_on() && !hierarchy.is_off());
+    assert!(hierarchy.ledger().changed() > 0, "the next batch says so");
+    // What comes to the slot next is not what the batch had.
+    tier.write(0..1);
+    tier.is_not_moved_by(&[job]);
+}
+
+/// Base refused them: they are still in DRAM alone.
+#[test]
+fn the_tier_stays_off_while_base_refuses_bytes_from_dram() {
+    let (mut tier, job) = rescued();
+    let (hierarchy, out) = (&mut tier.hierarchy, &mut tier.out);
+    hierarchy.destage_written(&job, out);
+    assert!(!hierarchy.switch_on() && hierarchy.is_off());
+    hierarchy.trim(job.page.object, 0, 0, out);
+    assert!(hierarchy.switch_on(), "nobody wants them any more");
+}
+
+#[test]
+fn the_tier_stays_off_while_a_batch_is_under_way() {
+    let mut tier = Tier::of_dirty_pages();
+    let (hierarchy, out) = (&mut tier.hierarchy, &mut tier.out);
+    assert!(hierarchy.begin_commit().is_some());
+    hierarchy.switch_off(out);
+    assert!(!hierarchy.switch_on() && hierarchy.is_off());
+    hierarchy.end_commit(out);
+    assert!(hierarchy.switch_on() && !hierarchy.is_off());
+}
+
+/// A batch that was taken while the tier was off, and is written when it is on again.
+#[test]
+fn base_gets_what_the_map_does_not_name_only_while_the_tier_is_off() {
+    let mut tier = Tier::of_dirty_pages();
+    let (hierarchy, out) = (&mut tier.hierarchy, &mut tier.out);
+    assert!(hierarchy.start_write(page(0)));
+    let absorbed = hierarchy.absorb(page(0), &HintSet::UNKNOWN, 0, out);
+    assert_eq!(absorbed, Absorbed::Done);
+    let job = hierarchy.next_write().expect("a staged page");
+    hierarchy.end_write(job, Ok(100), out);
+    hierarchy.switch_off(out);
+    let jobs = hierarchy.next_destage(2, None);
+    assert!(hierarchy.switch_on(), "flash has all newest bytes");
+    let may = |hierarchy: &Hierarchy| [0, 1].map(|at| hierarchy.may_destage(&jobs[at]));
+    assert_eq!(may(hierarchy), [false, true]);
+    assert!(hierarchy.begin_commit().is_some());
+    assert_eq!(may(hierarchy), [false, true], "it is not durable yet");
+    hierarchy.end_commit(out);
+    assert_eq!(may(hierarchy), [true, true]);
+    hierarchy.assert_invariants();
 }

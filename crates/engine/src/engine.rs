@@ -206,7 +206,8 @@ impl Engine {
     /// # Errors
     /// [`Error::NoTier`], [`Error::Loading`], [`Error::CacheIo`] when the device still does not
     /// work, [`Error::Late`] while it has not answered what it was asked before,
-    /// [`Error::StillInUse`] while pages that base has not wait for it.
+    /// [`Error::StillInUse`] while pages that base has not wait for it, be it in memory or on
+    /// flash, or a batch of the map.
     pub fn tier_on(&self) -> Result<(), Error> {
         let _one = self.reshaping();
         let flash = self.store().ok_or(Error::NoTier)?;
@@ -237,12 +238,11 @@ impl Engine {
         }
         let mut inner = self.inner();
         if inner.hierarchy.is_off() {
-            // One that was being written when the tier went off has failed meanwhile.
-            if inner.hierarchy.ledger().is_committing() || flash.is_poisoned() {
+            // A batch that was being written when the tier went off may have failed meanwhile.
+            if flash.is_poisoned() || !inner.hierarchy.switch_on() {
                 let path = flash.name().into();
                 return Err(Error::StillInUse { path });
             }
-            inner.hierarchy.switch_on();
             inner.off_reason.clear();
             inner.forgiven = inner.hierarchy.counters().faults;
         }

@@ -17,6 +17,7 @@ const SIZE: Size = Size {
     clients: 6,
     steps: 2_000,
     opens: 8,
+    late: 0,
     planted: Mutant::None,
 };
 
@@ -26,7 +27,7 @@ fn crowds(size: Size, most: Duration) -> u64 {
     let mut seed = 0;
     while started.elapsed() < most {
         seed += 1;
-        Crowd::new(size).run(seed);
+        Crowd::new(size, seed).run(seed);
     }
     seed
 }
@@ -36,6 +37,30 @@ fn an_id_means_one_file_at_a_time() {
     let ran = crowds(SIZE, Duration::from_secs(6));
     println!("{ran} crowds");
     assert!(ran > 0);
+}
+
+/// A flash device that gives up writes of batches, which arrive over later ones, costs nothing that
+/// was written: also when the tier is put back again and again. Each time the tier goes off the
+/// clients wait for the lease to end, so there are few crowds; `shuttle.rs` has many.
+#[test]
+fn what_flash_answers_late_hits_nothing() {
+    let size = Size {
+        steps: 60,
+        opens: 4,
+        late: 40,
+        ..SIZE
+    };
+    let started = Instant::now();
+    let (mut seed, mut given_up, mut put_back) = (0, 0, 0);
+    while started.elapsed() < Duration::from_secs(10) || put_back == 0 {
+        seed += 1;
+        let crowd = Crowd::new(size, seed);
+        crowd.run(seed);
+        let late = crowd.late();
+        given_up += late.0;
+        put_back += late.1;
+    }
+    println!("{seed} crowds, {given_up} requests given up, put back {put_back} times");
 }
 
 /// The planted bug ends the process, or a client: both in a process of its own.

@@ -6,6 +6,11 @@
 //! or [`Hierarchy::destage_failed`]; after base was synced [`Hierarchy::destaged`] makes the pages
 //! clean. A page that was written again meanwhile stays dirty.
 //!
+//! While the tier is off nobody commits, and base gets bytes that the durable map does not know:
+//! those in DRAM too. So before each write of base [`Hierarchy::may_destage`] is asked once more if
+//! the tier is on, and [`Hierarchy::switch_on`] waits until no page is left whose newest bytes are
+//! in DRAM: made clean by them, its older block would come back as what base holds.
+//!
 //! The batch starts where the last one ended and goes round (an elevator), so that adjacent pages
 //! become one base I/O (TAC §4.4). A policy's write buffer that holds too much is destaged once
 //! through, as it is at that moment, from its first page to its last (hStorage-DB §4.2.4): what is
@@ -210,12 +215,26 @@ impl Hierarchy {
         })
     }
 
-    /// Whether the held page of `job` is still to be written: it was not trimmed meanwhile.
+    /// Whether the held page of `job` is still to be written: it was not trimmed meanwhile, nor
+    /// made clean by a batch that had it before.
     #[must_use]
     pub fn destage_stands(&self, job: &DestageJob) -> bool {
-        self.is_of_shape(job)
-            && self.slots.page(job.slot) == Some(job.page)
-            && !self.inflight.is_doomed(job.page)
+        self.is_of_shape(job) && self.holds_bytes_of(job) && !self.inflight.is_doomed(job.page)
+    }
+
+    /// Whether the slot of `job`, which is of this shape, has the same dirty bytes of its page.
+    fn holds_bytes_of(&self, job: &DestageJob) -> bool {
+        self.slots.page(job.slot) == Some(job.page)
+            && self.slots.is_dirty(job.slot)
+            && self.slots.generation(job.slot) == job.generation
+    }
+
+    /// Whether base may get the bytes of `job` while the tier is on: the durable map names them, or
+    /// they are not to be written any more. Otherwise a commit comes first.
+    #[must_use]
+    pub fn may_destage(&self, job: &DestageJob) -> bool {
+        let known = |(block, _): (BlockId, u64)| self.ledger.knows_dirty(block);
+        job.from.is_some_and(known) || !self.destage_stands(job)
     }
 
     /// Whether the slot of `job` is still what it was: a batch that waits for base may outlast a
@@ -254,12 +273,12 @@ impl Hierarchy {
             if !self.is_of_shape(job) {
                 continue;
             }
-            let same = self.slots.page(job.slot) == Some(job.page)
-                && self.slots.generation(job.slot) == job.generation
-                && self.slots.is_dirty(job.slot);
+            let same = self.holds_bytes_of(job);
             if !same || self.slots.pins(job.slot) > 0 || self.slots.is_writing(job.slot) {
                 continue;
             }
+            let staged = self.slots.state(job.slot) == SlotState::Staged;
+            assert!(!staged || self.health.is_off(), "invariant 7: {job:?}");
             self.counters.destaged += 1;
             self.lost.remove(&job.page);
             let vain = self.is_kept_in_vain(job.slot, job.page);

@@ -32,6 +32,7 @@
 //! 4. Pinned slots belong to pages that are being read or destaged.
 //! 5. Base is written only at pages that no slot holds dirty.
 //! 6. The ledger's named blocks are those of slots, its doubted ones those of no slot.
+//! 7. While the tier is on, base gets of a dirty page only bytes that the durable map names.
 
 mod clean;
 mod destage;
@@ -680,9 +681,15 @@ impl Hierarchy {
         self.staged() == 0 && self.slots.occupied().next().is_none()
     }
 
-    /// Uses flash again, from empty.
-    pub fn switch_on(&mut self) {
-        self.health.switch_on();
+    /// Uses flash again. False, and nothing is done, while a batch is under way or has failed, or
+    /// while base may be getting bytes that no batch can name: those of dirty pages whose newest
+    /// are in DRAM alone.
+    pub fn switch_on(&mut self) -> bool {
+        let may = !self.ledger.is_committing() && !self.has_dirty_staged();
+        if may {
+            self.health.switch_on();
+        }
+        may
     }
 
     /// Panics unless the numbered invariants hold. O(slots + frames).

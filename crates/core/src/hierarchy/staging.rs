@@ -31,15 +31,22 @@ impl Hierarchy {
     /// O(staged pages).
     #[must_use]
     pub fn is_staging(&self, object: ObjectId, first: u64, last: u64) -> bool {
+        let wanted = |page: PageId| page.object == object && (first..=last).contains(&page.index);
+        self.dirty_staged().any(wanted)
+    }
+
+    /// Whether the newest bytes of a dirty page are waiting for or under way to flash. O(staged
+    /// pages).
+    pub(super) fn has_dirty_staged(&self) -> bool {
+        self.dirty_staged().next().is_some()
+    }
+
+    fn dirty_staged(&self) -> impl Iterator<Item = PageId> + '_ {
         let queued = self.queue.iter().map(|(slot, _)| slot);
-        let mut staged = queued.chain(&self.writing);
-        staged.any(|slot| {
-            let page = self
-                .slots
-                .page(*slot)
-                .filter(|_| self.slots.is_dirty(*slot));
-            page.is_some_and(|p| p.object == object && (first..=last).contains(&p.index))
-        })
+        let dirty = queued.chain(&self.writing).copied();
+        let dirty = dirty.filter(|slot| self.slots.page(*slot).is_some());
+        let dirty = dirty.filter(|slot| self.slots.is_dirty(*slot));
+        dirty.filter_map(|slot| self.slots.page(slot))
     }
 
     /// Whether pages wait for a block that a commit would free.

@@ -342,6 +342,12 @@ impl Ledger {
         self.blocks.durable(block) != Durable::Dirty || self.is_owed(page)
     }
 
+    /// Whether the durable map says that `block`, which is named, holds newer bytes than base.
+    #[must_use]
+    pub fn knows_dirty(&self, block: BlockId) -> bool {
+        self.blocks.used(block) == Use::Named && self.blocks.durable(block) == Durable::Dirty
+    }
+
     /// Base durably holds what `block` holds of `page`.
     pub fn cleaned(&mut self, block: BlockId, page: PageId) {
         assert_eq!(self.blocks.used(block), Use::Named);

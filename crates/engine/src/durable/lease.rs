@@ -12,8 +12,9 @@ use crate::files::object::Object;
 use crate::state::Inner;
 use std::sync::Arc;
 use std::time::Duration;
+use thermocline_core::hierarchy::DestageJob;
 use thermocline_core::ledger::Ledger;
-use thermocline_core::{ObjectId, PageId};
+use thermocline_core::{Hierarchy, ObjectId, PageId};
 
 /// See the module text.
 pub const LEASE: Duration = Duration::from_secs(6);
@@ -32,24 +33,29 @@ pub(crate) enum Change<'a> {
     Pages(&'a [PageId]),
     /// Anywhere in this object.
     Whole(ObjectId),
+    /// At these dirty pages, which get the bytes that the map names. Nothing ends with it.
+    Destage(&'a [DestageJob]),
 }
 
 impl Change<'_> {
     fn marks(self) -> bool {
-        !matches!(self, Self::Pages([]))
+        !matches!(self, Self::Pages([]) | Self::Destage(_))
     }
 
     fn intend(self, ledger: &mut Ledger) {
         match self {
             Self::Pages(pages) => pages.iter().for_each(|page| ledger.intend(*page)),
             Self::Whole(object) => ledger.intend_all(object),
+            Self::Destage(_) => {}
         }
     }
 
-    fn is_allowed(self, ledger: &Ledger) -> bool {
+    fn is_allowed(self, hierarchy: &Hierarchy) -> bool {
+        let ledger = hierarchy.ledger();
         match self {
             Self::Pages(pages) => pages.iter().all(|page| ledger.may_write_base(*page)),
             Self::Whole(object) => ledger.may_write_base_all(object),
+            Self::Destage(jobs) => jobs.iter().all(|job| hierarchy.may_destage(job)),
         }
     }
 
@@ -57,6 +63,7 @@ impl Change<'_> {
         match self {
             Self::Pages(pages) => pages.iter().for_each(|page| ledger.base_written(*page)),
             Self::Whole(object) => ledger.base_written_all(object),
+            Self::Destage(_) => {}
         }
     }
 }
@@ -100,7 +107,6 @@ impl Engine {
         loop {
             let off = inner.hierarchy.is_off();
             let lease = inner.commits.has_lease(self.config.clock.now());
-            let ledger = inner.hierarchy.ledger();
             if off {
                 drop(inner);
                 if let Some(outlasted) = self.outlast_off() {
@@ -109,7 +115,7 @@ impl Engine {
                 inner = self.inner();
                 continue;
             }
-            if lease && change.is_allowed(ledger) {
+            if lease && change.is_allowed(&inner.hierarchy) {
                 return None;
             }
             drop(inner);

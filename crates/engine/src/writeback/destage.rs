@@ -4,6 +4,7 @@
 //! truncate or punch, which holds it for writing. A page is clean only after base was synced (R4).
 
 use crate::device::AlignedBuf;
+use crate::durable::lease::Change;
 use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::mutant::Mutant;
@@ -184,8 +185,8 @@ impl Engine {
         let (first, size) = (run[0].page, self.page_size());
         debug_assert_eq!(run.len() * size, bytes.len());
         let written = self.object(first.object).and_then(|object| {
-            // The map knows these versions, so no copy can be too old: the lease will do.
-            self.before_base_write(&object, &[]);
+            // The tier may be on again since the map was to know these versions.
+            self.before(&object, Change::Destage(run));
             let _layout = object.layout();
             let written = self.write_standing(&object, run, bytes, done);
             object.unsynced.add();

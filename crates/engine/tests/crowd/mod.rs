@@ -7,6 +7,9 @@
 //! Runs on threads of the machine or, with `--cfg shuttle`, of the scheduler: locks and threads are
 //! those of the engine. Locks that guard the crowd's own books are never held across a call of it.
 
+mod late;
+
+use late::LateDevice;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -19,7 +22,8 @@ use thermocline::device::{Device, MemoryDevice};
 use thermocline::lock::{RwLock, thread};
 use thermocline::mutant::Mutant;
 use thermocline::{
-    Engine, EngineConfig, Grave, Identity, Object, ObjectSpec, Request, Stamp, Store, StoreOptions,
+    Engine, EngineConfig, Error, Grave, Identity, Object, ObjectSpec, Request, Stamp, Store,
+    StoreOptions,
 };
 use thermocline_core::hash::mix;
 use thermocline_core::{FileKind, HintSet};
@@ -43,6 +47,8 @@ pub(crate) struct Size {
     pub(crate) steps: u64,
     /// Out of ten steps, how many are opens and closes.
     pub(crate) opens: u64,
+    /// The flash device gives one write or sync in so many up, and it arrives later; 0: none.
+    pub(crate) late: u64,
     /// A bug in the engine.
     pub(crate) planted: Mutant,
 }
@@ -238,10 +244,14 @@ struct Handle {
 /// See the module text.
 pub(crate) struct Crowd {
     engine: Arc<Engine>,
+    /// Its flash, when that answers late.
+    flash: Option<Arc<LateDevice>>,
     size: Size,
     names: Book<Vec<Arc<File>>>,
     ticks: AtomicU64,
     clock: SharedClock,
+    /// How often the tier was put back.
+    put_back: AtomicU64,
 }
 
 /// Lots of one client.
@@ -256,7 +266,7 @@ impl Draw {
 
 impl Crowd {
     /// A crowd before a new engine with threads of its own.
-    pub(crate) fn new(size: Size) -> Arc<Self> {
+    pub(crate) fn new(size: Size, seed: u64) -> Arc<Self> {
         let clock = SharedClock::new(Arc::new(Ticking::default()));
         let config = EngineConfig {
             page_size: PAGE as u32,
@@ -280,14 +290,24 @@ impl Crowd {
             clock: clock.clone(),
             ..StoreOptions::default()
         };
-        let store = Store::with_device(Arc::new(MemoryDevice::new()), "memory", &options);
+        let flash = (size.late > 0).then(|| Arc::new(LateDevice::new(seed)));
+        let device: Arc<dyn Device> = match &flash {
+            Some(flash) => Arc::clone(flash) as Arc<dyn Device>,
+            None => Arc::new(MemoryDevice::new()),
+        };
+        let store = Store::with_device(device, "memory", &options);
         let engine = Engine::start(config, Some(store.expect("a cache"))).expect("starts");
+        if let Some(flash) = &flash {
+            flash.be_late(size.late);
+        }
         Arc::new(Self {
             engine,
+            flash,
             size,
             names: Book::new((0..size.names).map(|name| File::new(name, 1)).collect()),
             ticks: AtomicU64::new(1),
             clock,
+            put_back: AtomicU64::new(0),
         })
     }
 
@@ -310,7 +330,17 @@ impl Crowd {
             client.join().expect("a client ends well");
         }
         self.look_at_everything();
-        self.engine.stop().expect("stops");
+        match self.engine.stop() {
+            // The map could not be saved: a stop says so.
+            Err(Error::Save { .. }) if self.flash.is_some() => {}
+            stopped => stopped.expect("stops"),
+        }
+    }
+
+    /// How many requests of flash were given up, and how often the tier was put back.
+    pub(crate) fn late(&self) -> (u64, u64) {
+        let given_up = self.flash.as_ref().map_or(0, |flash| flash.given_up());
+        (given_up, self.put_back.load(Ordering::Relaxed))
     }
 
     fn client(&self, mut draw: Draw) {
@@ -361,7 +391,20 @@ impl Crowd {
                 for _ in 0..8 {
                     self.engine.step();
                 }
+                self.put_back();
             }
+        }
+    }
+
+    /// An operator puts the tier back, which is refused while the device owes answers.
+    fn put_back(&self) {
+        if self.flash.is_none() || self.engine.tier_state().is_ok() {
+            return;
+        }
+        match self.engine.tier_on() {
+            Ok(()) => _ = self.put_back.fetch_add(1, Ordering::Relaxed),
+            Err(Error::Late { .. } | Error::StillInUse { .. } | Error::CacheIo { .. }) => {}
+            Err(error) => panic!("tier on: {error}"),
         }
     }
 
@@ -463,6 +506,9 @@ impl Crowd {
 
     /// Nobody is at work: what is read is what was written last, and after a flush base has it.
     fn look_at_everything(&self) {
+        if let Some(flash) = &self.flash {
+            flash.answer_everything();
+        }
         let files = self.names.lock().expect("no client panicked").clone();
         for file in &files {
             let object = self.engine.open_object(file.spec()).expect("opens");
