@@ -91,10 +91,10 @@ fn main() {
             let ours = middle(times[1].clone()).0;
             for ((name, _), times) in SUMS.iter().zip(times) {
                 let (median, least, most) = middle(times);
+                let (kib, rate) = (size / 1024, size as f64 / median);
                 println!(
-                    "| {} KiB | {place} | {name} | {median:.0} | {least:.0}–{most:.0} | {:.1} | {:.2}× |",
-                    size / 1024,
-                    size as f64 / median,
+                    "| {kib} KiB | {place} | {name} | {median:.0} | {least:.0}–{most:.0} \
+                     | {rate:.1} | {:.2}× |",
                     median / ours,
                 );
             }

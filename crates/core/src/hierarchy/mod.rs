@@ -664,32 +664,10 @@ impl Hierarchy {
         }
     }
 
-    /// The map on the device is empty and knows nothing: every block is free. Base writes that go
-    /// on keep their regions. False, and nothing is done, while a page is on flash or under way to
-    /// it.
-    pub fn forget_map(&mut self) -> bool {
-        let idle = self.is_idle();
-        if idle {
-            self.ledger = self.ledger.moved_to(self.ledger.blocks());
-        }
-        idle
-    }
-
     /// Whether no page is on flash or under way to it.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.staged() == 0 && self.slots.occupied().next().is_none()
-    }
-
-    /// Uses flash again. False, and nothing is done, while a batch is under way or has failed, or
-    /// while base may be getting bytes that no batch can name: those of dirty pages whose newest
-    /// are in DRAM alone.
-    pub fn switch_on(&mut self) -> bool {
-        let may = !self.ledger.is_committing() && !self.has_dirty_staged();
-        if may {
-            self.health.switch_on();
-        }
-        may
     }
 
     /// Panics unless the numbered invariants hold. O(slots + frames).

@@ -161,6 +161,28 @@ impl Hierarchy {
         Ok(true)
     }
 
+    /// The map on the device is empty and knows nothing: every block is free. Base writes that go
+    /// on keep their regions. False, and nothing is done, while a page is on flash or under way to
+    /// it.
+    pub fn forget_map(&mut self) -> bool {
+        let idle = self.is_idle();
+        if idle {
+            self.ledger = self.ledger.moved_to(self.ledger.blocks());
+        }
+        idle
+    }
+
+    /// Uses flash again. False, and nothing is done, while a batch is under way or has failed, or
+    /// while base may be getting bytes that no batch can name: those of dirty pages whose newest
+    /// are in DRAM alone.
+    pub fn switch_on(&mut self) -> bool {
+        let may = !self.ledger.is_committing() && !self.has_dirty_staged();
+        if may {
+            self.health.switch_on();
+        }
+        may
+    }
+
     /// The policy in force, empty, at another size.
     pub(super) fn anew(
         &self,
