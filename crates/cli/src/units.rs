@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+use thermocline_trace::Sample;
 
 /// The forms a size may take, for error messages and help.
 pub(crate) const SIZE_FORMS: &str = "512, 8k, 512M, 8GiB, 1.5T, 100MB (decimal), or 4096p (pages)";
@@ -258,6 +259,13 @@ pub(crate) fn show_share(part: u64, whole: u64) -> String {
         return "-".to_string();
     }
     format!("{:.1} %", 100.0 * part as f64 / whole as f64)
+}
+
+/// A sample of all extents, its share written in per cent.
+pub(crate) fn sample(text: &str) -> Result<Sample, String> {
+    let number = text.trim().trim_end_matches('%').trim().parse::<f64>();
+    let sample = number.ok().and_then(|percent| Sample::of(percent / 100.0));
+    sample.ok_or_else(|| format!("\"{text}\" is not a share; write 12.5%: above 0%, at most 100%"))
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use crate::settings::config::EngineConfig;
 use crate::state::Inner;
 use crate::store::{Lost, Store};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use thermocline_core::{Calm, Fault, HintSet};
@@ -114,7 +114,8 @@ pub struct Engine {
     pub(crate) objects_most: AtomicUsize,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) recorder: RwLock<Option<Recorder>>,
-    pub(crate) recording: AtomicBool,
+    /// [`thermocline_trace::Sample::bits`] of what is recorded; 0 when nothing is.
+    pub(crate) recording: AtomicU32,
     /// When it was made, by its clock.
     pub(crate) started: Duration,
     pub(crate) latency: [Histogram; Served::ALL.len()],

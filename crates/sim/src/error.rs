@@ -110,6 +110,19 @@ pub enum SimError {
         /// The first trace's.
         first: String,
     },
+    /// Traces are samples of different shares of the requests.
+    #[error(
+        "trace {trace} has a share of {found} of all requests and trace 1 of {first}; \
+         such traces do not go together"
+    )]
+    Shares {
+        /// Position of the trace, from 1.
+        trace: usize,
+        /// Its share.
+        found: f64,
+        /// The first trace's.
+        first: f64,
+    },
 }
 
 /// How much longer a recording must be, rounded up.

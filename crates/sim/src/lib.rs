@@ -50,6 +50,6 @@ pub use merge::Interleave;
 pub use noise::Noise;
 pub use request::{Kind, PageRequest};
 pub use result::RunResult;
-pub use source::{Opener, Records, VecRecords, opener, part};
+pub use source::{Opener, Records, VecRecords, opener, part, sampled};
 pub use split::{Bypassed, Writes};
 pub use workload::{Workload, WorkloadOptions};

@@ -1,10 +1,14 @@
 //! Where the records of a trace come from.
 
 use crate::error::SimError;
+use crate::workload::PAGE_SIZE_DEFAULT;
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use thermocline_core::HintSchema;
-use thermocline_trace::{Addressing, Catalog, ImportOptions, ReadError, Source, TraceRecord};
+use thermocline_trace::{
+    Addressing, Catalog, EXTENT_PAGES, ImportOptions, Op, ReadError, Sample, Source, TraceRecord,
+};
 
 /// The records of one trace, once from beginning to end.
 pub trait Records: Iterator<Item = Result<TraceRecord, ReadError>> {
@@ -16,6 +20,12 @@ pub trait Records: Iterator<Item = Result<TraceRecord, ReadError>> {
 
     /// The names of its hint types.
     fn schema(&self) -> &HintSchema;
+
+    /// The share of all extents whose requests it has, above 0, at most 1
+    /// ([`thermocline_trace::Sample`]).
+    fn share(&self) -> f64 {
+        1.0
+    }
 
     /// Names behind the numbers of the records read so far, when it has any.
     fn catalog(&self) -> Option<&Catalog>;
@@ -64,6 +74,79 @@ pub fn part(open: Opener, from: f64, to: f64) -> Opener {
     })
 }
 
+/// An opener of the requests of `open`'s that are in `sample`, cut where the sample begins and ends.
+/// Trims and syncs are all kept: they cost nothing, and forget what the sample never had.
+#[must_use]
+pub fn sampled(open: Opener, sample: Sample) -> Opener {
+    if sample.is_all() {
+        return open;
+    }
+    Box::new(move || {
+        let records = open()?;
+        // Pages are bytes where they are not known: as the simulator takes them.
+        let unit = records.page_size().unwrap_or(PAGE_SIZE_DEFAULT);
+        Ok(Box::new(Sampled {
+            extent: EXTENT_PAGES * u64::from(unit),
+            records,
+            sample,
+            cut: VecDeque::new(),
+        }))
+    })
+}
+
+/// A sample of a trace.
+struct Sampled {
+    records: Box<dyn Records>,
+    sample: Sample,
+    /// Units of offsets that an extent has.
+    extent: u64,
+    /// What is left of the last record.
+    cut: VecDeque<TraceRecord>,
+}
+
+impl Iterator for Sampled {
+    type Item = Result<TraceRecord, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.cut.is_empty() {
+            let record = match self.records.next()? {
+                Ok(record) if matches!(record.op, Op::Read | Op::Write) => record,
+                other => return Some(other),
+            };
+            let all = record.offset..record.offset.saturating_add(record.length);
+            let parts = self.sample.parts(record.object, self.extent, all);
+            self.cut.extend(parts.map(|part| TraceRecord {
+                offset: part.start,
+                length: part.end - part.start,
+                ..record
+            }));
+        }
+        self.cut.pop_front().map(Ok)
+    }
+}
+
+impl Records for Sampled {
+    fn page_size(&self) -> Option<u32> {
+        self.records.page_size()
+    }
+
+    fn counts_pages(&self) -> bool {
+        self.records.counts_pages()
+    }
+
+    fn schema(&self) -> &HintSchema {
+        self.records.schema()
+    }
+
+    fn share(&self) -> f64 {
+        self.records.share() * self.sample.share()
+    }
+
+    fn catalog(&self) -> Option<&Catalog> {
+        self.records.catalog()
+    }
+}
+
 /// Some of a trace.
 struct Part {
     records: Box<dyn Records>,
@@ -99,6 +182,10 @@ impl Records for Part {
         self.records.schema()
     }
 
+    fn share(&self) -> f64 {
+        self.records.share()
+    }
+
     fn catalog(&self) -> Option<&Catalog> {
         self.records.catalog()
     }
@@ -115,6 +202,10 @@ impl Records for Source {
 
     fn schema(&self) -> &HintSchema {
         Source::schema(self)
+    }
+
+    fn share(&self) -> f64 {
+        self.meta().sample.share()
     }
 
     fn catalog(&self) -> Option<&Catalog> {

@@ -58,8 +58,11 @@ impl Default for WorkloadOptions {
 }
 
 /// What is in a workload. "Requests" are page requests; trims are counted apart.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
+    /// The share of all extents whose requests are in it: below 1 for a sample. All other figures
+    /// are of the sample.
+    pub share: f64,
     /// Bytes per page.
     pub page_size: u32,
     /// Page requests: reads and writes.
@@ -92,6 +95,14 @@ pub struct Facts {
     pub counts_pages: bool,
     /// Of each object: the page after the last one requested.
     pub extents: Vec<u64>,
+}
+
+impl Facts {
+    /// About how many different pages there are, in the sample or not.
+    #[must_use]
+    pub fn all_pages(&self) -> u64 {
+        (self.distinct_pages as f64 / self.share).round() as u64
+    }
 }
 
 /// Pages forgotten by one trim: its position among all requests and trims, and page numbers.
@@ -136,6 +147,7 @@ impl Workload {
             }
         }
         let facts = Facts {
+            share: share(merge.sources())?,
             page_size: splitter.page_size,
             ios: splitter.ios,
             distinct_pages: scan.pages.len() as u64,
@@ -312,6 +324,19 @@ fn start(
     let counts_pages = sources.iter().any(|source| source.counts_pages());
     let merge = Merge::new(sources, options.interleave)?;
     Ok((merge, splitter, counts_pages))
+}
+
+/// The share of all requests that is in each trace: the same in all.
+fn share(sources: &[Box<dyn Records>]) -> Result<f64, SimError> {
+    let first = sources[0].share();
+    for (at, source) in sources.iter().enumerate() {
+        let found = source.share();
+        if found != first {
+            let trace = at + 1;
+            return Err(SimError::Shares { trace, found, first });
+        }
+    }
+    Ok(first)
 }
 
 /// The page size asked for, or the one all traces agree on.

@@ -29,6 +29,8 @@ pub(crate) mod key {
     pub(crate) const PART: &str = "thermocline.part";
     /// Records dropped since the start of the trace when this part was closed.
     pub(crate) const DROPPED: &str = "thermocline.dropped";
+    /// The share of the extents that was recorded, above 0 and below 1; missing when all were.
+    pub(crate) const SAMPLE: &str = "thermocline.sample";
 }
 
 /// The columns every trace has, in the order they are written.

@@ -23,7 +23,7 @@ use histogram::Histogram;
 const PAGE_SIZE_DEFAULT: u32 = 8192;
 
 /// Summary of a trace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceInfo {
     /// Name of the file format.
     pub format: &'static str,
@@ -45,6 +45,8 @@ pub struct TraceInfo {
     pub start_unix_ns: Option<u64>,
     /// The program that wrote the trace.
     pub product: Option<String>,
+    /// The share of the extents whose requests are in it, 1 for all.
+    pub sample: f64,
     /// Bytes per page used for page counts; 1 when the trace counts in pages.
     pub page_size: u32,
     /// Different clients.
@@ -271,6 +273,7 @@ impl Sums {
             file_bytes: meta.bytes,
             duration_ns: self.last_ns.saturating_sub(self.first_ns),
             start_unix_ns: meta.start_unix_ns,
+            sample: meta.sample.share(),
             product: meta.product,
             page_size: u32::try_from(self.page_size).unwrap_or(u32::MAX),
             clients: self.clients.len() as u64,

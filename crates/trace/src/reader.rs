@@ -22,6 +22,7 @@ use part::{Footer, OpenPart};
 use crate::error::ReadError;
 use crate::parts::parts_of;
 use crate::record::TraceRecord;
+use crate::sample::Sample;
 
 /// What [`TraceRecord::offset`] and [`TraceRecord::length`] count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,6 +47,8 @@ pub struct TraceMeta {
     pub addressing: Addressing,
     /// Start of the earliest file, nanoseconds since 1970-01-01 UTC; `None` when not known.
     pub start_unix_ns: Option<u64>,
+    /// Which requests are in it.
+    pub sample: Sample,
     /// The program that wrote the first file.
     pub product: Option<String>,
     /// Records the recorder dropped (from the last part that says so).
@@ -186,6 +189,7 @@ fn join(paths: &[PathBuf], footers: &[Footer]) -> Result<TraceMeta, ReadError> {
     let mut meta = TraceMeta {
         page_size: footers[0].page_size,
         addressing: footers[0].addressing,
+        sample: footers[0].sample,
         product: footers[0].product.clone(),
         parts: paths.len(),
         ..TraceMeta::default()
@@ -212,6 +216,15 @@ fn join(paths: &[PathBuf], footers: &[Footer]) -> Result<TraceMeta, ReadError> {
                 what: "unit of offsets",
                 found: text(footer.addressing),
                 expected: text(meta.addressing),
+            });
+        }
+        if footer.sample != meta.sample {
+            return Err(ReadError::Mismatch {
+                path: path.clone(),
+                first: paths[0].clone(),
+                what: "share of the requests",
+                found: footer.sample.share().to_string(),
+                expected: meta.sample.share().to_string(),
             });
         }
         rows = rows.saturating_add(footer.rows);

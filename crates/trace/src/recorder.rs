@@ -39,6 +39,7 @@ use crate::column::check_hint_names;
 use crate::error::RecordError;
 use crate::parts::{part_numbers, part_path, partial_path};
 use crate::record::TraceRecord;
+use crate::sample::Sample;
 pub(crate) use encode::{NameSource, Part};
 use names::Names;
 pub(crate) use writer::Writer;
@@ -56,6 +57,8 @@ pub struct RecorderOptions {
     pub schema: HintSchema,
     /// Bytes per page, noted in the file for those who read it; 0 when there is none to note.
     pub page_size: u32,
+    /// Which requests are handed over, noted in the file; the recorder itself leaves out none.
+    pub sample: Sample,
     /// When the trace starts, in nanoseconds since 1970-01-01 UTC; 0 when not known.
     pub start_unix_ns: u64,
     /// Records held between requests and writer; when it is full records are dropped. At least
@@ -78,6 +81,7 @@ impl Default for RecorderOptions {
         Self {
             schema: HintSchema::default(),
             page_size: 8192,
+            sample: Sample::ALL,
             start_unix_ns: 0,
             queue_records: 1 << 16,
             row_group_rows: 1 << 16,
@@ -140,6 +144,7 @@ struct Owner {
     writer: Mutex<Option<JoinHandle<Result<RecorderSummary, RecordError>>>>,
     wake: Thread,
     origin: Instant,
+    sample: Sample,
 }
 
 /// What requests and the writer thread share.
@@ -184,6 +189,7 @@ impl Recorder {
         open: OpenPart,
     ) -> Result<Self, RecordError> {
         options.check()?;
+        let sample = options.sample;
         let shared = Arc::new(Shared::new(&options));
         let mut writer = Writer::new(path.to_path_buf(), options, Arc::clone(&shared), open);
         // The first part is opened here, so that a bad path is reported to the caller.
@@ -200,6 +206,7 @@ impl Recorder {
                 writer,
                 wake,
                 origin: Instant::now(),
+                sample,
             }),
         })
     }
@@ -222,6 +229,12 @@ impl Recorder {
                 self.owner.shared.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Which requests are to be handed over.
+    #[must_use]
+    pub fn sample(&self) -> Sample {
+        self.owner.sample
     }
 
     /// Records dropped so far.

@@ -20,6 +20,7 @@ use crate::error::{ReadError, RecordError};
 use crate::format::Format;
 use crate::reader::Addressing;
 use crate::record::{Op, TraceRecord};
+use crate::sample::Sample;
 use crate::source::Source;
 use crate::split::pages_of;
 
@@ -117,6 +118,7 @@ struct Head<'a> {
     /// Bytes per page to split with or to note; 0 when there is none to note.
     page_size: u32,
     start_unix_ns: u64,
+    sample: Sample,
     split: bool,
 }
 
@@ -233,6 +235,7 @@ fn open(
         addressing: source.meta().addressing,
         page_size,
         start_unix_ns: source.meta().start_unix_ns.unwrap_or(0),
+        sample: source.meta().sample,
         split,
     };
     match format {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thermocline::Engine;
-use thermocline_trace::{RecordError, Recorder, RecorderOptions, RecorderSummary};
+use thermocline_trace::{RecordError, Recorder, RecorderOptions, RecorderSummary, Sample};
 
 /// The recordings of one mount.
 pub(crate) struct Recording {
@@ -48,12 +48,17 @@ enum Phase {
 }
 
 /// A recorder of a trace that starts now.
-pub(crate) fn recorder(path: &Path, page_size: u32) -> Result<Recorder, RecordError> {
+pub(crate) fn recorder(
+    path: &Path,
+    page_size: u32,
+    sample: Sample,
+) -> Result<Recorder, RecordError> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     let options = RecorderOptions {
         page_size,
+        sample,
         start_unix_ns: u64::try_from(now.as_nanos()).unwrap_or(0),
         ..RecorderOptions::default()
     };
@@ -105,7 +110,8 @@ impl Recording {
         format!("seconds {elapsed} of {length}\nstate {phase}\npath {path}\n")
     }
 
-    /// Executes what was written to the control file: `start SECONDS PATH` or `stop`.
+    /// Executes what was written to the control file: `start SECONDS SAMPLE PATH` or `stop`. SAMPLE
+    /// is [`Sample::bits`].
     pub(crate) fn command(self: &Arc<Self>, text: &str) -> io::Result<()> {
         if text == "stop" {
             self.state().stop = true;
@@ -113,15 +119,17 @@ impl Recording {
             return Ok(());
         }
         let started = text.strip_prefix("start ").and_then(|rest| {
-            let (seconds, path) = rest.split_once(' ')?;
-            Some((seconds.parse::<u64>().ok()?, Path::new(path)))
+            let (seconds, rest) = rest.split_once(' ')?;
+            let (bits, path) = rest.split_once(' ')?;
+            let sample = Sample::from_bits(bits.parse().ok()?)?;
+            Some((seconds.parse::<u64>().ok()?, sample, Path::new(path)))
         });
-        let (seconds, path) = started.ok_or(io::ErrorKind::InvalidInput)?;
+        let (seconds, sample, path) = started.ok_or(io::ErrorKind::InvalidInput)?;
         let place = path.is_absolute() && !self.is_served(path);
         if !place || seconds == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.start(path, Duration::from_secs(seconds))
+        self.start(path, sample, Duration::from_secs(seconds))
     }
 
     /// Whether a file would be recorded while it is written.
@@ -129,7 +137,7 @@ impl Recording {
         path.starts_with(&self.facts.base) || path.starts_with(&self.facts.mountpoint)
     }
 
-    fn start(self: &Arc<Self>, path: &Path, length: Duration) -> io::Result<()> {
+    fn start(self: &Arc<Self>, path: &Path, sample: Sample, length: Duration) -> io::Result<()> {
         let mut state = self.state();
         if state.phase == Phase::Running || !self.facts.record.as_os_str().is_empty() {
             return Err(io::ErrorKind::ResourceBusy.into());
@@ -137,7 +145,7 @@ impl Recording {
         if let Some(ended) = state.thread.take() {
             let _panicked = ended.join();
         }
-        let recorder = recorder(path, self.page_size).map_err(|error| {
+        let recorder = recorder(path, self.page_size, sample).map_err(|error| {
             log::line(&format!("refused: {error}"));
             io::Error::from(io::ErrorKind::InvalidInput)
         })?;
@@ -147,7 +155,8 @@ impl Recording {
         let other = self.engine.set_recorder(Some(recorder));
         assert!(other.is_none(), "invariant 1: at most one runs");
         log::line(&format!(
-            "recording to {} for {} s",
+            "recording {} % to {} for {} s",
+            100.0 * sample.share(),
             path.display(),
             length.as_secs()
         ));
@@ -235,7 +244,7 @@ mod tests {
         assert!(recording.describe().contains("state idle"));
         let start = |seconds: u64, name: &str| {
             let path = directory.path().join(name);
-            recording.command(&format!("start {seconds} {}", path.display()))
+            recording.command(&format!("start {seconds} 65536 {}", path.display()))
         };
         start(1000, "a.parquet").expect("starts");
         assert_eq!(recording.path(), directory.path().join("a.parquet"));
@@ -256,12 +265,14 @@ mod tests {
     fn nothing_that_is_served_is_written() {
         let recording = recording("");
         for text in [
-            "start 5 /base/t",
-            "start 5 /mnt/t",
-            "start 5 t",
-            "start 0 /nowhere/t",
+            "start 5 16777216 /base/t",
+            "start 5 16777216 /mnt/t",
+            "start 5 16777216 t",
+            "start 0 16777216 /nowhere/t",
+            "start 5 16777216 /nowhere/t",
+            "start x 16777216 /nowhere/t",
+            "start 5 0 /nowhere/t",
             "start 5 /nowhere/t",
-            "start x /nowhere/t",
             "start",
             "",
         ] {
@@ -278,7 +289,7 @@ mod tests {
                 .describe()
                 .contains("state since the start\npath /trace")
         );
-        let busy = recording.command("start 5 /nowhere/t").expect_err("busy");
+        let busy = recording.command("start 5 16777216 /nowhere/t").expect_err("busy");
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
     }
 }

@@ -25,7 +25,7 @@ use thermocline::device::{
 };
 use thermocline::{Engine, Store};
 use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle, PlanSource, Transport};
-use thermocline_trace::Recorder;
+use thermocline_trace::{Recorder, Sample};
 
 /// A device whose work is counted, with the words for it.
 pub(crate) struct Counted {
@@ -372,7 +372,7 @@ fn recorder(plan: &Plan) -> Result<Option<Recorder>, Failure> {
     let Some(path) = &plan.record else {
         return Ok(None);
     };
-    Ok(Some(recording::recorder(path, plan.config.page_size()?)?))
+    Ok(Some(recording::recorder(path, plan.config.page_size()?, Sample::ALL)?))
 }
 
 fn facts(plan: &Plan) -> MountFacts {

@@ -23,6 +23,7 @@ use thermocline_sim::workload::Facts;
 use thermocline_sim::{
     Bypassed, Interleave, Noise, Opener, SimError, Workload, WorkloadOptions, Writes,
 };
+use thermocline_trace::Sample;
 
 /// A bar appears when something takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -49,10 +50,18 @@ impl Reading {
         self.open_with(Noise::default())
     }
 
-    /// The part of the traces from one share of their records to another.
-    pub(crate) fn open_part(&self, from: f64, to: f64) -> Result<Workload, Failure> {
+    /// A sample of the part of the traces from one share of their records to another.
+    pub(crate) fn open_part(
+        &self,
+        from: f64,
+        to: f64,
+        sample: Sample,
+    ) -> Result<Workload, Failure> {
         let openers = self.input.openers()?.into_iter();
-        let parts = openers.map(|open| thermocline_sim::part(open, from, to));
+        let parts = openers.map(|open| {
+            let part = thermocline_sim::part(open, from, to);
+            thermocline_sim::sampled(part, sample)
+        });
         self.open_all(parts.collect(), Noise::default())
     }
 

@@ -30,7 +30,7 @@ impl Engine {
         if failed {
             return Err(lost_error());
         }
-        if self.recording.load(Ordering::Relaxed) {
+        if self.is_recording() {
             let request = Request {
                 object,
                 offset: 0,

@@ -15,7 +15,7 @@ use crate::request::ahead::{self, READERS};
 use crate::settings::config::EngineConfig;
 use crate::state::Inner;
 use crate::store::Store;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 use thermocline_core::hierarchy::{Hierarchy, HierarchyOptions};
 use thermocline_core::policy::{PolicyOptions, TierPolicy};
@@ -111,7 +111,7 @@ impl Engine {
             objects_most: AtomicUsize::new(usize::MAX),
             registry: Mutex::new(Registry::new(planted)),
             recorder: RwLock::default(),
-            recording: AtomicBool::new(false),
+            recording: AtomicU32::new(0),
             latency: std::array::from_fn(|_| Histogram::default()),
             write_latency: Histogram::default(),
             read_bytes: AtomicU64::new(0),

@@ -2,13 +2,14 @@
 
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use thermocline_core::{HintSet, hint_type};
-use thermocline_trace::{Op, Recorder, Served, TraceRecord};
+use thermocline_trace::{EXTENT_PAGES, Op, Recorder, Sample, Served, TraceRecord};
 
 impl Engine {
-    /// Records every request from now on, or stops doing so. Requests that the kernel serves from
+    /// Records requests from now on, those of the recorder's sample, or stops doing so. Requests that the kernel serves from
     /// base itself (files that bypass the tier and are open already) are not seen.
     pub fn set_recorder(&self, recorder: Option<Recorder>) -> Option<Recorder> {
         // Held to the end: a file that is opened meanwhile names itself to the new recorder.
@@ -18,7 +19,8 @@ impl Engine {
                 name_in_trace(recorder, object);
             }
         }
-        self.recording.store(recorder.is_some(), Ordering::Relaxed);
+        let bits = recorder.as_ref().map_or(0, |of| of.sample().bits());
+        self.recording.store(bits, Ordering::Relaxed);
         let mut slot = self.recorder.write();
         std::mem::replace(&mut slot, recorder)
     }
@@ -31,7 +33,27 @@ impl Engine {
     }
 
     pub(crate) fn is_recording(&self) -> bool {
-        self.recording.load(Ordering::Relaxed)
+        self.recording.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether any of a request for these bytes is recorded.
+    pub(crate) fn is_recorded(&self, object: &Object, offset: u64, length: u64) -> bool {
+        let sample = Sample::from_bits(self.recording.load(Ordering::Relaxed));
+        sample.is_some_and(|sample| {
+            sample.is_all() || self.parts(sample, object, offset, length).next().is_some()
+        })
+    }
+
+    /// The parts of a request that are in the sample.
+    fn parts(
+        &self,
+        sample: Sample,
+        object: &Object,
+        offset: u64,
+        length: u64,
+    ) -> impl Iterator<Item = Range<u64>> {
+        let extent = EXTENT_PAGES * u64::from(self.config.page_size);
+        sample.parts(object.id, extent, offset..offset.saturating_add(length))
     }
 
     /// The request as it is recorded: with the type of its first whole page (`data` is its bytes).
@@ -62,7 +84,7 @@ impl Engine {
         let Some(recorder) = self.recorder() else {
             return;
         };
-        recorder.record(TraceRecord {
+        let whole = TraceRecord {
             time_ns: recorder.time_of(started),
             client: request.client,
             op,
@@ -72,7 +94,18 @@ impl Engine {
             length,
             latency_ns: started.elapsed().as_nanos() as u64,
             hints: self.complete(&request.hints, object, None),
-        });
+        };
+        let sample = recorder.sample();
+        if sample.is_all() || !matches!(op, Op::Read | Op::Write) {
+            return recorder.record(whole);
+        }
+        for part in self.parts(sample, object, request.offset, length) {
+            recorder.record(TraceRecord {
+                offset: part.start,
+                length: part.end - part.start,
+                ..whole
+            });
+        }
     }
 
     pub(crate) fn record_quiet(&self, op: Op, object: &Object, offset: u64, length: u64) {

@@ -75,7 +75,7 @@ impl Engine {
         if matches!(served, Served::Pool | Served::Buffer | Served::Flash) {
             object.counts.hits.fetch_add(1, Ordering::Relaxed);
         }
-        if self.is_recording() {
+        if self.is_recorded(object, request.offset, length) {
             let typed = self.typed(request, object, bytes);
             self.record(&typed, object, Op::Read, length, served, started);
         }

@@ -36,7 +36,7 @@ impl Engine {
         self.write_bytes
             .fetch_add(data.len() as u64, Ordering::Relaxed);
         object.counts.writes.fetch_add(1, Ordering::Relaxed);
-        if self.is_recording() {
+        if self.is_recorded(object, request.offset, data.len() as u64) {
             let served = if paged { Served::Base } else { Served::Bypass };
             let typed = self.typed(request, object, data);
             self.record(

@@ -1,7 +1,7 @@
 //! Finds the lines.
 
 use super::{
-    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, Simulator, State, WEAR_SECONDS_MIN,
+    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, Simulator, State, WEAR_SECONDS_MIN, id,
     run_states,
 };
 use crate::error::SimError;
@@ -336,19 +336,9 @@ impl<'a> Adviser<'a> {
             Kind::Size | Kind::Memory => cost(after) - cost(before),
             Kind::Policy | Kind::Pin | Kind::Bypass | Kind::WriteBack => 0.0,
         };
-        let subject = match (&object, kind) {
-            (Some(row), _) => row.path.clone(),
-            (None, Kind::Policy | Kind::WriteBack) => then.policy.clone(),
-            (None, Kind::Memory) => then.memory_bytes.to_string(),
-            (None, _) => then.flash_bytes.to_string(),
-        };
-        let word = match kind {
-            Kind::WriteBack => "write-back".to_string(),
-            kind => format!("{kind:?}").to_lowercase(),
-        };
         let saved = before.base_ios as f64 - after.base_ios as f64;
         Ok(Line {
-            id: format!("{word}:{subject}"),
+            id: id(kind, &then, object.as_ref()),
             kind,
             gain: Gain::between(before, after),
             page_size: u64::from(self.workload.facts().page_size),

@@ -27,6 +27,7 @@
 
 mod gain;
 mod lines;
+mod sample;
 
 pub use gain::{BLOCKS, Gain};
 
@@ -38,6 +39,7 @@ use crate::plan::{Endurance, Plan, Prices};
 use crate::result::RunResult;
 use crate::workload::Workload;
 use lines::Adviser;
+use sample::Scale;
 use serde::{Deserialize, Serialize};
 use thermocline_core::ObjectId;
 
@@ -177,7 +179,29 @@ pub fn advise(
     progress: &Progress,
 ) -> Result<Advice, SimError> {
     evidence(workload, question.experiment.warm_up)?;
-    Adviser::new(workload, question, progress)?.advise()
+    let facts = workload.facts();
+    if facts.share == 1.0 {
+        return Adviser::new(workload, question, progress)?.advise();
+    }
+    let mut scale = Scale::new(facts.share, facts.page_size);
+    let asked = scale.question(question);
+    let advice = Adviser::new(workload, &asked, progress)?.advise()?;
+    Ok(scale.advice(question, advice))
+}
+
+/// The same advice has the same id in another run.
+fn id(kind: Kind, then: &State, object: Option<&ObjectProfile>) -> String {
+    let subject = match (object, kind) {
+        (Some(row), _) => row.path.clone(),
+        (None, Kind::Policy | Kind::WriteBack) => then.policy.clone(),
+        (None, Kind::Memory) => then.memory_bytes.to_string(),
+        (None, _) => then.flash_bytes.to_string(),
+    };
+    let word = match kind {
+        Kind::WriteBack => "write-back".to_string(),
+        kind => format!("{kind:?}").to_lowercase(),
+    };
+    format!("{word}:{subject}")
 }
 
 /// The gain that following `now` to `then` has on `workload`, and the runs of both.
@@ -193,6 +217,9 @@ pub fn follow(
 ) -> Result<Gain, SimError> {
     evidence(workload, experiment.warm_up)?;
     let rows = placement::profile(workload)?;
+    let facts = workload.facts();
+    let scale = Scale::new(facts.share, facts.page_size);
+    let [now, then] = &[now, then].map(|state| scale.state_of_sample(state));
     let by = Simulator::of(&[now, then]);
     let runs = run_states(workload, experiment, &rows, &[now, then], by, progress)?;
     Ok(Gain::between(&runs[0], &runs[1]))

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::sample::EXTENT_PAGES;
+
 use super::{HintCounts, LatencySummary, ObjectSummary, OpSummary, TraceInfo};
 
 impl TraceInfo {
@@ -48,6 +50,10 @@ impl TraceInfo {
         }
         writeln!(out, "clients   {}", self.clients)?;
         self.write_pages(out)?;
+        if self.sample < 1.0 {
+            let share = 100.0 * self.sample;
+            writeln!(out, "sample    {share:.2} % of the extents of {EXTENT_PAGES} pages")?;
+        }
         if let Some(product) = &self.product {
             writeln!(out, "by        {product}")?;
         }

@@ -17,6 +17,7 @@ use crate::catalog::Catalog;
 use crate::column::{FORMAT_VERSION, Fixed, is_ignored, key};
 use crate::error::ReadError;
 use crate::record::{Op, Served, TraceRecord};
+use crate::sample::Sample;
 
 /// Rows decoded at a time.
 const BATCH_ROWS: u64 = 4096;
@@ -28,6 +29,7 @@ pub(super) struct Footer {
     pub(super) page_size: Option<u32>,
     pub(super) addressing: Addressing,
     pub(super) start_unix_ns: Option<u64>,
+    pub(super) sample: Sample,
     pub(super) product: Option<String>,
     pub(super) dropped: Option<u64>,
     pub(super) hint_columns: Vec<String>,
@@ -48,6 +50,7 @@ impl Footer {
             page_size: texts.page_size()?,
             addressing: texts.addressing()?,
             start_unix_ns: texts.number(key::START)?.filter(|&at| at > 0),
+            sample: texts.sample()?,
             product: texts.get(key::PRODUCT).map(str::to_string),
             dropped: texts.number(key::DROPPED)?,
             hint_columns,
@@ -84,6 +87,14 @@ impl Texts<'_> {
             Ok(size) if size > 0 => Ok(Some(size)),
             _ => Err(self.refuse(key::PAGE_SIZE, &size.to_string(), "1 to 4294967295 bytes")),
         }
+    }
+
+    fn sample(&self) -> Result<Sample, ReadError> {
+        let Some(text) = self.get(key::SAMPLE) else {
+            return Ok(Sample::ALL);
+        };
+        let share = text.parse().ok().and_then(Sample::of);
+        share.ok_or_else(|| self.refuse(key::SAMPLE, text, "a share above 0, at most 1"))
     }
 
     fn addressing(&self) -> Result<Addressing, ReadError> {

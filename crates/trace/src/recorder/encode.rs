@@ -129,6 +129,9 @@ fn properties(
     if options.page_size > 0 {
         metadata.push(pair(key::PAGE_SIZE, options.page_size));
     }
+    if !options.sample.is_all() {
+        metadata.push(pair(key::SAMPLE, options.sample.share()));
+    }
     if addressing == Addressing::Pages {
         metadata.push(pair(key::ADDRESSING, "pages"));
     }

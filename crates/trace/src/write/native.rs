@@ -34,6 +34,7 @@ impl TraceWriter {
             schema: head.schema.clone(),
             page_size: head.page_size,
             start_unix_ns: head.start_unix_ns,
+            sample: head.sample,
             zstd_level: LEVEL,
             ..RecorderOptions::default()
         };

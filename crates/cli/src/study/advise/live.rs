@@ -38,7 +38,7 @@ pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
         .map_err(|error| Failure::io("write to", &std::env::temp_dir(), &error))?;
     let name = mountpoint.file_name().unwrap_or(mountpoint.as_os_str());
     let trace = directory.path().join(name).with_extension("parquet");
-    if record::record(mountpoint, &trace, args.length)?.requests == 0 {
+    if record::record(mountpoint, &trace, args.length, args.share)?.requests == 0 {
         let seconds = args.length.as_secs();
         let message = format!("nothing was asked of the mount in {seconds} s");
         return Err(

@@ -10,7 +10,8 @@ use crate::show::status;
 use crate::study::modelled::{self, ModelArgs, Reading};
 use crate::study::plan::{percent, price};
 use crate::study::simulate::{Amount, TierSize};
-use crate::units::span;
+use crate::serve::record::{Share, share as recorded};
+use crate::units::{sample, span};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use std::fs;
@@ -21,6 +22,8 @@ use thermocline_sim::Workload;
 use thermocline_sim::advice::{self, Question, State};
 use thermocline_sim::experiment::Experiment;
 use thermocline_sim::plan::{Endurance, Prices};
+use thermocline_sim::workload::Facts;
+use thermocline_trace::Sample;
 
 /// Shown at the end of `advise --help`.
 pub(crate) const EXAMPLES: &str = "\
@@ -57,6 +60,9 @@ pub(crate) struct AdviseArgs {
     /// How long to record a running mount
     #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = span)]
     pub(crate) length: Duration,
+    /// How much of a running mount's requests to record, as `record --share` has it
+    #[arg(long, value_name = "PERCENT|auto", default_value = "auto", value_parser = recorded)]
+    pub(crate) share: Share,
     /// Files that are pinned: those of the running mount.
     #[arg(skip)]
     pub(crate) pins: Vec<String>,
@@ -80,6 +86,9 @@ pub(crate) struct AdviseArgs {
     /// Where to end
     #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = share)]
     pub(crate) end: f64,
+    /// Simulate a sample of the trace: so much of all its extents of 32 pages
+    #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = sample)]
+    pub(crate) sample: Sample,
     /// Price of a GiB of flash; the default is an assumption
     #[arg(long, value_name = "PRICE", default_value = "0.10", value_parser = price)]
     pub(crate) flash_price: f64,
@@ -147,7 +156,9 @@ fn of_traces(args: &AdviseArgs) -> Outcome {
         let fact = format!("--begin {}% is not before --end", 100.0 * args.begin);
         return Err(Failure::usage(fact).advise("--begin 0% --end 50%"));
     }
-    let workload = args.reading.open_part(args.begin, args.end)?;
+    let workload = args
+        .reading
+        .open_part(args.begin, args.end, args.sample)?;
     let question = question(args, &workload)?;
     if let Some(path) = &args.check {
         return check::run(args, &workload, &question.experiment, path);
@@ -172,7 +183,7 @@ fn of_traces(args: &AdviseArgs) -> Outcome {
 }
 
 fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure> {
-    let facts = workload.facts();
+    let facts = &all(workload);
     let page = u64::from(facts.page_size);
     let size = args.size.as_ref();
     let now = size
@@ -210,9 +221,18 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
     })
 }
 
+/// What is in the trace that was sampled.
+fn all(workload: &Workload) -> Facts {
+    let facts = workload.facts();
+    Facts {
+        distinct_pages: facts.all_pages(),
+        ..facts.clone()
+    }
+}
+
 /// Sizes to try, pages, in ascending order.
 fn sizes(args: &AdviseArgs, workload: &Workload, now: Option<u32>) -> Result<Vec<u32>, Failure> {
-    let facts = workload.facts();
+    let facts = &all(workload);
     let given = args.sizes.iter();
     let given = given.map(|size| modelled::pages("--sizes", size, facts));
     let mut sizes: Vec<u32> = given.collect::<Result<_, _>>()?;

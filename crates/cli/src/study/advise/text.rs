@@ -45,6 +45,10 @@ fn heading(args: &AdviseArgs, workload: &Workload, question: &Question) -> Strin
         show_count(facts.reads),
         show_count(facts.writes),
     );
+    if facts.share < 1.0 {
+        let share = 100.0 * facts.share;
+        let _ = writeln!(out, "sample    the extents of {share:.1} %; all below is of the whole");
+    }
     let _ = writeln!(
         out,
         "pages     {} different ({})\n\
@@ -52,8 +56,8 @@ fn heading(args: &AdviseArgs, workload: &Workload, question: &Question) -> Strin
          devices   {devices}; {} client(s), virtual time\n\
          prices    flash {} {currency}/GiB, memory {} {currency}/GiB, {} drive writes a day for \
          {} years",
-        show_count(facts.distinct_pages),
-        show_bytes(facts.distinct_pages * u64::from(facts.page_size)),
+        show_count(facts.all_pages()),
+        show_bytes(facts.all_pages() * u64::from(facts.page_size)),
         state(&question.now),
         args.devices.clients,
         money(args.flash_price),

@@ -210,6 +210,7 @@ pub(crate) fn explain(error: &SimError) -> Failure {
         SimError::WarmUp { .. } => "a shorter --warm-up, such as 20%",
         SimError::Future { .. } => "more --memory, or a --policy list without opt",
         SimError::Noise { .. } => "a smaller --noise",
+        SimError::Shares { .. } => "traces recorded with the same --share",
         SimError::PageSizes { .. } => "--page-size SIZE",
         SimError::Evidence { .. } | SimError::NoObject(_) => text.split("; ").nth(1).unwrap_or(""),
         _ => return Failure::new(Code::Failure, text),
