@@ -105,6 +105,8 @@ pub(crate) struct TierSection {
     pub(crate) admit_on_write: bool,
     /// Whether writes stay off base where they can.
     pub(crate) write_back: bool,
+    /// Whole writes of the cache a day that `value` keeps below; 0 for no limit.
+    pub(crate) drive_writes_per_day: f64,
     /// Seed of the policies that draw lots.
     pub(crate) seed: u64,
     /// Files whose pages are loaded and never evicted.
@@ -154,6 +156,7 @@ impl Default for TierSection {
             writers_max: engine.writers_max,
             admit_on_write: engine.admit_on_write,
             write_back: engine.write_back,
+            drive_writes_per_day: engine.drive_writes_per_day,
             seed: engine.seed,
             pin: Vec::new(),
             policy: engine.policy,
@@ -231,6 +234,7 @@ impl Config {
             pool_bytes: bytes("pool.size", self.pool.size)?,
             pool_policy: self.pool.policy.clone(),
             write_back: self.tier.write_back,
+            drive_writes_per_day: self.tier.drive_writes_per_day,
             dirty: self.dirty,
             write_buffer_pages: whole_u32(self.tier.write_buffer.pages(page_size)),
             read_ahead: whole_u32(bytes("tier.read_ahead", self.tier.read_ahead)?),

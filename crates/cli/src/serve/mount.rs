@@ -56,6 +56,10 @@ pub(crate) struct MountArgs {
     /// database's storage until `flush` [config: tier.write_back]
     #[arg(long)]
     pub(crate) write_back: bool,
+    /// Whole writes of the tier a day that policy `value` keeps below
+    /// [config: tier.drive_writes_per_day]
+    #[arg(long, value_name = "WRITES")]
+    pub(crate) drive_writes_per_day: Option<f64>,
     /// Page size of the database: 8KiB PostgreSQL, 16KiB InnoDB, 4KiB SQLite
     /// [config: tier.page_size]
     #[arg(long, value_name = "SIZE")]
@@ -217,6 +221,10 @@ fn settings(args: &MountArgs) -> Result<Config, Failure> {
     overlay(&mut config.tier.page_size, args.page_size.as_ref());
     overlay(&mut config.pool.size, args.pool.as_ref());
     config.tier.write_back |= args.write_back;
+    overlay(
+        &mut config.tier.drive_writes_per_day,
+        args.drive_writes_per_day.as_ref(),
+    );
     overlay(&mut config.trace.record, args.record.as_ref());
     overlay(&mut config.mount.log, args.log.as_ref());
     overlay(&mut config.mount.threads, args.threads.as_ref());

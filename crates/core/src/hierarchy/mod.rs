@@ -389,6 +389,11 @@ impl Hierarchy {
         self.policy.as_ref()
     }
 
+    /// Tells the policy what time it is ([`TierPolicy::on_time`]).
+    pub fn on_time(&mut self, now_ms: u64) {
+        self.policy.on_time(now_ms);
+    }
+
     /// Whether the tier is off.
     #[must_use]
     pub fn is_off(&self) -> bool {

@@ -82,6 +82,7 @@ impl Engine {
         if number % EXPIRE_STEPS == EXPIRE_STEPS - 1 {
             self.spare_a_checkpoint();
             self.tidy_up();
+            self.tell_time(&mut self.inner());
         }
         self.write_some(self.inner()).is_ok()
             || self.commit_if_due()
@@ -97,6 +98,12 @@ impl Engine {
             // An error poisons the store: the next commit tells.
             let _ = store.checkpoint();
         }
+    }
+
+    /// Tells the policy how long the engine has run: some have an allowance by time.
+    fn tell_time(&self, inner: &mut Inner) {
+        let age = u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX);
+        inner.hierarchy.on_time(age);
     }
 
     /// Ends what has been quiet for a while: write intents, and objects nobody has open.
@@ -162,9 +169,12 @@ pub(crate) fn run_committer(engine: &Weak<Engine>) {
             last = engine.age();
             ticks += 1;
             engine.spare_a_checkpoint();
-            if engine.inner().hierarchy.staged() > 0 {
+            let mut inner = engine.inner();
+            engine.tell_time(&mut inner);
+            if inner.hierarchy.staged() > 0 {
                 engine.signals.writers.notify_one();
             }
+            drop(inner);
             if ticks.is_multiple_of(EXPIRE_TICKS) {
                 engine.tidy_up();
             }

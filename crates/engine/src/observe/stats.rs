@@ -9,10 +9,14 @@ use std::collections::BTreeMap;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use thermocline_core::counters::Cleaning;
 use thermocline_core::policy::{Refusal, Removal};
 use thermocline_core::{Fault, ObjectId, PageId, Source};
 use thermocline_trace::Served;
+
+/// A pace is told after so long: a start admits more than the days after it.
+const WEAR_SHOWN_AFTER: Duration = Duration::from_mins(10);
 
 /// Everything an engine counted since it started.
 ///
@@ -96,6 +100,13 @@ pub struct TierStats {
     /// Whether writes stay off base where they can.
     #[serde(default)]
     pub write_back: bool,
+    /// Whole writes of the cache a day, by pages written to it since the start; none in the first
+    /// ten minutes. Its journal and checkpoints are not counted.
+    #[serde(default)]
+    pub drive_writes_per_day: Option<f64>,
+    /// As many as the policy may make; 0 for no limit.
+    #[serde(default)]
+    pub drive_writes_allowed: f64,
     /// Pages on flash that are newer than base.
     #[serde(default)]
     pub dirty: u32,
@@ -278,6 +289,13 @@ impl Engine {
         pages.iter().map(named).collect()
     }
 
+    /// Whole writes a day of a cache of `bytes` bytes, by so many pages since the start.
+    fn drive_writes(&self, pages: u64, bytes: u64) -> Option<f64> {
+        let days = self.age().as_secs_f64() / 86_400.0;
+        let written = pages as f64 * f64::from(self.config.page_size);
+        (self.age() >= WEAR_SHOWN_AFTER).then(|| written / bytes.max(1) as f64 / days)
+    }
+
     pub(crate) fn tier_stats(&self) -> Option<TierStats> {
         let flash = self.store()?;
         let learned = self.learned();
@@ -301,6 +319,8 @@ impl Engine {
             reserve: hierarchy.slots().reserve(),
             reserved: hierarchy.slots().reserved(),
             write_back: hierarchy.is_write_back(),
+            drive_writes_per_day: self.drive_writes(counters.flash_writes, flash.length()),
+            drive_writes_allowed: self.config.drive_writes_per_day,
             dirty: hierarchy.slots().dirty(),
             lost: self.lost_pages(&hierarchy.lost()),
             destaged: counters.destaged,

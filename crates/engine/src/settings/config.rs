@@ -39,6 +39,8 @@ pub struct EngineConfig {
     pub pool_policy: String,
     /// Whether writes stay off base where they can; false is write-through.
     pub write_back: bool,
+    /// Whole writes of the cache a day that `value` keeps below; 0 for no limit.
+    pub drive_writes_per_day: f64,
     /// How dirty pages are kept and written back.
     pub dirty: DirtySettings,
     /// Pages the write buffer holds at most.
@@ -93,6 +95,7 @@ impl Default for EngineConfig {
             pool_bytes: 0,
             pool_policy: "lru".into(),
             write_back: false,
+            drive_writes_per_day: 0.0,
             dirty: DirtySettings::default(),
             write_buffer_pages: 256,
             read_ahead: 1 << 20,
@@ -276,6 +279,19 @@ impl EngineConfig {
             self.writers_max,
             "1 to 64",
         )?;
+        let writes = self.drive_writes_per_day;
+        need(
+            writes.is_finite() && writes >= 0.0,
+            "drive_writes_per_day",
+            writes,
+            "at least 0; 0 for no limit",
+        )?;
+        need(
+            writes == 0.0 || self.policy == "value",
+            "drive_writes_per_day",
+            writes,
+            "0 under any policy but value: the others have no allowance",
+        )?;
         self.tac.check()?;
         self.clic.check()?;
         self.cac.check()?;
@@ -343,7 +359,11 @@ impl EngineConfig {
             tac: self.tac.0,
             clic: self.clic.0,
             cac: self.cac.0,
-            value: ValueConfig::default(),
+            value: ValueConfig {
+                drive_writes_per_day: (self.drive_writes_per_day > 0.0)
+                    .then_some(self.drive_writes_per_day),
+                ..ValueConfig::default()
+            },
             settings: Vec::new(),
             priority: self.priority.to_core().unwrap_or_default(),
         }

@@ -21,8 +21,10 @@ const GIB: f64 = (1u64 << 30) as f64;
 const TRIED: usize = 5;
 /// Pages in the sample of the curves of objects.
 const SAMPLE: u64 = 1 << 16;
-/// Flash writes that a bypass must save, and virtual time that it may cost.
-const BYPASS_SAVES: f64 = 0.02;
+/// Flash writes that an object must waste for its bypass to be tried, and that a bypass must save
+/// for a line; per cent of the virtual time that it may cost.
+const BYPASS_TRIED: f64 = 0.02;
+const BYPASS_SAVES: f64 = 0.1;
 const BYPASS_COSTS: f64 = 1.0;
 
 /// Whether the gain is sure, and large enough for a line.
@@ -277,7 +279,7 @@ impl<'a> Adviser<'a> {
         };
         let free = |row: &&ObjectProfile| {
             let named = from.pinned.contains(&row.path) || from.bypassed.contains(&row.path);
-            !named && useless(row) as f64 >= BYPASS_SAVES * run.flash_writes as f64
+            !named && useless(row) as f64 >= BYPASS_TRIED * run.flash_writes as f64
         };
         let mut rows: Vec<ObjectProfile> = self.rows.iter().filter(free).cloned().collect();
         rows.retain(|row| useless(row) > 0);
@@ -293,7 +295,7 @@ impl<'a> Adviser<'a> {
             let saves = line
                 .more_flash_writes
                 .is_some_and(|more| more <= -BYPASS_SAVES);
-            saves && line.gain.percent - line.gain.plus_minus >= -BYPASS_COSTS
+            saves && line.gain.percent >= -BYPASS_COSTS
         });
         let more = |line: &Line| line.more_flash_writes.unwrap_or(0.0);
         Ok(lines.into_iter().min_by(|a, b| more(a).total_cmp(&more(b))))

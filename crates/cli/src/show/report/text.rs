@@ -161,8 +161,38 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
             show_count(tier.unnamed_files.into()),
         )?;
     }
+    wear(out, tier)?;
     doubts(out, tier)?;
     dirty(out, tier)
+}
+
+/// The rating of a drive that is taken where no allowance says: whole writes a day, and years.
+const RATED: (f64, f64) = (1.0, 5.0);
+
+/// How fast the cache is written, and how long a drive would last.
+fn wear(out: &mut String, tier: &TierStats) -> std::fmt::Result {
+    let allowed = tier.drive_writes_allowed;
+    let Some(pace) = tier.drive_writes_per_day else {
+        return match allowed > 0.0 {
+            true => writeln!(out, "wear      {allowed} drive writes a day allowed"),
+            false => Ok(()),
+        };
+    };
+    let (rating, years) = RATED;
+    let rating = if allowed > 0.0 { allowed } else { rating };
+    let lasts = match pace > 0.0 {
+        true => format!("{:.1} years", (rating * years / pace).min(999.0)),
+        false => "for ever".to_string(),
+    };
+    writeln!(
+        out,
+        "wear      {pace:.2} drive writes a day since the start{}; a drive as large, rated for \
+         {rating} a day and {years} years, lasts {lasts}",
+        match allowed > 0.0 {
+            true => format!(", {allowed} allowed"),
+            false => String::new(),
+        },
+    )
 }
 
 /// Where the newest bytes are.
@@ -731,6 +761,27 @@ mod tests {
             let long = text.lines().find(|line| line.chars().count() > 80);
             assert_eq!(long, None, "{text}");
         }
+    }
+
+    #[test]
+    fn wear_is_told_with_how_long_a_drive_lasts() {
+        let mut tier = TierStats::default();
+        let told = |tier: &TierStats| {
+            let mut out = String::new();
+            wear(&mut out, tier).expect("writes to a string");
+            out
+        };
+        assert_eq!(told(&tier), "");
+        tier.drive_writes_per_day = Some(2.0);
+        let text = told(&tier);
+        assert!(text.contains("2.00 drive writes a day since the start;"), "{text}");
+        assert!(text.contains("rated for 1 a day and 5 years, lasts 2.5 years"), "{text}");
+        tier.drive_writes_allowed = 4.0;
+        let text = told(&tier);
+        assert!(text.contains("since the start, 4 allowed;"), "{text}");
+        assert!(text.contains("rated for 4 a day and 5 years, lasts 10.0 years"), "{text}");
+        tier.drive_writes_per_day = None;
+        assert_eq!(told(&tier), "wear      4 drive writes a day allowed\n");
     }
 
     #[test]
