@@ -2,6 +2,7 @@
 """What recording costs a mount: CPU time a request with and without, the figure of docs/advise.md.
 
     evaluation/advise/recording.py THERMOCLINE [ROUNDS [SECONDS [READERS]]]
+    SHARE=auto evaluation/advise/recording.py ...   record a sample, as `advise` does
 
 Readers ask for 8-KiB pages at random, past the kernel's cache, as fast as they can; all pages are in
 the mount's pool, so a request costs the mount as little as it can. Rounds without and with a
@@ -82,9 +83,11 @@ def main():
                 how = ("without", "with")[turn % 2]
                 if how == "with":
                     trace = work / f"{turn}.parquet"
-                    start = [thermocline, "record", work / "mnt", trace, "--for", f"{seconds + 60}s"]
+                    start = [thermocline, "record", work / "mnt", trace, "--for", f"{seconds + 60}s",
+                             "--share", os.environ.get("SHARE", "100%")]
                     recording = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                    time.sleep(1)
+                    # `auto` looks at the load for two seconds.
+                    load(file, 4, readers)
                 before, begin = cpu(pid), time.monotonic()
                 count = load(file, seconds, readers)
                 elapsed = time.monotonic() - begin

@@ -261,3 +261,49 @@ fn wrong_files_and_options_are_named() {
     let output = thermocline(&["advise", path, "--keep-size"]);
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn a_sample_of_the_trace_is_told_at_the_size_of_the_whole() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path(), "hot.csv", 120_000);
+    let path = path.to_str().expect("path");
+    let arguments = ["advise", path, "--policies", "lru", "--policy", "lru"];
+    let size = ["--size", "1024p", "--sizes", "1024p,2304p"];
+    let ask = |more: &[&str]| json(&[&arguments[..], &size, more].concat());
+    let (whole, half) = (ask(&[]), ask(&["--sample", "50%"]));
+    let of = |lines: &[serde_json::Value], kind: &str| {
+        let line = lines.iter().find(|line| line["kind"] == kind);
+        line.unwrap_or_else(|| panic!("no {kind} in {lines:?}"))
+            .clone()
+    };
+    let (whole, half) = (of(&whole, "SIZE"), of(&half, "SIZE"));
+    for key in ["id", "now", "then", "command"] {
+        assert_eq!(half[key], whole[key], "{key}");
+    }
+    let flash = |line: &serde_json::Value| line["price"]["flash_bytes"].clone();
+    assert_eq!(flash(&half), flash(&whole));
+    let percent = |line: &serde_json::Value| line["gain"]["percent"].as_f64().expect("a gain");
+    // Of the 63 extents of `hot` half are in the sample, give or take three standard deviations: 20 to
+    // 43, for a tier of half the size.
+    let apart = (percent(&half) - percent(&whole)).abs();
+    assert!(apart < 12.0, "{half} {whole}");
+    let requests = |line: &serde_json::Value| {
+        let saved = line["base_requests_saved_per_s"].as_f64();
+        saved.expect("a trace with times")
+    };
+    let ratio = requests(&half) / requests(&whole);
+    assert!((0.5..1.6).contains(&ratio), "{half} {whole}");
+    // Earlier advice is followed at the size that fits the sample.
+    let advice = directory.path().join("advice.json");
+    fs::write(&advice, serde_json::json!([whole]).to_string()).expect("writes");
+    let advice = advice.to_str().expect("path");
+    let checked = json(&["advise", path, "--check", advice, "--sample", "50%"]);
+    let seen = checked[0]["observed"]["percent"].as_f64().expect("a gain");
+    assert!((seen - percent(&half)).abs() < 1e-9, "{checked:?}");
+    let text = success(&[&arguments[..], &["--sample", "50%"]].concat());
+    assert!(text.contains("the extents of 50.0 %"), "{text}");
+    let refused = thermocline(&["advise", path, "--sample", "0%"]);
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(message.contains("is not a share"), "{message}");
+}

@@ -173,3 +173,34 @@ fn a_running_mount_is_advised_on() {
     assert!(ground.status("/stats/tier/slots").as_u64().expect("slots") > slots);
     ground.umount();
 }
+
+#[test]
+fn a_sample_of_the_requests_is_recorded_and_says_so() {
+    let Some(ground) = prepared("record, sampled") else {
+        return;
+    };
+    let record = |name: &str, share: &str| {
+        let mut command = thermocline("record");
+        command.arg(ground.mountpoint()).arg(ground.path(name));
+        command.args(["--for", "1s", "--share", share]);
+        command
+    };
+    while_reading(&ground, || success(&mut record("a.parquet", "25%")));
+    let path = ground.path("a.parquet");
+    let info = json(thermocline("trace").args(["info", "--json"]).arg(&path));
+    assert_eq!(info["sample"], 0.25);
+    let text = success(thermocline("trace").arg("info").arg(&path));
+    assert!(text.contains("25.00 % of the extents"), "{text}");
+    // Extents of 32 pages: of 63 about 16, give or take three standard deviations.
+    let pages = info["distinct_pages"].as_u64().expect("pages");
+    assert!((6 * 32..27 * 32).contains(&pages), "{info}");
+    let simulated = thermocline("simulate").arg(&path).output().expect("runs");
+    let note = message(&simulated);
+    assert!(note.contains("a sample of 25.0 %"), "{note}");
+    for share in ["0%", "101%", "some"] {
+        let refused = failure(&mut record("b.parquet", share));
+        assert!(refused.contains("is not a share"), "{refused}");
+    }
+    while_reading(&ground, || success(&mut record("c.parquet", "auto")));
+    ground.umount();
+}

@@ -333,7 +333,11 @@ fn share(sources: &[Box<dyn Records>]) -> Result<f64, SimError> {
         let found = source.share();
         if found != first {
             let trace = at + 1;
-            return Err(SimError::Shares { trace, found, first });
+            return Err(SimError::Shares {
+                trace,
+                found,
+                first,
+            });
         }
     }
     Ok(first)

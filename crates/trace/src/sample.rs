@@ -116,7 +116,10 @@ mod tests {
         // Neighbours are one part.
         let mut ends = 3;
         for part in sample.parts(object, 10, 3..9_995) {
-            assert!(part.start == 3 || part.start > ends, "{part:?} begins at {ends}");
+            assert!(
+                part.start == 3 || part.start > ends,
+                "{part:?} begins at {ends}"
+            );
             ends = part.end;
         }
         let whole = Sample::ALL.parts(object, 10, 3..9_995);
@@ -135,6 +138,9 @@ mod tests {
         assert_eq!(Sample::of(0.125).expect("a share").share(), 0.125);
         let least = Sample::of(1e-12).expect("a share");
         assert_eq!(Sample::from_bits(least.bits()), Some(least));
-        assert_eq!((Sample::from_bits(0), Sample::from_bits(u32::MAX)), (None, None));
+        assert_eq!(
+            (Sample::from_bits(0), Sample::from_bits(u32::MAX)),
+            (None, None)
+        );
     }
 }

@@ -76,7 +76,10 @@ impl Share {
         let before = reshape::report(mountpoint)?.stats;
         std::thread::sleep(Duration::from_secs(2));
         let after = reshape::report(mountpoint)?.stats;
-        Ok(fitting(requests(&after) - requests(&before), after.uptime_s - before.uptime_s))
+        Ok(fitting(
+            requests(&after) - requests(&before),
+            after.uptime_s - before.uptime_s,
+        ))
     }
 }
 

@@ -289,7 +289,9 @@ mod tests {
                 .describe()
                 .contains("state since the start\npath /trace")
         );
-        let busy = recording.command("start 5 16777216 /nowhere/t").expect_err("busy");
+        let busy = recording
+            .command("start 5 16777216 /nowhere/t")
+            .expect_err("busy");
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
     }
 }

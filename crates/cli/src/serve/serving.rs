@@ -372,7 +372,11 @@ fn recorder(plan: &Plan) -> Result<Option<Recorder>, Failure> {
     let Some(path) = &plan.record else {
         return Ok(None);
     };
-    Ok(Some(recording::recorder(path, plan.config.page_size()?, Sample::ALL)?))
+    Ok(Some(recording::recorder(
+        path,
+        plan.config.page_size()?,
+        Sample::ALL,
+    )?))
 }
 
 fn facts(plan: &Plan) -> MountFacts {

@@ -67,7 +67,16 @@ impl Reading {
 
     /// The same with hint types that mean nothing.
     pub(crate) fn open_with(&self, noise: Noise) -> Result<Workload, Failure> {
-        self.open_all(self.input.openers()?, noise)
+        let workload = self.open_all(self.input.openers()?, noise)?;
+        let share = workload.facts().share;
+        if share < 1.0 {
+            eprintln!(
+                "note: this is a sample of {:.1} % of all extents; sizes, times and rates are \
+                 those of the sample (advise reckons with it)",
+                100.0 * share
+            );
+        }
+        Ok(workload)
     }
 
     fn open_all(&self, openers: Vec<Opener>, noise: Noise) -> Result<Workload, Failure> {

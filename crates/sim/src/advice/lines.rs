@@ -1,8 +1,8 @@
 //! Finds the lines.
 
 use super::{
-    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, Simulator, State, WEAR_SECONDS_MIN, id,
-    run_states,
+    Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, Simulator, State, WEAR_SECONDS_MIN,
+    id, run_states,
 };
 use crate::error::SimError;
 use crate::experiment::{NO_TIER, Progress, Setting, run_each};

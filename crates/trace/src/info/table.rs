@@ -52,7 +52,10 @@ impl TraceInfo {
         self.write_pages(out)?;
         if self.sample < 1.0 {
             let share = 100.0 * self.sample;
-            writeln!(out, "sample    {share:.2} % of the extents of {EXTENT_PAGES} pages")?;
+            writeln!(
+                out,
+                "sample    {share:.2} % of the extents of {EXTENT_PAGES} pages"
+            )?;
         }
         if let Some(product) = &self.product {
             writeln!(out, "by        {product}")?;

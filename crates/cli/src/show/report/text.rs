@@ -774,12 +774,21 @@ mod tests {
         assert_eq!(told(&tier), "");
         tier.drive_writes_per_day = Some(2.0);
         let text = told(&tier);
-        assert!(text.contains("2.00 drive writes a day since the start;"), "{text}");
-        assert!(text.contains("rated for 1 a day and 5 years, lasts 2.5 years"), "{text}");
+        assert!(
+            text.contains("2.00 drive writes a day since the start;"),
+            "{text}"
+        );
+        assert!(
+            text.contains("rated for 1 a day and 5 years, lasts 2.5 years"),
+            "{text}"
+        );
         tier.drive_writes_allowed = 4.0;
         let text = told(&tier);
         assert!(text.contains("since the start, 4 allowed;"), "{text}");
-        assert!(text.contains("rated for 4 a day and 5 years, lasts 10.0 years"), "{text}");
+        assert!(
+            text.contains("rated for 4 a day and 5 years, lasts 10.0 years"),
+            "{text}"
+        );
         tier.drive_writes_per_day = None;
         assert_eq!(told(&tier), "wear      4 drive writes a day allowed\n");
     }

@@ -6,11 +6,11 @@ mod live;
 mod text;
 
 use crate::failure::{Failure, Outcome};
+use crate::serve::record::{Share, share as recorded};
 use crate::show::status;
 use crate::study::modelled::{self, ModelArgs, Reading};
 use crate::study::plan::{percent, price};
 use crate::study::simulate::{Amount, TierSize};
-use crate::serve::record::{Share, share as recorded};
 use crate::units::{sample, span};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
@@ -156,9 +156,7 @@ fn of_traces(args: &AdviseArgs) -> Outcome {
         let fact = format!("--begin {}% is not before --end", 100.0 * args.begin);
         return Err(Failure::usage(fact).advise("--begin 0% --end 50%"));
     }
-    let workload = args
-        .reading
-        .open_part(args.begin, args.end, args.sample)?;
+    let workload = args.reading.open_part(args.begin, args.end, args.sample)?;
     let question = question(args, &workload)?;
     if let Some(path) = &args.check {
         return check::run(args, &workload, &question.experiment, path);

@@ -47,7 +47,10 @@ fn heading(args: &AdviseArgs, workload: &Workload, question: &Question) -> Strin
     );
     if facts.share < 1.0 {
         let share = 100.0 * facts.share;
-        let _ = writeln!(out, "sample    the extents of {share:.1} %; all below is of the whole");
+        let _ = writeln!(
+            out,
+            "sample    the extents of {share:.1} %; all below is of the whole"
+        );
     }
     let _ = writeln!(
         out,
