@@ -283,8 +283,8 @@ fn a_sample_of_the_trace_is_told_at_the_size_of_the_whole() {
     let flash = |line: &serde_json::Value| line["price"]["flash_bytes"].clone();
     assert_eq!(flash(&half), flash(&whole));
     let percent = |line: &serde_json::Value| line["gain"]["percent"].as_f64().expect("a gain");
-    // Of the 63 extents of `hot` half are in the sample, give or take three standard deviations: 20 to
-    // 43, for a tier of half the size.
+    // Of the 63 extents of `hot` half are in the sample, give or take three standard deviations:
+    // 20 to 43, for a tier of half the size.
     let apart = (percent(&half) - percent(&whole)).abs();
     assert!(apart < 12.0, "{half} {whole}");
     let requests = |line: &serde_json::Value| {

@@ -122,11 +122,13 @@ mod tests {
             );
             ends = part.end;
         }
-        let whole = Sample::ALL.parts(object, 10, 3..9_995);
-        assert_eq!(whole.collect::<Vec<_>>(), [3..9_995]);
+        let whole = Sample::ALL.parts(object, 10, 3..9_995).collect::<Vec<_>>();
+        assert!(whole.len() == 1 && whole[0] == (3..9_995));
         assert_eq!(Sample::ALL.parts(object, 10, 3..3).count(), 0);
-        let last = Sample::ALL.parts(object, 1 << 18, u64::MAX - 5..u64::MAX);
-        assert_eq!(last.collect::<Vec<_>>(), [u64::MAX - 5..u64::MAX]);
+        let end = u64::MAX - 5..u64::MAX;
+        let last = Sample::ALL.parts(object, 1 << 18, end.clone());
+        let last = last.collect::<Vec<_>>();
+        assert!(last.len() == 1 && last[0] == end);
     }
 
     #[test]

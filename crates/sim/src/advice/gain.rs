@@ -12,8 +12,8 @@ const STUDENT: f64 = 2.365;
 /// which is four fifths of it ([`Gain`] does not know of other warm-ups).
 const AHEAD: f64 = 1.0 / (0.5 * 0.8);
 /// How far the time that is left may be from what it was, as a part of it, for reasons that nothing
-/// in one recording shows. Chosen on the halves of the captures of MariaDB, so that all advice on the
-/// first held in the second; those of PostgreSQL judge it (evaluation/results/advise.md).
+/// in one recording shows. Chosen on the halves of the captures of MariaDB, so that all advice on
+/// the first held in the second; those of PostgreSQL judge it (evaluation/results/advise.md).
 const BETWEEN: f64 = 0.04;
 
 /// The part of the virtual time that goes, in per cent, and how far that of another period as long
