@@ -74,7 +74,8 @@ pub fn part(open: Opener, from: f64, to: f64) -> Opener {
     })
 }
 
-/// An opener of the requests of `open`'s that are in `sample`, cut where the sample ends. Trims and syncs are all kept: they cost nothing, and forget what the sample never had.
+/// An opener of the requests of `open`'s that are in `sample`, cut where the sample ends.
+/// Trims and syncs are all kept: they cost nothing, and forget what the sample never had.
 #[must_use]
 pub fn sampled(open: Opener, sample: Sample) -> Opener {
     if sample.is_all() {

@@ -10,8 +10,8 @@ use thermocline_trace::{EXTENT_PAGES, Op, Recorder, Sample, Served, TraceRecord}
 
 impl Engine {
     /// Records requests from now on, those of the recorder's sample, or stops doing so. Requests
-    /// that the kernel serves from base itself (files that bypass the tier and are open already) are
-    /// not seen.
+    /// that the kernel serves from base itself (files that bypass the tier and are open already)
+    /// are not seen.
     pub fn set_recorder(&self, recorder: Option<Recorder>) -> Option<Recorder> {
         // Held to the end: a file that is opened meanwhile names itself to the new recorder.
         let objects = self.objects.read();

@@ -16,7 +16,7 @@ use thermocline_core::{Fault, ObjectId, PageId, Source};
 use thermocline_trace::Served;
 
 /// A pace is told after so long: a start admits more than the days after it.
-const WEAR_SHOWN_AFTER: Duration = Duration::from_mins(10);
+const WEAR_SHOWN_AFTER: Duration = Duration::from_secs(600);
 
 /// Everything an engine counted since it started.
 ///

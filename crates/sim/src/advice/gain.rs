@@ -136,7 +136,7 @@ mod tests {
     impl Gain {
         fn worse(&self) -> Self {
             Self {
-                percent: self.percent - 1.0,
+                percent: self.percent - 3.0,
                 ..*self
             }
         }
