@@ -10,6 +10,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// What `stat` tells.
 pub(crate) type Stat = libc::stat64;
@@ -35,6 +37,44 @@ fn check_fd(result: libc::c_int) -> io::Result<OwnedFd> {
     assert!(result >= 0, "{result} is no descriptor");
     // SAFETY: the call succeeded, so the descriptor is open and nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+/// Threads that wait at the same time for a descriptor, at most; none before a mount says.
+static PATIENT_MOST: AtomicUsize = AtomicUsize::new(0);
+/// Those that wait now.
+static PATIENT: AtomicUsize = AtomicUsize::new(0);
+/// How long one waits.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Lets so many threads wait for a descriptor when the process has as many as it may have. The kernel
+/// tells of a close after the fact: descriptors come back when other threads serve what it tells.
+pub(crate) fn allow_patience(threads: usize) {
+    PATIENT_MOST.store(threads, Ordering::Release);
+}
+
+/// Opens, and waits for a while where the process has as many descriptors as it may have.
+fn patient(mut open: impl FnMut() -> libc::c_int) -> io::Result<OwnedFd> {
+    let first = check_fd(open());
+    let is_full = |result: &io::Result<OwnedFd>| {
+        let error = result.as_ref().err();
+        error.is_some_and(|error| error.raw_os_error() == Some(libc::EMFILE))
+    };
+    if !is_full(&first) {
+        return first;
+    }
+    let waiting = PATIENT.fetch_add(1, Ordering::AcqRel);
+    let mut last = first;
+    if waiting < PATIENT_MOST.load(Ordering::Acquire) {
+        let begun = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        while is_full(&last) && begun.elapsed() < PATIENCE {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+            last = check_fd(open());
+        }
+    }
+    PATIENT.fetch_sub(1, Ordering::AcqRel);
+    last
 }
 
 fn check_size(result: libc::ssize_t) -> io::Result<usize> {
@@ -85,7 +125,7 @@ pub(crate) fn open_node(parent: RawFd, name: &OsStr) -> io::Result<OwnedFd> {
     let name = name_of(name)?;
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: `name` is NUL-terminated and lives through the call.
-    check_fd(unsafe { libc::openat(parent, name.as_ptr(), flags) })
+    patient(|| unsafe { libc::openat(parent, name.as_ptr(), flags) })
 }
 
 /// Creates the regular file `name`, which must not exist.
@@ -93,14 +133,14 @@ pub(crate) fn create(parent: RawFd, name: &OsStr, mode: u32) -> io::Result<Owned
     let name = name_of(name)?;
     let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: `name` is NUL-terminated and lives through the call.
-    check_fd(unsafe { libc::openat(parent, name.as_ptr(), flags, mode) })
+    patient(|| unsafe { libc::openat(parent, name.as_ptr(), flags, mode) })
 }
 
 /// Opens the inode behind an `O_PATH` descriptor for I/O.
 pub(crate) fn reopen(fd: RawFd, flags: i32) -> io::Result<OwnedFd> {
     let path = proc_path(fd);
     // SAFETY: `path` is NUL-terminated and lives through the call.
-    check_fd(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
+    patient(|| unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
 }
 
 /// `fstat`, also of `O_PATH` descriptors.

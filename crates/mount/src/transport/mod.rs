@@ -40,6 +40,8 @@ impl Server {
     /// until the unmount.
     pub(crate) fn run(self) -> io::Result<()> {
         assert!(self.threads > 0, "somebody must serve");
+        // The others serve what gives descriptors back.
+        sys::allow_patience(self.threads / 2);
         let servers = match self.ring {
             true => ring::prepare(&self.frontend, &self.device),
             false => Ok(Vec::new()),

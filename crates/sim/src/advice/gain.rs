@@ -77,6 +77,13 @@ impl Gain {
         self.percent > self.plus_minus
     }
 
+    /// The part of the uncertainty that the recording itself shows: without [`BETWEEN`].
+    #[must_use]
+    pub(super) fn shown(&self) -> f64 {
+        let between = BETWEEN * (100.0 - self.percent);
+        (self.plus_minus.powi(2) - between.powi(2)).max(0.0).sqrt()
+    }
+
     /// Whether `observed`, of another period, is as near as was said.
     #[must_use]
     pub fn holds(&self, observed: &Self) -> bool {
@@ -123,6 +130,7 @@ mod tests {
         let deviation = (8.0f64 / 7.0 * 50.0).sqrt() / 80.0;
         let spread = 100.0 * 2.365 * 2f64.sqrt() * deviation;
         assert!((unsure.plus_minus - spread.hypot(2.0)).abs() < 1e-9);
+        assert!((unsure.shown() - spread).abs() < 1e-9 && halved.shown() < 1e-9);
         assert!(halved.is_sure() && unsure.holds(&halved) && !halved.holds(&unsure.worse()));
         assert_eq!(Gain::of(&[], &[]), Gain::default());
         // From 60 % to 40 %, in two steps.

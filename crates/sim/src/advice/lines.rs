@@ -295,7 +295,7 @@ impl<'a> Adviser<'a> {
             let saves = line
                 .more_flash_writes
                 .is_some_and(|more| more <= -BYPASS_SAVES);
-            saves && line.gain.percent >= -BYPASS_COSTS
+            saves && line.gain.percent - line.gain.shown() >= -BYPASS_COSTS
         });
         let more = |line: &Line| line.more_flash_writes.unwrap_or(0.0);
         Ok(lines.into_iter().min_by(|a, b| more(a).total_cmp(&more(b))))
