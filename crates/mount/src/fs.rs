@@ -190,14 +190,20 @@ impl Fs {
         self.nodes.get(id)
     }
 
+    /// Has inodes pruned when there are too many. To be called before one more is opened: without a
+    /// descriptor left nothing after that would be reached.
+    fn make_room(&self) {
+        self.pruner.note(self.nodes.len());
+    }
+
     /// The node under a name, counted as one lookup.
     fn find(&self, parent: &Node, name: &OsStr) -> io::Result<Entry> {
+        self.make_room();
         let fd = sys::open_node(parent.fd(), name)?;
         let mut stat = sys::stat(fd.as_raw_fd())?;
         self.count_blocks(fd.as_raw_fd(), &mut stat);
         let node = self.nodes.lookup(fd, &stat);
         assert!(node.is(&stat), "node {} is another inode", node.id());
-        self.pruner.note(self.nodes.len());
         Ok(Entry {
             id: node.id(),
             stat,

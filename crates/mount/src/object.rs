@@ -37,7 +37,7 @@ use crate::sys::{self, Stat};
 
 /// Makes the device an open base file is served by, perhaps at the pace of an emulated disk.
 pub type DeviceFactory =
-    Arc<dyn Fn(File, &BaseFile<'_>) -> io::Result<Arc<dyn Device>> + Send + Sync>;
+    Arc<dyn Fn(Arc<File>, &BaseFile<'_>) -> io::Result<Arc<dyn Device>> + Send + Sync>;
 
 /// What a [`DeviceFactory`] is told about a base file.
 #[derive(Clone, Copy, Debug)]
@@ -379,7 +379,7 @@ impl Objects {
             key: thermocline_core::hash::mix(identity.device, identity.inode),
             class,
         };
-        let base = (self.devices)(file.try_clone()?, &known)?;
+        let base = (self.devices)(Arc::clone(&file), &known)?;
         let spec = ObjectSpec {
             group: object_group(&name, class.dialect).to_owned(),
             name,

@@ -70,6 +70,19 @@ fn many_files_are_written_and_read_with_few_inodes() {
 }
 
 #[test]
+fn files_that_are_only_made_are_pruned_too() {
+    let Some(mount) = start() else { return };
+    // In the root: nothing on the way to them is looked up.
+    let most = (0..FILES).map(|number| {
+        let path = mount.mnt().join(format!("new{number}"));
+        drop(File::create_new(path).expect("made"));
+        mount.handle().fs().held().0
+    });
+    let most = most.max().expect("files");
+    assert!(most < FILES / 2, "{most} inodes at once");
+}
+
+#[test]
 fn what_is_in_use_stays() {
     let Some(mount) = start() else { return };
     let open = |name: &str| {

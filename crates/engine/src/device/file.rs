@@ -73,7 +73,8 @@ impl Default for FileOptions {
 /// ```
 #[derive(Debug)]
 pub struct FileDevice {
-    buffered: File,
+    /// Whoever opened it may hold it too: descriptors are scarce where many files are open.
+    buffered: Arc<File>,
     /// Opened at the first request that can use it; `None` when the system refused.
     direct: OnceLock<Option<File>>,
     /// The file system accepted `O_DIRECT` at open and refused it at I/O.
@@ -112,10 +113,11 @@ impl FileDevice {
     /// Those of `fstat` and `fcntl`; `InvalidInput` when `file` is neither a regular file nor a
     /// block device.
     pub fn from_file(
-        file: File,
+        file: impl Into<Arc<File>>,
         name: impl Into<String>,
         options: FileOptions,
     ) -> io::Result<Self> {
+        let file = file.into();
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             let message = "neither a regular file nor a block device";

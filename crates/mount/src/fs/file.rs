@@ -95,6 +95,7 @@ impl Fs {
 
     /// Opens the file that `made` made: by its descriptor, for its name may lead elsewhere by now.
     fn open_new(&self, made: OwnedFd, flags: i32) -> io::Result<(Entry, Opened)> {
+        self.make_room();
         let fd = sys::reopen(made.as_raw_fd(), libc::O_PATH)?;
         let stat = sys::stat(fd.as_raw_fd())?;
         let node = self.nodes.lookup(fd, &stat);
