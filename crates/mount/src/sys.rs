@@ -43,10 +43,11 @@ fn check_fd(result: libc::c_int) -> io::Result<OwnedFd> {
 static PATIENT_MOST: AtomicUsize = AtomicUsize::new(0);
 /// Those that wait now.
 static PATIENT: AtomicUsize = AtomicUsize::new(0);
-/// How long one waits.
+/// How long one waits; how long when so many wait already.
 const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_OF_MORE: Duration = Duration::from_millis(100);
 
-/// Lets so many threads wait for a descriptor when the process has as many as it may have. The kernel
+/// Lets so many threads wait long for a descriptor when the process has as many as it may have. The kernel
 /// tells of a close after the fact: descriptors come back when other threads serve what it tells.
 pub(crate) fn allow_patience(threads: usize) {
     PATIENT_MOST.store(threads, Ordering::Release);
@@ -62,16 +63,21 @@ fn patient(mut open: impl FnMut() -> libc::c_int) -> io::Result<OwnedFd> {
     if !is_full(&first) {
         return first;
     }
-    let waiting = PATIENT.fetch_add(1, Ordering::AcqRel);
+    let (waiting, most) = (
+        PATIENT.fetch_add(1, Ordering::AcqRel),
+        PATIENT_MOST.load(Ordering::Acquire),
+    );
+    let patience = match waiting < most {
+        true => PATIENCE,
+        false => PATIENCE_OF_MORE.min(PATIENCE * most as u32),
+    };
     let mut last = first;
-    if waiting < PATIENT_MOST.load(Ordering::Acquire) {
-        let begun = Instant::now();
-        let mut pause = Duration::from_millis(1);
-        while is_full(&last) && begun.elapsed() < PATIENCE {
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(50));
-            last = check_fd(open());
-        }
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    while is_full(&last) && begun.elapsed() < patience {
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+        last = check_fd(open());
     }
     PATIENT.fetch_sub(1, Ordering::AcqRel);
     last

@@ -41,7 +41,7 @@ impl Server {
     pub(crate) fn run(self) -> io::Result<()> {
         assert!(self.threads > 0, "somebody must serve");
         // The others serve what gives descriptors back.
-        sys::allow_patience(self.threads / 2);
+        sys::allow_patience(self.threads.saturating_sub(2));
         let servers = match self.ring {
             true => ring::prepare(&self.frontend, &self.device),
             false => Ok(Vec::new()),
