@@ -47,8 +47,9 @@ static PATIENT: AtomicUsize = AtomicUsize::new(0);
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_OF_MORE: Duration = Duration::from_millis(100);
 
-/// Lets so many threads wait long for a descriptor when the process has as many as it may have. The kernel
-/// tells of a close after the fact: descriptors come back when other threads serve what it tells.
+/// Lets so many threads wait long for a descriptor when the process has as many as it may have. The
+/// kernel tells of a close after the fact: descriptors come back when other threads serve what it
+/// tells.
 pub(crate) fn allow_patience(threads: usize) {
     PATIENT_MOST.store(threads, Ordering::Release);
 }
