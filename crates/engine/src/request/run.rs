@@ -21,14 +21,14 @@
 //! The request counts as served by base. The device's health hears only of reads that the device
 //! did.
 //!
+//! While reads of a run are started nobody is waited for: a writer that holds a page between may be
+//! waiting for one of them. Where base fails, what is not needed may be what it cannot give: each
+//! piece that is needed is read again alone.
+//!
 //! # Invariants
 //! 1. What base gave for a page passed over is served only if it is what the page's slot holds at
-//!    that moment, or if the page has no slot and did not change since. A dirty page is never
-//!    served from base.
-//! 2. While reads of a run are started, nobody is waited for: a writer that holds a page between
-//!    may be waiting for one of them.
-//! 3. Base failing between two pages that are needed fails no request: each piece is read again
-//!    alone.
+//!    that moment, or if the page has no slot and did not change since. For a dirty page it is
+//!    never served.
 
 #[cfg(doc)]
 use super::ahead::Ahead;
@@ -229,12 +229,18 @@ impl Reading<'_> {
                 if inner.hierarchy.sum_on_base(slot) != Some(sum) && !believed {
                     return Turn::Slot(slot, stored(inner, slot, page));
                 }
+                let clean = !inner.hierarchy.is_dirty(page);
+                assert!(clean || believed, "invariant 1: {page:?} is newer on flash");
                 let hints = engine.complete(&self.request.hints, self.object, Some(bytes));
                 engine.decide(inner, bytes, |hierarchy, out| {
                     hierarchy.finish_bridged(page, &hints, slot, out);
                 });
             }
-            ReadStart::Base if same => self.finish(inner, page, ReadStart::Base, bytes),
+            ReadStart::Base if same => {
+                let clean = !inner.hierarchy.is_dirty(page);
+                assert!(clean, "invariant 1: {page:?} did not change");
+                self.finish(inner, page, ReadStart::Base, bytes);
+            }
             ReadStart::Base => {
                 engine.decide(inner, &[], |hierarchy, out| {
                     hierarchy.abandon_read(page, out)
@@ -265,7 +271,7 @@ impl Reading<'_> {
         result
     }
 
-    /// Base does not give all of `run`: what is not needed may be what it cannot give.
+    /// Base does not give all of `run`: each piece of it alone.
     fn piece_by_piece(&mut self, run: &BaseRun, pages: &mut [u8]) -> io::Result<Vec<u64>> {
         let size = self.engine.page_size();
         if let Some(number) = run.watch {
