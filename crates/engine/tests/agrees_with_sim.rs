@@ -255,7 +255,7 @@ fn live(name: &str) -> Vec<Event> {
         hints,
         client: 1,
     };
-    let mut bytes = [0; PAGE as usize];
+    let bytes = [0; PAGE as usize];
     let mut many = [0; 6 * PAGE as usize];
     for step in stream(&objects) {
         match step {

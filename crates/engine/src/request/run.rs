@@ -301,6 +301,7 @@ mod tests {
             watch: None,
         };
         assert_eq!(run.pieces(), [3..4, 5..7, 9..10, 11..12]);
-        assert_eq!(BaseRun::plain(3..5).pieces(), [3..5]);
+        let whole = 3..5;
+        assert_eq!(BaseRun::plain(whole.clone()).pieces(), vec![whole]);
     }
 }
