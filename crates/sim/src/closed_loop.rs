@@ -4,8 +4,9 @@
 //! A client does the steps of its I/O one after another, as the live engine does: the pages
 //! found on flash one by one, and each run of adjacent pages that are not there with one base
 //! I/O, which passes over pages found elsewhere where that is the shorter ([`Devices::bridge`]): it
-//! brings those of flash that base has too. Pages written to flash go to its queue when the client comes to them; nobody waits for
-//! them, but reads queue behind them. There is no time between I/Os; the pool costs nothing.
+//! brings those of flash that base has too. Pages written to flash go to its queue when the client
+//! comes to them; nobody waits for them, but reads queue behind them. There is no time between
+//! I/Os; the pool costs nothing.
 //!
 //! Which pages are where was decided in the order of the trace before, so that hit ratios do not
 //! depend on the number of clients.
