@@ -268,16 +268,18 @@ impl ClosedLoop {
     }
 }
 
-/// Puts `step` behind those of its I/O, or into the base read before it that it is bridged to.
+/// Puts `step` behind those of its I/O, or into the base read before it that it is bridged to. What
+/// nobody waits for parts no read from its neighbour.
 fn take(left: &mut VecDeque<Step>, step: Step, bridge: u64) {
-    let before = left.iter().rposition(|s| s.device == Device::Base);
+    let is_read = |s: &Step| (s.device, s.op, s.waits) == (Device::Base, IoOp::Read, true);
+    let before = left
+        .iter()
+        .rposition(|s| s.device == Device::Base && s.waits);
     if let Some(at) = before
-        && (left[at].op, left[at].waits) == (IoOp::Read, true)
-        && (step.device, step.op, step.waits) == (Device::Base, IoOp::Read, true)
+        && is_read(&left[at])
+        && is_read(&step)
         && let Some(gap) = step.position.checked_sub(left[at].position + left[at].len)
-        && gap <= bridge
-        && gap > 0
-        && left[at].len + gap + step.len <= RUN_BYTES_MAX
+        && (gap == 0 || gap <= bridge && left[at].len + gap + step.len <= RUN_BYTES_MAX)
     {
         left[at].len += gap + step.len;
         let mut between = left.split_off(at + 1);
@@ -355,6 +357,21 @@ mod tests {
         assert_eq!(bridged(READ, far + 4096, Some(u64::MAX)).0, 3);
         // Nothing is saved where nothing seeks.
         assert_eq!(bridged(READ, 4096, None).0, 3);
+    }
+
+    #[test]
+    fn a_run_of_pages_is_one_read_whatever_is_done_with_each() {
+        // Each page that comes goes to flash, and another leaves for base.
+        let destage = Step::base(IoOp::Write, 1 << 20, 4096).later();
+        let second = Step::base(IoOp::Read, 4096, 4096);
+        let devices = Devices {
+            bridge: Some(0),
+            ..devices()
+        };
+        let mut all = ClosedLoop::new(&devices, 1, 4096);
+        all.io(&[BASE, WRITE, destage, second, WRITE, destage]);
+        let elapsed = all.finish();
+        assert_eq!((elapsed.base_ios, elapsed.flash_ios), (3, 2));
     }
 
     #[test]
