@@ -31,7 +31,7 @@ finish() {
 trap finish EXIT
 
 cat > "$work/scan.py" << 'END'
-import os, random, statistics, sys, time
+import os, random, sys, time
 from concurrent.futures import ThreadPoolExecutor
 
 what, size, *files = sys.argv[1:]
