@@ -13,7 +13,8 @@ set -euo pipefail
 
 : "${STREAMS:=2 4}"
 : "${MIB:=64}"            # of all files together
-: "${EVERY:=8}"
+: "${EVERY:=8}"            # every so manieth page is on flash; or, negative, all but those
+: "${EMULATE:=hdd}"       # none: base is the machine's own disk
 : "${REQUEST:=131072}"
 : "${REPEATS:=5}"
 : "${FULL:=2}"            # the emulated disk's capacity over the size of the files
@@ -38,7 +39,8 @@ what, size, *files = sys.argv[1:]
 PAGE = 8192
 
 def warm(path, every):
-    pages = list(range(every // 2, os.path.getsize(path) // PAGE, every))
+    every_page = range(os.path.getsize(path) // PAGE)
+    pages = [page for page in every_page if (page % abs(every) == 3) == (every > 0)]
     random.Random(1).shuffle(pages)
     file = os.open(path, os.O_RDONLY)
     for page in pages:
@@ -77,9 +79,10 @@ for streams in $STREAMS; do
         files+=("$work/mnt/base/5/$((16400 + file))")
     done
     sync
-    disk=(--emulate-base hdd --emulate-capacity $((MIB * FULL))M --page-size 8KiB)
+    disk=(--page-size 8KiB)
+    [[ $EMULATE == none ]] || disk+=(--emulate-base "$EMULATE" --emulate-capacity "$((MIB * FULL))M")
     for program in "${programs[@]}" empty none; do
-        tier=(--cache "$work/cache" --size "$((MIB / 2))M" --format --policy lru) name=$program
+        tier=(--cache "$work/cache" --size "$((MIB * 2))M" --format --policy lru) name=$program
         if [[ $program == none ]]; then
             tier=(--policy none) program=${programs[-1]} name="no tier"
         elif [[ $program == empty ]]; then
