@@ -13,7 +13,7 @@
 //! its frame or of the write buffer, or with those of base if they are the very bytes of its slot:
 //! the page is clean and their checksum is the slot's. Otherwise its slot is read, as if alone. A
 //! page that has left, mostly to make room for those before it, is an absent one whose bytes are at
-//! hand, if it was clean and nobody began to change it meanwhile ([`Ahead::watch`]). Any other,
+//! hand, if it was clean and nobody began to change it meanwhile (`Ahead::watch`). Any other,
 //! being written or changed, is left to be read by itself when the run has ended.
 //!
 //! Such a page counts as read from flash, whichever device its bytes came from, and the policy sees
@@ -30,8 +30,6 @@
 //!    that moment, or if the page has no slot and did not change since. For a dirty page it is
 //!    never served.
 
-#[cfg(doc)]
-use super::ahead::Ahead;
 use super::read::{Reading, stored};
 use super::{Part, RUN_BYTES_MAX, with_scratch};
 use crate::frames::Hit;
