@@ -184,7 +184,7 @@ impl Reading<'_> {
                 self.finish(&mut inner, page_of(object, index), ReadStart::Base, bytes);
                 continue;
             };
-            let same = same.contains(&index);
+            let same = same.binary_search(&index).is_ok();
             match self.take_turn(&mut inner, index, Given { bytes, sum, same }) {
                 Turn::Served => {}
                 Turn::Slot(slot, stored) => on_flash.push((index, (slot, stored))),
