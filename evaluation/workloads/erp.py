@@ -11,7 +11,7 @@ from sim import Runs, percent, table
 POLICIES = ["lru", "arc", "tac", "tac:paper", "priority", "value"]
 SHARES = [4, 8, 12, 16, 20, 24, 30]
 PAPER = {(1, 24): "3", (4, 24): "4.5", (8, 24): "5.3", (8, 30): "12"}
-BRIDGES = {"0": "each run of pages read alone, as the tier does", "128KiB": "base read over what is on flash"}
+BRIDGES = {(): "as the tier does", ("--bridge", "0"): "each run of pages read alone"}
 
 
 def main() -> None:
@@ -24,9 +24,10 @@ def main() -> None:
         for bridge, what in BRIDGES.items():
             lines, hits = [], []
             for share in SHARES:
-                options = ["--base", "hdd", "--flash-device", "iodrive", "--clients", str(count), "--bridge", bridge,
+                options = ["--base", "hdd", "--flash-device", "iodrive", "--clients", str(count), *bridge,
                            "--flash", f"{runs.pages(share)}p"]
-                rows = runs.simulate(f"{name}-{share}-{bridge}", [name], *options, "--policy", ",".join(POLICIES))
+                key = f"{name}-{share}-alone" if bridge else f"{name}-{share}"
+                rows = runs.simulate(key, [name], *options, "--policy", ",".join(POLICIES))
                 none = rows["lru"]["elapsed_ms"] * rows["lru"]["speedup"]
                 lines.append([f"{share} %", f"{none / 1000:.1f}",
                               *(f"{none / rows[p]['elapsed_ms']:.1f}" for p in POLICIES), PAPER.get((count, share), "")])

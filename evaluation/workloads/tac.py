@@ -15,7 +15,7 @@ POLICIES = {
 }
 MODELS = {
     "hdd": ("T's disk and flash card", ("--base", "hdd")),
-    "hdd-bridge": ("the same, base read over what is on flash", ("--base", "hdd", "--bridge", "128KiB")),
+    "hdd-alone": ("the same, each run of pages read alone", ("--base", "hdd", "--bridge", "0")),
 }
 PAPER = {
     "ods": {"tac/arc": "about 1/2", "tac/lru": "about 1/3"},

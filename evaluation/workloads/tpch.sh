@@ -59,7 +59,7 @@ queries() { # what, further arguments of queries.py; a trace of its own for each
 # Records below a database of its own, into a directory of its own.
 record() { # alone or together, scale
     if [[ -e $traces/$1/bytes ]]; then return; fi
-    local traces=$traces/$1 size from stream
+    local traces=$traces/$1 SCALE=$2 size from stream
     mkdir -p "$traces"
     # All of base: it remembers which cache it is owed bytes by.
     rm -rf "$work/base" "$work/phases" "$work/cache"

@@ -40,6 +40,8 @@ pub struct Counters {
     pub reads: [u64; Source::ALL.len()],
     /// Those of flash that were of pinned objects, in slots of their own.
     pub kept_reads: u64,
+    /// Those of flash whose bytes came from base, with their neighbours.
+    pub bridged: u64,
     /// Page writes.
     pub writes: u64,
     /// Page writes that updated a copy on flash.

@@ -381,8 +381,23 @@ impl World {
             self.hierarchy.settle_doubt(page, same);
             self.settled(page, same);
         }
-        self.hierarchy.finish_read(page, UNKNOWN, how, &mut out);
+        match how {
+            // Every other read from a slot gets its bytes from base, when they are the same.
+            ReadStart::Slot(slot) if at.is_multiple_of(2) && self.is_on_base(slot, page) => {
+                let counted = self.hierarchy.counters().bridged;
+                self.hierarchy.finish_bridged(page, UNKNOWN, slot, &mut out);
+                assert_eq!(self.hierarchy.counters().bridged, counted + 1);
+            }
+            how => self.hierarchy.finish_read(page, UNKNOWN, how, &mut out),
+        }
         self.carry_out(out, version);
+    }
+
+    /// Whether base has the bytes of `slot`, which is clean.
+    fn is_on_base(&self, slot: SlotId, page: PageId) -> bool {
+        let sum = self.hierarchy.sum_on_base(slot);
+        assert!(sum.is_none() || !self.hierarchy.slots().is_dirty(slot));
+        sum == Some(self.on_base(page))
     }
 
     /// A copy that came back from doubt is what base holds, and in no other block than before.

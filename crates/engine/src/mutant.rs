@@ -47,4 +47,6 @@ pub enum Mutant {
     MarksForgotten,
     /// A cut marks no regions while the map is being read.
     UnmarkedCut,
+    /// What base gave for a page that a read passed over is served whatever its slot holds.
+    BaseBelieved,
 }

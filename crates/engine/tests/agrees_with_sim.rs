@@ -103,7 +103,8 @@ impl TierPolicy for Logged {
 /// One request of the common stream.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Read(ObjectId, u64, HintSet),
+    /// So many pages from one on.
+    Read(ObjectId, u64, u64, HintSet),
     Write(ObjectId, u64, HintSet),
     Truncate(ObjectId, u64),
 }
@@ -129,7 +130,9 @@ fn stream(objects: &[ObjectId]) -> Vec<Step> {
         match draw >> 32 & 63 {
             0 => Step::Truncate(object, page),
             1..=16 => Step::Write(object, page, hints),
-            _ => Step::Read(object, page, hints),
+            // One of four is of several pages, some of which may be on flash and some not.
+            rest if rest % 4 == 0 => Step::Read(object, page, 2 + draw % 5, hints),
+            _ => Step::Read(object, page, 1, hints),
         }
     };
     (0..6000).map(step).collect()
@@ -211,8 +214,11 @@ fn engine(name: &str) -> (Arc<Engine>, Log) {
         read_ahead: 0,
         page_size: PAGE,
         policy: name.into(),
-        write_buffer_pages: 4,
+        // Room for all pages of a request: the simulator needs none.
+        write_buffer_pages: 8,
         writers_max: 1,
+        // A writer of the engine's would have pages under way that some policy wants to evict.
+        inline: true,
         seed: 9,
         ..EngineConfig::default()
     };
@@ -231,7 +237,7 @@ fn engine(name: &str) -> (Arc<Engine>, Log) {
 /// Waits until nothing is on its way to flash: the simulator's flash writes take no time.
 fn settle(engine: &Engine) {
     while engine.stats().tier.is_some_and(|tier| tier.staged > 0) {
-        std::thread::yield_now();
+        engine.step();
     }
 }
 
@@ -249,12 +255,14 @@ fn live(name: &str) -> Vec<Event> {
         hints,
         client: 1,
     };
-    let mut bytes = [0; PAGE as usize];
+    let bytes = [0; PAGE as usize];
+    let mut many = [0; 6 * PAGE as usize];
     for step in stream(&objects) {
         match step {
-            Step::Read(object, page, hints) => {
+            Step::Read(object, page, pages, hints) => {
+                let bytes = &mut many[..pages as usize * PAGE as usize];
                 engine
-                    .read(&request(object, page, hints), &mut bytes)
+                    .read(&request(object, page, hints), bytes)
                     .expect("reads");
             }
             Step::Write(object, page, hints) => {
@@ -273,6 +281,8 @@ fn live(name: &str) -> Vec<Event> {
         settle(&engine);
     }
     let events = log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let bridged = engine.stats().tier.map(|tier| tier.bridged);
+    assert!(bridged > Some(0), "{name}: reads pass over pages on flash");
     engine.stop().expect("stops");
     events
 }
@@ -283,8 +293,10 @@ fn simulated(name: &str, objects: &[ObjectId]) -> Vec<Event> {
     let mut tier = PolicyTier::new(policy, slots(), 0);
     for step in stream(objects) {
         match step {
-            Step::Read(object, page, hints) => {
-                tier.read(PageId::new(object, page), &hints);
+            Step::Read(object, page, pages, hints) => {
+                for page in page..(page + pages).min(PAGES) {
+                    tier.read(PageId::new(object, page), &hints);
+                }
             }
             Step::Write(object, page, hints) => {
                 tier.write(PageId::new(object, page), &hints, true);

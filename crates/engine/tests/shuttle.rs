@@ -98,3 +98,18 @@ fn ids_given_out_twice_are_found() {
     }));
     assert!(random, "random orders do not find the planted bug");
 }
+
+/// What base gave for a page that a read passed over is believed (see `Mutant::BaseBelieved`).
+#[test]
+fn bytes_of_base_over_a_hole_are_found() {
+    let planted = Size {
+        planted: Mutant::BaseBelieved,
+        opens: 2,
+        ..MIXED
+    };
+    let found = |scheduler: Box<dyn Fn()>| catch_unwind(AssertUnwindSafe(scheduler)).is_err();
+    let random = found(Box::new(move || {
+        run(RandomScheduler::new_from_seed(8, 3_000), planted);
+    }));
+    assert!(random, "random orders do not find the planted bug");
+}

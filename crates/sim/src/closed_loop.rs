@@ -3,8 +3,10 @@
 //! Each device has a queue (first come, first served) before as many channels as its model says.
 //! A client does the steps of its I/O one after another, as the live engine does: the pages
 //! found on flash one by one, and each run of adjacent pages that are not there with one base
-//! I/O. Pages written to flash go to its queue when the client comes to them; nobody waits for
-//! them, but reads queue behind them. There is no time between I/Os; the pool costs nothing.
+//! I/O, which passes over pages found elsewhere where that is the shorter ([`Devices::bridge`]): it
+//! brings those of flash that base has too. Pages written to flash go to its queue when the client
+//! comes to them; nobody waits for them, but reads queue behind them. There is no time between
+//! I/Os; the pool costs nothing.
 //!
 //! Which pages are where was decided in the order of the trace before, so that hit ratios do not
 //! depend on the number of clients.
@@ -13,6 +15,9 @@ use crate::device::{Devices, Timing};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use thermocline_core::model::{IoOp, Nanos};
+
+/// Bytes that one read of base over pages found elsewhere has at most, as in the live engine.
+const RUN_BYTES_MAX: u64 = 1 << 20;
 
 /// Which device an I/O is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub struct Step {
     pub len: u64,
     /// Whether the client waits for it, or leaves it in the device's queue.
     pub waits: bool,
+    /// Whether base has the same bytes.
+    pub on_base: bool,
 }
 
 impl Step {
@@ -44,6 +51,15 @@ impl Step {
     pub const fn later(self) -> Self {
         Self {
             waits: false,
+            ..self
+        }
+    }
+
+    /// The same I/O of bytes that base has too, if `clean`.
+    #[must_use]
+    pub const fn clean(self, clean: bool) -> Self {
+        Self {
+            on_base: clean,
             ..self
         }
     }
@@ -57,6 +73,7 @@ impl Step {
             position,
             len,
             waits: true,
+            on_base: false,
         }
     }
 
@@ -69,6 +86,7 @@ impl Step {
             position: 0,
             len,
             waits: true,
+            on_base: false,
         }
     }
 }
@@ -142,7 +160,7 @@ pub struct ClosedLoop {
     ready: BinaryHeap<Reverse<(u64, usize)>>,
     /// Steps each client has still to do.
     left: Vec<VecDeque<Step>>,
-    /// See [`Devices::bridge`].
+    /// See [`Devices::bridge_bytes`].
     bridge: u64,
     now: u64,
     mark: (u64, Elapsed),
@@ -150,16 +168,16 @@ pub struct ClosedLoop {
 }
 
 impl ClosedLoop {
-    /// `clients` idle clients (at least one) of `devices`.
+    /// `clients` idle clients (at least one) of `devices`, with pages of `page_size` bytes.
     #[must_use]
-    pub fn new(devices: &Devices, clients: u32) -> Self {
+    pub fn new(devices: &Devices, clients: u32, page_size: u32) -> Self {
         let clients = clients.max(1) as usize;
         Self {
             base: Server::new(devices.base.clone()),
             flash: Server::new(devices.flash.clone()),
             ready: (0..clients).map(|client| Reverse((0, client))).collect(),
             left: vec![VecDeque::new(); clients],
-            bridge: devices.bridge,
+            bridge: devices.bridge_bytes(page_size),
             now: 0,
             mark: (0, Elapsed::default()),
             mark_next: false,
@@ -250,17 +268,23 @@ impl ClosedLoop {
     }
 }
 
-/// Puts `step` behind those of its I/O, or into the base read before it that it is bridged to.
+/// Puts `step` behind those of its I/O, or into the base read before it that it is bridged to. What
+/// nobody waits for parts no read from its neighbour.
 fn take(left: &mut VecDeque<Step>, step: Step, bridge: u64) {
-    let before = left.iter_mut().rev().find(|s| s.device == Device::Base);
-    if let Some(before) = before
-        && bridge > 0
-        && (before.op, before.waits) == (IoOp::Read, true)
-        && (step.device, step.op, step.waits) == (Device::Base, IoOp::Read, true)
-        && let Some(gap) = step.position.checked_sub(before.position + before.len)
-        && gap <= bridge
+    let is_read = |s: &Step| (s.device, s.op, s.waits) == (Device::Base, IoOp::Read, true);
+    let before = left
+        .iter()
+        .rposition(|s| s.device == Device::Base && s.waits);
+    if let Some(at) = before
+        && is_read(&left[at])
+        && is_read(&step)
+        && let Some(gap) = step.position.checked_sub(left[at].position + left[at].len)
+        && (gap == 0 || gap <= bridge && left[at].len + gap + step.len <= RUN_BYTES_MAX)
     {
-        before.len += gap + step.len;
+        left[at].len += gap + step.len;
+        let mut between = left.split_off(at + 1);
+        between.retain(|s| (s.op, s.waits, s.on_base) != (IoOp::Read, true, true));
+        left.append(&mut between);
         return;
     }
     left.push_back(step);
@@ -287,7 +311,7 @@ mod tests {
     const WRITE: Step = Step::flash(IoOp::Write, 4096).later();
 
     fn run(clients: u32, ios: &[&[Step]]) -> Elapsed {
-        let mut all = ClosedLoop::new(&devices(), clients);
+        let mut all = ClosedLoop::new(&devices(), clients, 4096);
         ios.iter().for_each(|steps| all.io(steps));
         all.finish()
     }
@@ -310,21 +334,66 @@ mod tests {
 
     #[test]
     fn base_reads_of_one_io_are_bridged_over_what_is_on_flash() {
-        let bridged = |gap: u64, bridge| {
+        let bridged = |between: Step, gap: u64, bridge| {
             let devices = Devices {
                 bridge,
                 ..devices()
             };
-            let mut all = ClosedLoop::new(&devices, 1);
-            all.io(&[BASE, READ, Step::base(IoOp::Read, 4096 + gap, 4096)]);
+            let mut all = ClosedLoop::new(&devices, 1, 4096);
+            all.io(&[BASE, between, Step::base(IoOp::Read, 4096 + gap, 4096)]);
             all.io(&[Step::base(IoOp::Read, 8192 + gap, 4096)]);
-            all.finish()
+            let elapsed = all.finish();
+            (elapsed.base_ios, elapsed.base_busy_ns, elapsed.flash_ios)
         };
-        assert_eq!(bridged(4096, 0).base_ios, 3);
-        let one = bridged(4096, 4096);
-        assert_eq!(one.base_ios, 2, "another I/O is read alone");
-        assert_eq!(one.base_busy_ns, 4000, "the page between is read too");
-        assert_eq!(bridged(8192, 4096).base_ios, 3);
+        // A page of a run costs 1000 here, wherever it is.
+        assert_eq!(bridged(READ, 4096, Some(0)), (3, 3000, 1));
+        assert_eq!(bridged(READ, 8192, Some(4096)), (3, 3000, 1));
+        // The page between is read too, and from flash if it is dirty; another I/O is read alone.
+        assert_eq!(bridged(READ, 4096, Some(4096)), (2, 4000, 1));
+        assert_eq!(bridged(READ.clean(true), 4096, Some(4096)), (2, 4000, 0));
+        // No read becomes longer than the engine's longest.
+        let far = RUN_BYTES_MAX - 8192;
+        assert_eq!(bridged(READ, far, Some(u64::MAX)).0, 2);
+        assert_eq!(bridged(READ, far + 4096, Some(u64::MAX)).0, 3);
+        // Nothing is saved where nothing seeks.
+        assert_eq!(bridged(READ, 4096, None).0, 3);
+    }
+
+    #[test]
+    fn a_run_of_pages_is_one_read_whatever_is_done_with_each() {
+        // Each page that comes goes to flash, and another leaves for base.
+        let destage = Step::base(IoOp::Write, 1 << 20, 4096).later();
+        let second = Step::base(IoOp::Read, 4096, 4096);
+        let devices = Devices {
+            bridge: Some(0),
+            ..devices()
+        };
+        let mut all = ClosedLoop::new(&devices, 1, 4096);
+        all.io(&[BASE, WRITE, destage, second, WRITE, destage]);
+        let elapsed = all.finish();
+        assert_eq!((elapsed.base_ios, elapsed.flash_ios), (3, 2));
+    }
+
+    #[test]
+    fn by_itself_the_bridge_is_as_long_as_a_seek() {
+        let costs = Costs {
+            base_random_read: 1000.0,
+            base_sequential_read: 300.0,
+            flash_read: 10.0,
+            ..Costs::default()
+        };
+        let devices = Devices::calibrated(&costs, 4096);
+        assert_eq!(devices.bridge_bytes(4096), 2 * 4096);
+        let disk = Devices {
+            base: crate::device::Timing::base("hdd").expect("a preset"),
+            ..devices
+        };
+        assert!(disk.bridge_bytes(8192) > 128 << 10);
+        let given = Devices {
+            bridge: Some(7),
+            ..disk
+        };
+        assert_eq!(given.bridge_bytes(8192), 7);
     }
 
     #[test]
@@ -338,7 +407,7 @@ mod tests {
     fn a_device_is_active_while_any_of_its_channels_is() {
         let flash = crate::device::Timing::flash("ssd").expect("a preset");
         let devices = Devices { flash, ..devices() };
-        let mut all = ClosedLoop::new(&devices, 1);
+        let mut all = ClosedLoop::new(&devices, 1, 4096);
         all.io(&[WRITE, WRITE, READ]);
         all.io(&[BASE.later()]);
         let elapsed = all.finish();
@@ -349,7 +418,7 @@ mod tests {
 
     #[test]
     fn warm_up_is_not_measured() {
-        let mut all = ClosedLoop::new(&devices(), 1);
+        let mut all = ClosedLoop::new(&devices(), 1, 4096);
         all.io(&[BASE]);
         all.io(&[READ]);
         all.start_measuring();

@@ -173,8 +173,8 @@ pub struct Devices {
     /// The tier's device.
     pub flash: Timing,
     /// Base reads of one I/O at most so many bytes apart are one read that passes over what lies
-    /// between, which is on flash; 0: the live engine, which reads each run of pages alone.
-    pub bridge: u64,
+    /// between, which is on flash or in the pool; `None`: as the live engine, by what a seek costs.
+    pub bridge: Option<u64>,
 }
 
 impl Devices {
@@ -195,8 +195,16 @@ impl Devices {
                 costs.base_random_write,
             ),
             flash: timing(costs.flash_read, costs.flash_read, costs.flash_write),
-            bridge: 0,
+            bridge: None,
         }
+    }
+
+    /// [`Devices::bridge`] in bytes, where pages have so many ([`Costs::bridge_pages`]).
+    #[must_use]
+    pub fn bridge_bytes(&self, page_size: u32) -> u64 {
+        let by_costs = || self.costs(page_size).bridge_pages();
+        let bytes = || by_costs().saturating_mul(u64::from(page_size));
+        self.bridge.unwrap_or_else(bytes)
     }
 
     /// What a page of `page_size` costs on them: what cost-aware policies decide by.

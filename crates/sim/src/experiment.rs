@@ -356,7 +356,7 @@ impl Bench<'_> {
         let facts = self.workload.facts();
         let devices = self.experiment.devices.as_ref().filter(|_| timed);
         let clients = self.experiment.clients;
-        let queues = devices.map(|devices| ClosedLoop::new(devices, clients));
+        let queues = devices.map(|devices| ClosedLoop::new(devices, clients, facts.page_size));
         let warm_up = self.experiment.warm_up;
         let mut meter = Meter::new(&self.layout, queues, warm_up, facts.requests, facts.traces);
         let mut at = 0;

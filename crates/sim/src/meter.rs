@@ -215,7 +215,8 @@ impl<'a> Meter<'a> {
             return;
         }
         if read && effect.source != Source::Base {
-            self.steps.push(Step::flash(IoOp::Read, page));
+            let read = Step::flash(IoOp::Read, page).clean(!effect.moved);
+            self.steps.push(read);
             return;
         }
         let op = if read { IoOp::Read } else { IoOp::Write };

@@ -49,7 +49,7 @@ fn devices() -> Devices {
     Devices {
         base: Timing::base("hdd").expect("a preset"),
         flash: Timing::flash("ssd").expect("a preset"),
-        bridge: 0,
+        bridge: Some(0),
     }
 }
 

@@ -66,7 +66,7 @@ fn experiment(combinations: &[&str]) -> JointExperiment {
         devices: Some(Devices {
             base: Timing::base("hdd").expect("a preset"),
             flash: Timing::flash("ssd").expect("a preset"),
-            bridge: 0,
+            bridge: Some(0),
         }),
         transactions: Some(1000.0),
         zones: vec![1.0, 10.0, 100.0],

@@ -149,18 +149,21 @@ pub(crate) struct ModelArgs {
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) clients: u32,
     /// Read base once over up to so many bytes that are on flash, where one I/O needs pages on both
-    /// sides; 0 is what the live tier does
-    #[arg(long, value_name = "SIZE", default_value = "0")]
-    pub(crate) bridge: Size,
+    /// sides; 0: never. By default as the live tier: what goes by in the time of a seek
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bridge: Option<Size>,
 }
 
 impl ModelArgs {
     /// The models called so, or measured costs in a file of that name.
     pub(crate) fn models(&self, page_size: u32) -> Result<Devices, Failure> {
         let models = devices(&self.base, &self.flash_device, page_size)?;
-        let bridge = self.bridge.bytes(page_size);
+        let too_large = || Failure::usage("--bridge is too large");
+        let bridge = self
+            .bridge
+            .map(|size| size.bytes(page_size).ok_or_else(too_large));
         Ok(Devices {
-            bridge: bridge.ok_or_else(|| Failure::usage("--bridge is too large"))?,
+            bridge: bridge.transpose()?,
             ..models
         })
     }
@@ -172,7 +175,7 @@ pub(crate) fn devices(base: &str, flash: &str, page_size: u32) -> Result<Devices
         return Ok(Devices {
             base,
             flash,
-            bridge: 0,
+            bridge: None,
         });
     }
     let path = Path::new(base);

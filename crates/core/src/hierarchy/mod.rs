@@ -8,6 +8,7 @@
 //! ```text
 //!   start_read --- Frame, Buffer: bytes are in DRAM, copy them, then finish_read
 //!              --- Slot: read flash --- good: finish_read
+//!              |                    --- base gave its bytes: finish_bridged  (`bridge.rs`)
 //!              |                    --- bad:  slot_failed --- true:  read base, finish_read
 //!              |                                          --- false: the newest bytes are lost
 //!              --- Base: read base, finish_read
@@ -34,6 +35,7 @@
 //! 6. The ledger's named blocks are those of slots, its doubted ones those of no slot.
 //! 7. While the tier is on, base gets of a dirty page only bytes that the durable map names.
 
+mod bridge;
 mod clean;
 mod destage;
 mod doubt;
@@ -534,10 +536,16 @@ impl Hierarchy {
             self.policy.on_pool_hits(page, 1);
             return;
         }
+        if let ReadStart::Slot(_) = how {
+            self.health.success(Way::Read);
+        }
+        self.end_read(page, hints, how, out);
+    }
+
+    fn end_read(&mut self, page: PageId, hints: &HintSet, how: ReadStart, out: &mut Vec<Action>) {
         let access = self.next_access(page, Op::Read, hints);
         let ended = self.inflight.end(page);
         if let ReadStart::Slot(slot) = how {
-            self.health.success(Way::Read);
             self.counters.kept_reads += u64::from(self.slots.area(slot) == Area::Kept);
             self.slots.unpin(slot);
             self.leave_if_pending(slot, ended.doomed, out);

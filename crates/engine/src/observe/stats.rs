@@ -91,6 +91,10 @@ pub struct TierStats {
     /// Page reads served from them.
     #[serde(default)]
     pub pinned_hits: u64,
+    /// Page reads served from flash by count whose bytes came from base: they lay between pages
+    /// that were read there.
+    #[serde(default)]
+    pub bridged: u64,
     /// Slots of the reserve for dirty pages that the policy does not hold.
     #[serde(default)]
     pub reserve: u32,
@@ -316,6 +320,7 @@ impl Engine {
             pinned_slots: hierarchy.slots().keeps(),
             pinned: hierarchy.slots().kept(),
             pinned_hits: counters.kept_reads,
+            bridged: counters.bridged,
             reserve: hierarchy.slots().reserve(),
             reserved: hierarchy.slots().reserved(),
             write_back: hierarchy.is_write_back(),

@@ -101,6 +101,8 @@ pub(crate) struct Ahead {
     chunks: Vec<Chunk>,
     streams: Vec<Stream>,
     spare: Vec<AlignedBuf>,
+    /// See [`Ahead::watch`].
+    watched: Vec<(u64, ObjectId, Vec<u64>)>,
     requests: u64,
     numbers: u64,
     bytes: usize,
@@ -168,8 +170,32 @@ impl Ahead {
         chunks.any(|chunk| matches!(chunk.state, State::Coming) && overlaps(chunk))
     }
 
+    /// Watches `pages` of an object for changes, as it does those of chunks, until
+    /// [`Ahead::unchanged`] is asked with this number.
+    pub(crate) fn watch(&mut self, object: ObjectId, pages: Vec<u64>) -> u64 {
+        self.numbers += 1;
+        self.watched.push((self.numbers, object, pages));
+        self.numbers
+    }
+
+    /// The pages watched under `number` that nobody began to change.
+    pub(crate) fn unchanged(&mut self, number: u64) -> Vec<u64> {
+        let at = self.watched.iter().position(|watched| watched.0 == number);
+        let Some(at) = at else {
+            panic!("what is watched is asked for once");
+        };
+        self.watched.swap_remove(at).2
+    }
+
     /// Pages `first..=last` of an object are about to change.
     pub(crate) fn forget(&mut self, object: ObjectId, first: u64, last: u64) {
+        for (_, _, pages) in self
+            .watched
+            .iter_mut()
+            .filter(|watched| watched.1 == object)
+        {
+            pages.retain(|page| !(first..=last).contains(page));
+        }
         for at in (0..self.chunks.len()).rev() {
             let chunk = &mut self.chunks[at];
             if chunk.object != object || chunk.pages.start > last || chunk.pages.end <= first {

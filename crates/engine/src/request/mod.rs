@@ -14,6 +14,7 @@ use thermocline_core::{HintSet, PageId, hint_type};
 pub(crate) mod ahead;
 pub(crate) mod halves;
 pub(crate) mod read;
+pub(crate) mod run;
 pub(crate) mod write;
 
 /// Pages read from base in one I/O at most.

@@ -157,10 +157,12 @@ impl Reading<'_> {
                 return self.serve_slots(&run, &part, buf);
             }
             ReadStart::Base | ReadStart::Busy => {
-                let end = self.extend_run(&mut inner, index, last);
+                let run = self.extend_run(&mut inner, index, last);
                 drop(inner);
-                self.serve_base(index..end, buf)?;
-                return Ok(end);
+                for left in self.serve_base(&run, buf)? {
+                    self.step(left, left, buf)?;
+                }
+                return Ok(run.pages.end);
             }
         }
         Ok(index + 1)
@@ -381,82 +383,13 @@ impl Reading<'_> {
         result
     }
 
-    /// Starts base reads of pages after `index` as long as they are absent too; returns the end of
-    /// the run.
-    pub(crate) fn extend_run(
-        &self,
-        inner: &mut MutexGuard<'_, Inner>,
-        index: u64,
-        last: u64,
-    ) -> u64 {
-        let most = (RUN_BYTES_MAX / self.engine.page_size()).max(1) as u64;
-        let mut end = index + 1;
-        while end <= last && end - index < most {
-            let page = page_of(self.object, end);
-            if !inner.hierarchy.is_absent(page) {
-                break;
-            }
-            match inner.hierarchy.start_read(page) {
-                ReadStart::Base => end += 1,
-                other => {
-                    debug_assert_eq!(other, ReadStart::Busy, "an absent page is read from base");
-                    break;
-                }
-            }
-        }
-        end
-    }
-
-    /// Reads pages `run` from base with one I/O.
-    pub(crate) fn serve_base(&mut self, run: Range<u64>, buf: &mut [u8]) -> io::Result<()> {
-        let size = self.engine.page_size();
-        debug_assert!(run.start < run.end, "a run has pages");
-        let (first, last) = (self.part(run.start), self.part(run.end - 1));
-        let total = (run.end - run.start) as usize * size;
-        let wanted = first.outside.start..last.outside.end;
-        debug_assert!(
-            wanted.len() <= total,
-            "no page gives more bytes than it has"
-        );
-        debug_assert!(wanted.end <= buf.len());
-        if wanted.len() == total {
-            return self.run_into(run, &mut buf[wanted]);
-        }
-        with_scratch(total, |pages| {
-            self.run_into(run, pages)?;
-            let from = first.inside.start;
-            debug_assert!(from < size && from + wanted.len() <= pages.len());
-            buf[wanted.clone()].copy_from_slice(&pages[from..from + wanted.len()]);
-            Ok(())
-        })
-    }
-
-    pub(crate) fn run_into(&mut self, run: Range<u64>, pages: &mut [u8]) -> io::Result<()> {
-        let engine = self.engine;
-        debug_assert_eq!(pages.len() % engine.page_size(), 0, "runs are whole pages");
-        self.note(Served::Base);
-        self.base_into_run(run.clone(), pages)?;
-        let mut inner = engine.inner();
-        for (index, bytes) in run.clone().zip(pages.chunks_exact(engine.page_size())) {
-            self.finish(
-                &mut inner,
-                page_of(self.object, index),
-                ReadStart::Base,
-                bytes,
-            );
-        }
-        if inner.hierarchy.policy().is_synchronous() && !self.ahead {
-            self.wait_for_flash(inner, run);
-        }
-        Ok(())
-    }
-
-    /// Synchronous read allocation (hStorage-DB §5.1): waits until those of the pages `run` that
+    /// Synchronous read allocation (hStorage-DB §5.1): waits until those of the pages `read` that
     /// are on their way to flash are there. Not for ever: flash that lags only makes a read slow.
-    fn wait_for_flash<'i>(&'i self, mut inner: MutexGuard<'i, Inner>, run: Range<u64>) {
+    pub(crate) fn wait_for_flash(&self, read: impl Iterator<Item = u64>) {
         let engine = self.engine;
+        let mut inner = engine.inner();
         let slots = inner.hierarchy.slots();
-        let staged = run.filter_map(|index| {
+        let staged = read.filter_map(|index| {
             let slot = slots.find(page_of(self.object, index))?;
             let waits = slots.state(slot) == SlotState::Staged;
             waits.then(|| (slot, slots.generation(slot)))
@@ -484,24 +417,26 @@ impl Reading<'_> {
 
     /// Fills `pages` from base, zeros past its end. On an error the pages' reads are abandoned.
     pub(crate) fn base_into_run(&self, run: Range<u64>, pages: &mut [u8]) -> io::Result<()> {
-        let offset = run.start * self.engine.page_size() as u64;
-        match self.object.base.read_at(pages, offset) {
-            Ok(read) => {
-                debug_assert!(read <= pages.len(), "a device reads no more than was asked");
-                pages[read..].fill(0);
-                Ok(())
-            }
-            Err(error) => {
-                let mut inner = self.engine.inner();
-                for index in run {
-                    let page = page_of(self.object, index);
-                    self.engine.decide(&mut inner, &[], |hierarchy, out| {
-                        hierarchy.abandon_read(page, out);
-                    });
-                }
-                Err(error)
+        let read = self.base_at(run.start, pages);
+        if read.is_err() {
+            let mut inner = self.engine.inner();
+            for index in run {
+                let page = page_of(self.object, index);
+                self.engine.decide(&mut inner, &[], |hierarchy, out| {
+                    hierarchy.abandon_read(page, out);
+                });
             }
         }
+        read
+    }
+
+    /// Fills `pages` from page `first` of base on, zeros past its end.
+    pub(crate) fn base_at(&self, first: u64, pages: &mut [u8]) -> io::Result<()> {
+        let offset = first * self.engine.page_size() as u64;
+        let read = self.object.base.read_at(pages, offset)?;
+        debug_assert!(read <= pages.len(), "a device reads no more than was asked");
+        pages[read..].fill(0);
+        Ok(())
     }
 
     pub(crate) fn finish(&self, inner: &mut Inner, page: PageId, how: ReadStart, bytes: &[u8]) {

@@ -254,6 +254,11 @@ fn need(
 }
 
 impl EngineConfig {
+    /// See [`Costs::bridge_pages`].
+    pub(crate) fn bridge_pages(&self) -> u64 {
+        self.costs.to_core().bridge_pages()
+    }
+
     /// Checks every range.
     ///
     /// # Errors

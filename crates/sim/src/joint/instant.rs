@@ -206,7 +206,8 @@ impl<'a, B: Bytes> Instant<'a, B> {
             ReadStart::Buffer(slot) => At::Buffer(slot),
             ReadStart::Slot(slot) => {
                 self.flow.flash_reads += 1;
-                self.ahead.push(self.flash(IoOp::Read));
+                let clean = !self.hierarchy.is_dirty(page);
+                self.ahead.push(self.flash(IoOp::Read).clean(clean));
                 self.block_of(slot)
             }
             ReadStart::Base | ReadStart::Busy => {

@@ -188,9 +188,10 @@ impl Bench<'_> {
         let unknown = |_| SimError::UnknownPolicy(job.combination.to_string());
         let mut instant = Instant::new(&options, &self.layout, Unfollowed).map_err(unknown)?;
         let experiment = self.experiment;
-        let queues = experiment.devices.as_ref();
-        let queues = queues.map(|devices| ClosedLoop::new(devices, experiment.clients));
         let facts = self.workload.facts();
+        let queues = experiment.devices.as_ref();
+        let queues =
+            queues.map(|devices| ClosedLoop::new(devices, experiment.clients, facts.page_size));
         for object in &job.pinned {
             instant.keep(*object, facts.extents[object.0 as usize]);
         }

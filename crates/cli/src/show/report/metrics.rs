@@ -63,6 +63,12 @@ fn requests(out: &mut Exposition, report: &Report) {
         "served",
         &stats.page_reads,
     );
+    if let Some(tier) = &stats.tier {
+        let help =
+            "Page reads counted as of flash whose bytes came from base with their neighbours'.";
+        out.family("thermocline_bridged_page_reads_total", Kind::Counter, help)
+            .value(tier.bridged as f64);
+    }
     let help = "Page writes of cached objects.";
     out.family("thermocline_page_writes_total", Kind::Counter, help)
         .value(stats.page_writes as f64);
