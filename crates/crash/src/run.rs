@@ -20,6 +20,9 @@ use thermocline::clock::Clock;
 use thermocline::mutant::Mutant;
 use thermocline::{Behind, Engine, Error, Identity, Object};
 
+/// Pages of a file that is still appended to, at most.
+const APPENDED_TO: u64 = 30;
+
 /// Crashes within crashes at most: the third is while recovering from the second.
 const DEPTH_MAX: u32 = 3;
 
@@ -163,6 +166,9 @@ impl Run {
             println!("seed {seed}: {setup:?}");
         }
         let world = World::new(seed);
+        if !setup.reserves {
+            world.reserve_nothing();
+        }
         let flash = world.create("flash", Identity::default());
         assert_eq!(flash, FLASH, "flash is the first file of a world");
         let mut draw = Draw::new(seed);
@@ -240,6 +246,7 @@ impl Run {
         match *step {
             Step::Read(at, offset, length, hint) => self.read(at, offset, length, hint),
             Step::Write(at, offset, length, hint) => self.write(at, offset, length, hint),
+            Step::Append(at, length, hint) => self.append(at, length, hint),
             Step::Sync(at) => self.sync(at),
             Step::Truncate(at, length) => {
                 let (at, object) = self.opened(at)?;
@@ -375,6 +382,14 @@ impl Run {
         self.tracked(at).model.begin_write(offset, &data);
         let done = self.engine.write(&request(&object, offset, hint), &data);
         self.end_change(at, done)
+    }
+
+    /// As [`Run::write`], where the file ends; somewhere in it, should it be long.
+    fn append(&mut self, at: usize, length: usize, hint: u32) -> Result<(), String> {
+        let (at, _) = self.opened(at)?;
+        let end = self.tracked(at).model.length();
+        let most = APPENDED_TO * u64::from(self.setup.page_size);
+        self.write(at, end % most, length, hint)
     }
 
     /// A change of an object ended. Crashes during it are compared with both states.

@@ -40,6 +40,7 @@ fn bugs_planted_in_the_engine_are_caught() {
         Mutant::SilentUnlink,
         Mutant::UnsyncedPromise,
         Mutant::EarlyGrave,
+        Mutant::UnsyncedGrowth,
     ];
     for mutant in planted {
         let options = Options {

@@ -47,4 +47,6 @@ pub enum Mutant {
     MarksForgotten,
     /// A cut marks no regions while the map is being read.
     UnmarkedCut,
+    /// A file that grew is not synced on base for its length.
+    UnsyncedGrowth,
 }

@@ -181,6 +181,20 @@ pub trait Device: Send + Sync {
     /// `Unsupported` for a device of fixed size, else whatever the device reports.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
+    /// Sets room aside for a range of a file, and makes the file reach to its end if it was shorter:
+    /// bytes that are there stay, new ones read zeros. Moves no data. Later writes of the range do
+    /// not fail for lack of room, as far as the file system keeps that promise (those that never
+    /// write in place may not). Not durable before [`Device::sync`]. `ahead` bytes more are wanted
+    /// in one piece with it, behind the file's end: as much as there is room for, until the next
+    /// [`Device::set_len`].
+    ///
+    /// # Errors
+    /// `Unsupported`, and the file is as it was, where there is no such thing; else whatever the
+    /// device reports: the file may be longer then, but no longer than to the end of the range.
+    fn reserve(&self, _offset: u64, _len: u64, _ahead: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Deallocates a range, which reads zeros afterwards. The length stays; the part of the
     /// range past the end is ignored.
     ///
@@ -231,6 +245,9 @@ macro_rules! forward {
             }
             fn set_len(&self, len: u64) -> io::Result<()> {
                 (**self).set_len(len)
+            }
+            fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
+                (**self).reserve(offset, len, ahead)
             }
             fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).punch(offset, len)
