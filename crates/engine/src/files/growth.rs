@@ -87,7 +87,7 @@ impl Engine {
         self.before_base_write(object, &[]);
         let from = before.max(written.start - written.start % size);
         match object.reserve(from..end, self.config.planted) {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            Err(error) if is_unsupported(&error) => {
                 object.room.refused.store(true, Ordering::Release);
                 Ok(())
             }
@@ -110,6 +110,11 @@ impl Engine {
         object.unsynced.add();
         object.room.is_gone();
     }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    let by_number = error.raw_os_error() == Some(libc::EOPNOTSUPP);
+    by_number || error.kind() == io::ErrorKind::Unsupported
 }
 
 impl Object {

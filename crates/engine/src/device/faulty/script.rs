@@ -265,6 +265,7 @@ const ERRORS: [(&str, i32); 12] = [
     ("ENOMEM", libc::ENOMEM),
     ("EAGAIN", libc::EAGAIN),
     ("EINVAL", libc::EINVAL),
+    ("EOPNOTSUPP", libc::EOPNOTSUPP),
     ("ETIMEDOUT", libc::ETIMEDOUT),
     ("EREMOTEIO", libc::EREMOTEIO),
     ("ENOTCONN", libc::ENOTCONN),
