@@ -432,8 +432,9 @@ impl Run {
         let failed = self.world.failed_at(FLASH).is_some();
         match self.engine.stop() {
             Ok(()) => {}
-            // Pages that flash did not give are named; the next start is as after a crash.
-            Err(Error::Unsaved { .. }) if failed => {
+            // Pages that flash did not give are named, or it did not take the map, since a change
+            // of its size for example: the next start is as after a crash.
+            Err(Error::Unsaved { .. } | Error::Save { .. }) if failed => {
                 self.tally.refused += 1;
                 return self.go_on(false);
             }
