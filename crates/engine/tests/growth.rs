@@ -61,7 +61,7 @@ impl Scene {
         }
         let spec = ObjectSpec::of_file(self.directory.path(), "file", FileKind::Relation);
         let spec = spec.expect("opens");
-        let file = FileDevice::open(&self.path(), FileOptions::default()).expect("opens");
+        let file = FileDevice::open(self.path(), FileOptions::default()).expect("opens");
         let base = Arc::new(Metered::new(Faulty::new(file, self.script.clone(), None)));
         let device: Arc<dyn Device> = base.clone();
         let object = self.engine.open_object(ObjectSpec {
@@ -211,6 +211,21 @@ fn lack_of_room_is_told_at_once_and_leaves_nothing() {
         fs::read(scene.path()).expect("reads")[PAGE..],
         [2; 3 * PAGE]
     );
+    scene.engine.close_object(&object);
+    scene.engine.stop().expect("stops");
+}
+
+#[test]
+fn a_stream_goes_to_base() {
+    let scene = Scene::new("lru", 0.0);
+    let (object, base) = scene.open();
+    let bytes = vec![3; 1 << 20];
+    for at in 0..3 {
+        scene.write(&object, at << 20, &bytes).expect("writes");
+    }
+    assert_eq!(base.meter().write.requests, 3);
+    assert_eq!(scene.engine.dirty_pages(), 0);
+    assert_eq!(scene.read(&object, 4 << 20), vec![3; 3 << 20]);
     scene.engine.close_object(&object);
     scene.engine.stop().expect("stops");
 }

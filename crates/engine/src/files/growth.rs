@@ -19,6 +19,8 @@
 //!   file longer again.
 //! - *A page that the policy refuses* goes where refused pages go: the reserve on flash, and when
 //!   that is full base, with all pages of the request behind it in one I/O.
+//! - *A long stream* (requests as long as the longest I/O of base) goes to base at once: it costs base
+//!   no more than writing back would, and flash nothing.
 //! - *What clean copies say*: no bytes of base change but from none to zeros, and those are what
 //!   anybody reads of them. So no region has to be marked (rule R1).
 //!
@@ -31,6 +33,7 @@ use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::lock::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::mutant::Mutant;
+use crate::request::RUN_BYTES_MAX;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,7 +84,9 @@ impl Engine {
         let size = self.page_size() as u64;
         let (before, end) = (object.length(), written.end - written.end % size);
         let refused = object.room.refused.load(Ordering::Acquire);
-        if end <= before.max(written.start) || refused || !self.inner().hierarchy.absorbs_new() {
+        let streams = written.end - written.start >= RUN_BYTES_MAX as u64;
+        let grows = end > before.max(written.start);
+        if !grows || refused || streams || !self.inner().hierarchy.absorbs_new() {
             return Ok(());
         }
         self.before_base_write(object, &[]);
