@@ -39,7 +39,7 @@ base() { # figure of base's meter so far
     "$program" status --json "$work/mnt" | python3 -c '
 import json, sys
 base = json.load(sys.stdin)["devices"][0]
-print(base["writes"]["count"], base["writes"]["bytes"], base["reads"]["count"])'
+print(base["writes"]["count"], base["writes"]["bytes"], base["reads"]["count"], base["busy_s"])'
 }
 
 "${as[@]}" "$bin/initdb" -D "$work/run/data" --no-locale --encoding=UTF8 -A trust -U bench > /dev/null
@@ -80,8 +80,8 @@ load() { # name, statement, statement before it
     to=$(date +%s%N)
     after=$(base)
     echo "$(basename "$program") $number $1 $(((to - from) / 1000000)) $before $after" \
-        | awk '{printf "%s run %s %s: %.1f s, base %d writes, %.1f MiB, %d reads\n",
-            $1, $2, $3, $4 / 1000, $8 - $5, ($9 - $6) / 1048576, $10 - $7}'
+        | awk '{printf "%s run %s %s: %.1f s, base busy %.1f s, %d writes, %.1f MiB, %d reads\n",
+            $1, $2, $3, $4 / 1000, $12 - $8, $9 - $5, ($10 - $6) / 1048576, $11 - $7}'
 }
 for number in $(seq "$REPEATS"); do
     for program in "$@"; do

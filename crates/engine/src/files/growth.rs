@@ -14,13 +14,13 @@
 //!   after a crash (`drop_past_end`), so no sync is acknowledged before base has the length for
 //!   good. A crash before that leaves zeros, or the former length, as of any file that was not
 //!   synced.
-//! - *A cut* holds the object's layout alone, and this holds it shared: none of the two sets the
-//!   other's length aside. A page that is cut away between the two goes to base, which makes the
+//! - *A cut* holds the object's layout alone, and this holds it shared: neither undoes the other's
+//!   length. A page that is cut away after its room was set aside goes to base, which makes the
 //!   file longer again.
 //! - *A page that the policy refuses* goes where refused pages go: the reserve on flash, and when
 //!   that is full base, with all pages of the request behind it in one I/O.
-//! - *A long stream* (requests as long as the longest I/O of base) goes to base at once: it costs base
-//!   no more than writing back would, and flash nothing.
+//! - *A long stream* (requests as long as the longest I/O of base) goes to base at once: it costs
+//!   base no more than writing back would, and flash nothing.
 //! - *What clean copies say*: no bytes of base change but from none to zeros, and those are what
 //!   anybody reads of them. So no region has to be marked (rule R1).
 //!
