@@ -257,6 +257,11 @@ impl<D: Device> Device for Fenced<D> {
         self.device.reserve(offset, len, ahead)
     }
 
+    fn give_back(&self) -> io::Result<()> {
+        self.fence.passes()?;
+        self.device.give_back()
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.fence.passes()?;
         self.device.punch(offset, len)

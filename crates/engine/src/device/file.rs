@@ -419,6 +419,12 @@ impl Device for FileDevice {
         allocate(&self.buffered, 0, offset, len)
     }
 
+    fn give_back(&self) -> io::Result<()> {
+        self.check_writable()?;
+        // A cut to the length there is frees what lies behind it.
+        self.set_len(self.len()?)
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check_writable()?;
         if len == 0 {

@@ -536,6 +536,10 @@ impl<D: Device> Device for Shaped<D> {
         Ok(())
     }
 
+    fn give_back(&self) -> io::Result<()> {
+        self.device.give_back()
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.device.punch(offset, len)
     }

@@ -111,7 +111,7 @@ impl Engine {
         self.before_base_write(object, &[]);
         let _layout = object.layout_alone();
         // A base that refuses keeps the room until the file is cut.
-        let _ = object.change_quietly(|base| base.set_len(object.length()));
+        let _ = object.change_quietly(|base| base.give_back());
         object.unsynced.add();
         object.room.is_gone();
     }
