@@ -1,8 +1,8 @@
 //! The crash tester: the whole engine on simulated disks that lose power at every request.
 //!
 //! A run is a workload from a seed: reads, writes, appends, syncs, cuts, holes, unlinks, renames
-//! (over others too), links, changes of attributes, closes, use of files without a name, clean restarts, power
-//! cuts, background work, waiting, switches of mode, policy, size, tier. An
+//! (over others too), links, changes of attributes, closes, use of files without a name, clean
+//! restarts, power cuts, background work, waiting, switches of mode, policy, size, tier. An
 //! engine without threads carries it out step by step. Before every request that changes a disk a
 //! power cut is tried: another engine starts from what it would leave, every byte is compared with
 //! a model, and while that engine recovers there are further power cuts, three deep.
