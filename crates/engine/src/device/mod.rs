@@ -184,8 +184,8 @@ pub trait Device: Send + Sync {
     /// Sets room aside for a range of a file, and makes the file reach to its end if it was
     /// shorter: bytes that are there stay, new ones read zeros. Moves no data. Later writes of the
     /// range do not fail for lack of room, as far as the file system keeps that promise (those that
-    /// never write in place may not). Not durable before [`Device::sync`]. `ahead` bytes more are wanted
-    /// in one piece with it, behind the file's end: as much as there is room for, until
+    /// never write in place may not). Not durable before [`Device::sync`]. `ahead` bytes more are
+    /// wanted in one piece with it, behind the file's end: as much as there is room for, until
     /// [`Device::give_back`].
     ///
     /// # Errors
