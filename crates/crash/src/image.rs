@@ -28,6 +28,7 @@ enum Change {
         end: u64,
     },
     SetLen(u64),
+    Extend(u64),
     Punch {
         offset: u64,
         length: u64,
@@ -52,6 +53,11 @@ impl Disk {
     fn set_len(&mut self, length: usize) {
         self.bytes.resize(length, 0);
         self.length = length;
+    }
+
+    fn extend(&mut self, length: usize) {
+        self.bytes.resize(self.bytes.len().max(length), 0);
+        self.length = self.length.max(length);
     }
 }
 
@@ -166,6 +172,13 @@ impl Image {
         self.rewrite_part(length);
     }
 
+    /// Makes the file `length` bytes long at least.
+    pub fn extend(&mut self, length: u64) {
+        let change = Change::Extend(length);
+        change.apply(&mut self.current);
+        self.pending.push(change);
+    }
+
     /// Makes zeros of a range; the length stays.
     pub fn punch(&mut self, offset: u64, length: u64) {
         // Nothing happens past the end that is shown, also where a cut that shows it is given up.
@@ -268,6 +281,7 @@ impl Change {
                 disk.length = disk.length.max(*end as usize);
             }
             Self::SetLen(length) => disk.set_len(*length as usize),
+            Self::Extend(length) => disk.extend(*length as usize),
             Self::Punch { offset, length } => {
                 let clip = |at: u64| (at as usize).min(disk.bytes.len());
                 let range = clip(*offset)..clip(offset.saturating_add(*length));

@@ -1,9 +1,8 @@
 //! The crash tester: the whole engine on simulated disks that lose power at every request.
 //!
-//! A run is a workload from a seed: reads, writes, syncs, cuts, holes, unlinks, renames (over
-//! others
-//! too), links, changes of attributes, closes, use of files without a name, clean restarts, power
-//! cuts, background work, waiting, switches of mode, policy, size, tier. An
+//! A run is a workload from a seed: reads, writes, appends, syncs, cuts, holes, unlinks, renames
+//! (over others too), links, changes of attributes, closes, use of files without a name, clean
+//! restarts, power cuts, background work, waiting, switches of mode, policy, size, tier. An
 //! engine without threads carries it out step by step. Before every request that changes a disk a
 //! power cut is tried: another engine starts from what it would leave, every byte is compared with
 //! a model, and while that engine recovers there are further power cuts, three deep.
@@ -18,7 +17,10 @@
 //! | files are made, renamed, linked, unlinked | read back at once; a power cut keeps what was
 //! done |
 //! | | up to some moment; a sync of any file or directory makes all durable (`directory.rs`) |
+//! | room is set aside for a file that grows | its length waits for a sync, as a write does; in |
+//! | | a quarter of the runs base cannot (`Device::reserve`) |
 //! | a planned fault: a write fails | any of its sectors are there or not |
+//! | a planned fault: no room | the file may be longer, by a part of what was asked for |
 //! | a planned fault: a sync fails | each change becomes durable or is *forgotten*: read back |
 //! | | until the next power cut, and no later sync writes it |
 //! | a planned fault: a read fails | nothing is read |

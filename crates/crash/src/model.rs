@@ -166,6 +166,11 @@ impl FileModel {
         let end = offset + data.len() as u64;
         self.reach(end);
         let before = self.lengths.clone();
+        // Room is set aside from the start of a page.
+        for (at, _) in sectors(offset - offset % self.page..offset) {
+            let to = (offset.min(((at + 1) * SECTOR) as u64)).max(self.length);
+            self.lengths.insert(to);
+        }
         for (at, inside) in sectors(offset..end) {
             let start = (at * SECTOR + inside.start) as u64;
             let part = &data[(start - offset) as usize..][..inside.len()];

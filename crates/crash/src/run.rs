@@ -20,6 +20,9 @@ use thermocline::clock::Clock;
 use thermocline::mutant::Mutant;
 use thermocline::{Behind, Engine, Error, Identity, Object};
 
+/// Pages of a file that is still appended to, at most.
+const APPENDED_TO: u64 = 30;
+
 /// Crashes within crashes at most: the third is while recovering from the second.
 const DEPTH_MAX: u32 = 3;
 
@@ -163,6 +166,9 @@ impl Run {
             println!("seed {seed}: {setup:?}");
         }
         let world = World::new(seed);
+        if !setup.reserves {
+            world.reserve_nothing();
+        }
         let flash = world.create("flash", Identity::default());
         assert_eq!(flash, FLASH, "flash is the first file of a world");
         let mut draw = Draw::new(seed);
@@ -240,6 +246,7 @@ impl Run {
         match *step {
             Step::Read(at, offset, length, hint) => self.read(at, offset, length, hint),
             Step::Write(at, offset, length, hint) => self.write(at, offset, length, hint),
+            Step::Append(at, length, hint) => self.append(at, length, hint),
             Step::Sync(at) => self.sync(at),
             Step::Truncate(at, length) => {
                 let (at, object) = self.opened(at)?;
@@ -377,6 +384,14 @@ impl Run {
         self.end_change(at, done)
     }
 
+    /// As [`Run::write`], where the file ends; somewhere in it, should it be long.
+    fn append(&mut self, at: usize, length: usize, hint: u32) -> Result<(), String> {
+        let (at, _) = self.opened(at)?;
+        let end = self.tracked(at).model.length();
+        let most = APPENDED_TO * u64::from(self.setup.page_size);
+        self.write(at, end % most, length, hint)
+    }
+
     /// A change of an object ended. Crashes during it are compared with both states.
     fn end_change(&mut self, at: usize, done: io::Result<()>) -> Result<(), String> {
         self.verify_captured()?;
@@ -417,8 +432,9 @@ impl Run {
         let failed = self.world.failed_at(FLASH).is_some();
         match self.engine.stop() {
             Ok(()) => {}
-            // Pages that flash did not give are named; the next start is as after a crash.
-            Err(Error::Unsaved { .. }) if failed => {
+            // Pages that flash did not give are named, or it did not take the map, since a change
+            // of its size for example: the next start is as after a crash.
+            Err(Error::Unsaved { .. } | Error::Save { .. }) if failed => {
                 self.tally.refused += 1;
                 return self.go_on(false);
             }

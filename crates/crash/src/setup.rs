@@ -64,6 +64,8 @@ pub struct Setup {
     pub pinned: u32,
     /// When the map is read.
     pub load: MapLoad,
+    /// Whether base can set room aside.
+    pub reserves: bool,
     /// A bug planted in engine and store.
     pub planted: Mutant,
 }
@@ -100,6 +102,7 @@ impl Setup {
             passing: draw.chance(1, 3),
             pinned: if seed.is_multiple_of(3) { 5 } else { 0 },
             load: draw.one(&[MapLoad::Before, MapLoad::After]),
+            reserves: draw.chance(3, 4),
             planted: Mutant::None,
         }
     }

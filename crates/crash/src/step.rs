@@ -18,6 +18,8 @@ pub enum Step {
     Read(usize, u64, usize, u32),
     /// Write at an offset, with a request hint.
     Write(usize, u64, usize, u32),
+    /// Write so many bytes at the end, with a request hint.
+    Append(usize, usize, u32),
     /// Sync.
     Sync(usize),
     /// Cut or extend.
@@ -73,10 +75,11 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
             let (offset, length) = draw_range(draw, page);
             Step::Read(any, offset, length, draw.below(8) as u32)
         }
-        34..66 => {
+        34..60 => {
             let (offset, length) = draw_range(draw, page);
             Step::Write(any, offset, length, draw.below(8) as u32)
         }
+        60..66 => Step::Append(any, draw_range(draw, page).1, draw.below(8) as u32),
         66..80 => Step::Sync(any),
         80..83 => Step::Truncate(any, draw_offset(draw, page)),
         83..86 => {

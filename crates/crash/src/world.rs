@@ -15,7 +15,7 @@
 use crate::clock::WorldClock;
 use crate::directory::Directory;
 use crate::draw::Draw;
-use crate::image::Image;
+use crate::image::{Image, SECTOR};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,6 +60,8 @@ pub enum IoKind {
     Sync,
     /// The length changes.
     SetLen,
+    /// Room is set aside, and the file may get longer.
+    Reserve,
     /// A range becomes zeros.
     Punch,
 }
@@ -126,6 +128,8 @@ pub struct State {
     off: bool,
     /// Late writes arrive when a file is healed only.
     held: bool,
+    /// No file can set room aside.
+    reserves_nothing: bool,
     clock: Arc<WorldClock>,
     draw: Option<Draw>,
     observer: Option<Observer>,
@@ -357,6 +361,11 @@ impl World {
         self.state().held = true;
     }
 
+    /// From now on no file can set room aside, as on file systems that cannot.
+    pub fn reserve_nothing(&self) {
+        self.state().reserves_nothing = true;
+    }
+
     /// Forgets planned faults of a file; a dead device lives again, and what was late arrives.
     pub fn heal(&self, file: FileId) {
         let mut state = self.state();
@@ -460,6 +469,7 @@ impl State {
             files,
             directory,
             next: self.next,
+            reserves_nothing: self.reserves_nothing,
             clock: Arc::new(self.clock.split()),
             draw: Some(draw),
             ..Self::default()
@@ -738,6 +748,21 @@ impl Device for PowerDisk {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.change((IoKind::SetLen, 0, len), |i| i.set_len(len), |_, _, _| ())
+    }
+
+    fn reserve(&self, offset: u64, len: u64, _ahead: u64) -> io::Result<()> {
+        if self.world.state().reserves_nothing {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let end = offset + len;
+        let part = |image: &mut Image, draw: &mut Draw, _| {
+            let size = SECTOR as u64;
+            let sectors = draw.below(end.div_ceil(size) - offset / size + 1);
+            if sectors > 0 {
+                image.extend(end.min((offset / size + sectors) * size));
+            }
+        };
+        self.change((IoKind::Reserve, offset, len), |i| i.extend(end), part)
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {

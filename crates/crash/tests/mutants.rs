@@ -41,6 +41,7 @@ fn bugs_planted_in_the_engine_are_caught() {
         Mutant::UnsyncedPromise,
         Mutant::EarlyGrave,
         Mutant::BaseBelieved,
+        Mutant::UnsyncedGrowth,
     ];
     for mutant in planted {
         let options = Options {

@@ -49,4 +49,6 @@ pub enum Mutant {
     UnmarkedCut,
     /// What base gave for a page that a read passed over is served whatever its slot holds.
     BaseBelieved,
+    /// A file that grew is not synced on base for its length.
+    UnsyncedGrowth,
 }

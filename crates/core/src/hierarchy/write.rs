@@ -75,6 +75,15 @@ impl Hierarchy {
         self.back && self.calm == Calm::Open
     }
 
+    /// Whether a page that base does not have may stay off base, as far as that is known before
+    /// the policy is asked.
+    #[must_use]
+    pub fn absorbs_new(&self) -> bool {
+        let ready = self.absorbs() && !self.is_off() && !self.is_loading();
+        let back = self.policy.dirty_pages() == DirtyPages::Back;
+        ready && self.slots.capacity() > 0 && (back || self.pool.capacity() > 0)
+    }
+
     /// Write-back from now on, or write-through; pages that are dirty stay so until destaged.
     pub fn set_write_back(&mut self, back: bool) {
         self.back = back;

@@ -252,6 +252,16 @@ impl<D: Device> Device for Fenced<D> {
         self.device.set_len(len)
     }
 
+    fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
+        self.fence.passes()?;
+        self.device.reserve(offset, len, ahead)
+    }
+
+    fn give_back(&self) -> io::Result<()> {
+        self.fence.passes()?;
+        self.device.give_back()
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.fence.passes()?;
         self.device.punch(offset, len)

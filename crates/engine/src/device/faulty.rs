@@ -327,6 +327,18 @@ impl<D: Device> Device for Faulty<D> {
         self.device.set_len(len)
     }
 
+    fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
+        let bytes = usize::try_from(len).unwrap_or(usize::MAX);
+        match self.strike(Kind::Write, offset, bytes).proceed()? {
+            true => self.device.reserve(offset, len, ahead),
+            false => Ok(()),
+        }
+    }
+
+    fn give_back(&self) -> io::Result<()> {
+        self.device.give_back()
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.device.punch(offset, len)
     }

@@ -9,7 +9,7 @@
 //! With a deadline every read, write and sync is bounded in time; see the `deadline` module.
 //! Where the system has no io_uring (old kernel, container policy) requests fall back to plain
 //! calls that block for as long as the device does; [`FileDevice::deadline_enforced`] tells.
-//! `len`, `set_len` and `punch` are never bounded.
+//! `len`, `set_len`, `reserve` and `punch` are never bounded.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -408,6 +408,25 @@ impl Device for FileDevice {
         self.buffered.set_len(len)
     }
 
+    fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
+        self.check_writable()?;
+        if self.block {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        if ahead > 0 {
+            // Only where the pieces of a file are on the disk depends on it.
+            let keep = libc::FALLOC_FL_KEEP_SIZE;
+            let _ = allocate(&self.buffered, keep, offset, len.saturating_add(ahead));
+        }
+        allocate(&self.buffered, 0, offset, len)
+    }
+
+    fn give_back(&self) -> io::Result<()> {
+        self.check_writable()?;
+        // A cut to the length there is frees what lies behind it.
+        self.set_len(self.len()?)
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check_writable()?;
         if len == 0 {
@@ -520,6 +539,27 @@ fn block_len(file: &File) -> io::Result<u64> {
     } else {
         debug_assert!(len.is_multiple_of(512), "whole sectors");
         Ok(len)
+    }
+}
+
+/// `fallocate`, which never writes zeros itself where the file system cannot allocate.
+fn allocate(file: &File, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+    let number =
+        |value| i64::try_from(value).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
+    let (from, len) = (number(offset)?, number(len)?);
+    loop {
+        // SAFETY: the descriptor is open; the other arguments are plain numbers.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, from, len) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV) => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            _ => return Err(error),
+        }
     }
 }
 

@@ -97,6 +97,14 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
+    fn reserve(&self, offset: u64, len: u64, _ahead: u64) -> io::Result<()> {
+        let end = index(offset.saturating_add(len))?;
+        let mut bytes = self.bytes_mut();
+        let length = bytes.len().max(end);
+        bytes.resize(length, 0);
+        Ok(())
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let mut bytes = self.bytes_mut();
         let end = bytes.len();

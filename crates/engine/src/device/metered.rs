@@ -252,7 +252,8 @@ impl Meters {
     }
 }
 
-/// A device that counts what passes through it. `len`, `set_len` and `punch` are not counted.
+/// A device that counts what passes through it. `len`, `set_len`, `reserve` and `punch` are not
+/// counted.
 #[derive(Debug)]
 pub struct Metered<D> {
     device: D,
@@ -315,6 +316,14 @@ impl<D: Device> Device for Metered<D> {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.device.set_len(len)
+    }
+
+    fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
+        self.device.reserve(offset, len, ahead)
+    }
+
+    fn give_back(&self) -> io::Result<()> {
+        self.device.give_back()
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {

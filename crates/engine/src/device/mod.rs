@@ -181,6 +181,29 @@ pub trait Device: Send + Sync {
     /// `Unsupported` for a device of fixed size, else whatever the device reports.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
+    /// Sets room aside for a range of a file, and makes the file reach to its end if it was
+    /// shorter: bytes that are there stay, new ones read zeros. Moves no data. Later writes of the
+    /// range do not fail for lack of room, as far as the file system keeps that promise (those that
+    /// never write in place may not). Not durable before [`Device::sync`]. `ahead` bytes more are
+    /// wanted in one piece with it, behind the file's end: as much as there is room for, until
+    /// [`Device::give_back`].
+    ///
+    /// # Errors
+    /// `Unsupported`, and the file is as it was, where there is no such thing; else whatever the
+    /// device reports: the file may be longer then, but no longer than to the end of the range.
+    fn reserve(&self, _offset: u64, _len: u64, _ahead: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Gives back what was set aside behind the file's end. Changes no byte, and not the length;
+    /// nobody else may make the file longer meanwhile.
+    ///
+    /// # Errors
+    /// Whatever the device reports; the room may be kept then.
+    fn give_back(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Deallocates a range, which reads zeros afterwards. The length stays; the part of the
     /// range past the end is ignored.
     ///
@@ -231,6 +254,12 @@ macro_rules! forward {
             }
             fn set_len(&self, len: u64) -> io::Result<()> {
                 (**self).set_len(len)
+            }
+            fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
+                (**self).reserve(offset, len, ahead)
+            }
+            fn give_back(&self) -> io::Result<()> {
+                (**self).give_back()
             }
             fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).punch(offset, len)

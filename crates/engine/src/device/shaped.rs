@@ -21,6 +21,9 @@
 //! 4. Waiting uses no CPU: a condition variable while queued, an absolute-time sleep in service.
 //! 5. Writes are charged when issued (the emulated drive's write cache is off); what a sync
 //!    costs is up to the model. `set_len` and `punch` are free. Requests that fail are free.
+//! 6. Setting room aside (`reserve`) is charged as the journal of a file system is: the first in
+//!    [`JOURNAL_NS`] waits for a write of [`JOURNAL_BYTES`] at a place of its own, the others are
+//!    free. (Writes that make a file longer are not charged for that.)
 //!
 //! All times in [`DeviceUsage`] are the emulated device's own, also when `time_scale` makes it
 //! run faster or slower than real.
@@ -49,6 +52,15 @@ const PASSED_MAX: u32 = 64;
 
 /// The most real nanoseconds of one late wake-up that are made good.
 const LATENESS_MAX: u64 = 1_000_000;
+
+/// How often a file system writes its journal out when nobody asks: ext4's default.
+const JOURNAL_NS: u64 = 5_000_000_000;
+
+/// What is written then: some blocks of metadata, and the record that ends them.
+const JOURNAL_BYTES: u64 = 32 << 10;
+
+/// The journal, among objects.
+const JOURNAL: u64 = u64::MAX;
 
 const _: () = assert!(QUEUE_DEPTH > 1 && PASSED_MAX > 0);
 
@@ -104,6 +116,8 @@ struct State {
     queue: BTreeMap<u64, Waiting>,
     next_ticket: u64,
     placement: Placement,
+    /// From when on the journal is written again.
+    journal_due: u64,
     usage: DeviceUsage,
 }
 
@@ -177,6 +191,7 @@ impl ShapedDisk {
             queue: BTreeMap::new(),
             next_ticket: 0,
             placement: Placement::default(),
+            journal_due: 0,
             usage: DeviceUsage {
                 label: name.clone(),
                 ..DeviceUsage::default()
@@ -279,6 +294,18 @@ impl ShapedDisk {
         drop(state);
         self.sleep_until(end);
         self.lock().hand_over(end);
+    }
+
+    /// Metadata was changed: the journal is written if that is due.
+    fn serve_metadata(&self, arrival: u64) {
+        let mut state = self.lock();
+        let now = self.now(&state);
+        if now < state.journal_due {
+            return;
+        }
+        state.journal_due = now + JOURNAL_NS;
+        drop(state);
+        self.serve(IoOp::Write, JOURNAL, 0, JOURNAL_BYTES, arrival);
     }
 
     /// A disk without a write cache has nothing to sync; elsewhere it is a request like others.
@@ -500,6 +527,17 @@ impl<D: Device> Device for Shaped<D> {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.device.set_len(len)
+    }
+
+    fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
+        let arrival = self.disk.arrival();
+        self.device.reserve(offset, len, ahead)?;
+        self.disk.serve_metadata(arrival);
+        Ok(())
+    }
+
+    fn give_back(&self) -> io::Result<()> {
+        self.device.give_back()
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -760,6 +798,24 @@ mod tests {
         let usage = disk.usage();
         assert_eq!((usage.reads, usage.writes), (200, 200));
         assert!(usage.busy_ns <= usage.service_ns && usage.busy_ns <= usage.elapsed_ns);
+    }
+
+    #[test]
+    fn setting_room_aside_costs_a_write_now_and_then() {
+        let disk = ShapedDisk::accounting(Model::preset("hdd").unwrap(), 1 << 30);
+        let shaped = disk.attach(MemoryDevice::new(), 0);
+        for page in 0..1000 {
+            shaped.reserve(page * 8192, 8192, 0).unwrap();
+        }
+        assert_eq!((disk.usage().writes, shaped.len().unwrap()), (1, 8_192_000));
+        assert_eq!(disk.usage().bytes_written, JOURNAL_BYTES);
+        while disk.usage().elapsed_ns < JOURNAL_NS + 100_000_000 {
+            shaped
+                .read_at(&mut [0; 8192], disk.usage().reads * 819_200 % 8_000_000)
+                .unwrap();
+        }
+        shaped.reserve(0, 8192, 0).unwrap();
+        assert_eq!(disk.usage().writes, 2);
     }
 
     #[test]

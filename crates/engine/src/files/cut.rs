@@ -62,6 +62,7 @@ impl Engine {
         object.unsynced.add();
         if cut.is_ok() {
             let before = object.length.swap(length, Ordering::AcqRel);
+            object.room.is_gone();
             // A page cut in the middle goes too: its tail must read zeros if the file grows.
             self.trim_pages(id, first, u64::MAX);
             self.record_quiet(Op::Trim, object, length, before.saturating_sub(length));
@@ -205,7 +206,8 @@ impl Engine {
         few.then(|| regions.map(page).collect())
     }
 
-    /// The frontend allocates in the object on base, which may then be `length` bytes long.
+    /// The frontend allocates in the object on base, which may then be `length` bytes long; 0: as
+    /// long as it is.
     ///
     /// # Errors
     /// Those of `allocate`, and of base when a cut has to be ended before.
@@ -219,6 +221,9 @@ impl Engine {
         self.end_cut(object)?;
         // Nobody sets base's length to what it was meanwhile.
         let _layout = object.layout();
+        if length == 0 {
+            object.room.is_theirs();
+        }
         let allocated = allocate();
         object.unsynced.add();
         match allocated {

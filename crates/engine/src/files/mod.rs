@@ -6,6 +6,7 @@
 pub(crate) mod cut;
 pub(crate) mod extents;
 pub(crate) mod fate;
+pub(crate) mod growth;
 pub(crate) mod names;
 pub(crate) mod object;
 pub(crate) mod open;

@@ -3,6 +3,7 @@
 use crate::classify::Dialect;
 use crate::device::Device;
 use crate::files::fate::UnderWay;
+use crate::files::growth::Room;
 use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::store::Fate;
@@ -174,6 +175,7 @@ pub struct Object {
     changing: AtomicU32,
     /// Length of the file as the engine's own requests made it.
     pub(crate) length: AtomicU64,
+    pub(crate) room: Room,
     layout: RwLock<()>,
     quiet: Mutex<()>,
     /// Changes of base, and those that a sync of it covered.
@@ -285,6 +287,7 @@ impl Object {
             left: Mutex::default(),
             changing: AtomicU32::new(0),
             length: AtomicU64::new(length),
+            room: Room::default(),
             layout: RwLock::new(()),
             quiet: Mutex::default(),
             // What was written before it was opened may wait for a sync too.
@@ -336,9 +339,17 @@ impl Object {
     /// a
     /// request wrote to it.
     pub(crate) fn write_quietly(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.change_quietly(|base| base.write_at(bytes, offset))
+    }
+
+    /// As [`Object::write_quietly`], any change of base.
+    pub(crate) fn change_quietly(
+        &self,
+        change: impl FnOnce(&dyn Device) -> io::Result<()>,
+    ) -> io::Result<()> {
         let _one = self.quiet.lock();
         let (before, writes) = ((self.stamp)(), self.base_writes.load(Ordering::Acquire));
-        let written = self.base.write_at(bytes, offset);
+        let written = change(&*self.base);
         if let Some(before) = before.filter(|_| written.is_ok()) {
             // A base that refuses it shows a newer time: a backup then copies once too often.
             let _ = (self.touch)(Some(before.mtime_ns));

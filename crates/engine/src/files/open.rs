@@ -231,6 +231,7 @@ impl Engine {
     /// last use of a file without a name is the end of its pages. Costs a sync of base, and in
     /// write-back writes to it, when there are too many objects ([`Engine::limit_objects`]).
     pub fn close_object(&self, object: &Arc<Object>) {
+        self.give_back(object);
         let (registry, before) = self.end_use(object);
         assert!(before > 0, "an object is closed as often as it was opened");
         if before > 1 {

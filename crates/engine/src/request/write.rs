@@ -67,14 +67,18 @@ impl Engine {
         }
         drop(inner);
         self.start_writes(object, first..=last);
+        let (before, end) = (object.length(), request.offset + data.len() as u64);
+        let lengthened = self.lengthen(object, &(request.offset..end));
         let mut writing = Writing {
             engine: self,
             object,
             request,
             data,
+            new_from: before.div_ceil(size),
+            base_from: u64::MAX,
             failed: None,
         };
-        let (mut index, mut result) = (first, Ok(()));
+        let (mut index, mut result) = (first, lengthened);
         while index <= last && result.is_ok() {
             (index, result) = writing.step(index, last);
         }
@@ -145,6 +149,10 @@ struct Writing<'a> {
     object: &'a Object,
     request: &'a Request<'a>,
     data: &'a [u8],
+    /// First page that base had nothing of.
+    new_from: u64,
+    /// First page of those that base takes because it took a new one before them.
+    base_from: u64,
     /// Why a page that has ended was not written.
     failed: Option<io::Error>,
 }
@@ -162,6 +170,9 @@ impl Writing<'_> {
             Err(error) => (index, Err(error)),
             Ok(true) => (index + 1, self.failed.take().map_or(Ok(()), Err)),
             Ok(false) => {
+                if index >= self.new_from {
+                    self.base_from = self.base_from.min(index);
+                }
                 let mut end = index + 1;
                 while end <= last && self.goes_to_base(end) {
                     end += 1;
@@ -177,11 +188,12 @@ impl Writing<'_> {
         let page = page_of(self.object, index);
         let hierarchy = &inner.hierarchy;
         let takes = !hierarchy.is_off() && !hierarchy.is_loading();
-        let back = hierarchy.is_write_back() && takes;
+        let back = hierarchy.is_write_back() && takes && index < self.base_from;
         !inner.hierarchy.is_dirty(page) && (!back || self.is_past_end(index))
     }
 
-    /// Pages that base does not wholly have are written to base, so that its length is right.
+    /// Pages that base does not wholly have are written to base, so that its length is right: the
+    /// last part of the file, and more where [`Engine::lengthen`] could not make it longer.
     pub(crate) fn is_past_end(&self, index: u64) -> bool {
         (index + 1) * self.engine.page_size() as u64 > self.object.length()
     }

@@ -42,8 +42,6 @@ pub struct Instant<'a, B: Bytes> {
     flow: Flow,
     /// Milliseconds of the trace.
     now: u64,
-    /// Of each object: the page after the last one requested so far.
-    lengths: Vec<u64>,
     actions: Vec<Action>,
     /// What the client waits for, and what it does not.
     ahead: Vec<Step>,
@@ -68,7 +66,6 @@ impl<'a, B: Bytes> Instant<'a, B> {
             bytes,
             flow: Flow::default(),
             now: 0,
-            lengths: Vec::new(),
             actions: Vec::new(),
             ahead: Vec::new(),
             behind: Vec::new(),
@@ -151,8 +148,6 @@ impl<'a, B: Bytes> Instant<'a, B> {
             Kind::Read => self.read(page, hints),
             kind => self.write(page, hints, kind == Kind::Write, on_flash),
         };
-        let end = self.length_of(page);
-        *end = (*end).max(page.index.saturating_add(1));
         self.settle();
         Served {
             source,
@@ -168,10 +163,6 @@ impl<'a, B: Bytes> Instant<'a, B> {
         self.hierarchy
             .trim(first.object, first.index, last, &mut self.actions);
         self.carry();
-        if last == u64::MAX {
-            let end = self.length_of(first);
-            *end = (*end).min(first.index);
-        }
         self.settle();
     }
 
@@ -179,14 +170,6 @@ impl<'a, B: Bytes> Instant<'a, B> {
     pub fn flush(&mut self) {
         self.hierarchy.set_write_back(false);
         self.settle();
-    }
-
-    fn length_of(&mut self, page: PageId) -> &mut u64 {
-        let at = page.object.0 as usize;
-        if at >= self.lengths.len() {
-            self.lengths.resize(at + 1, 0);
-        }
-        &mut self.lengths[at]
     }
 
     fn read(&mut self, page: PageId, hints: &HintSet) -> Source {
@@ -229,7 +212,6 @@ impl<'a, B: Bytes> Instant<'a, B> {
     }
 
     fn write(&mut self, page: PageId, hints: &HintSet, whole: bool, on_flash: bool) -> Source {
-        let extends = page.index >= *self.length_of(page);
         let dirty = self.hierarchy.is_dirty(page);
         // The rest of a page of which base has old bytes is read before a part is replaced.
         if dirty && !whole {
@@ -241,7 +223,7 @@ impl<'a, B: Bytes> Instant<'a, B> {
         self.bytes.renew(page);
         let started = self.hierarchy.start_write(page);
         debug_assert!(started, "requests do not overlap");
-        let absorbs = (whole && !extends) || dirty;
+        let absorbs = whole || dirty;
         if !absorbs || !self.absorb(page, hints) {
             self.write_base(page, true);
             self.flow.writes_through += 1;

@@ -99,6 +99,11 @@ impl<D: Device> Device for Metered<D> {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.timed(&self.meter.writes, |inner| inner.set_len(len))
     }
+    fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
+        self.timed(&self.meter.writes, |inner| {
+            inner.reserve(offset, len, ahead)
+        })
+    }
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.timed(&self.meter.writes, |inner| inner.punch(offset, len))
     }

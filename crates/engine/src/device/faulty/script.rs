@@ -255,7 +255,7 @@ impl<'a> Words<'a> {
 }
 
 /// The errors storage gives.
-const ERRORS: [(&str, i32); 12] = [
+const ERRORS: [(&str, i32); 13] = [
     ("EIO", libc::EIO),
     ("ENOSPC", libc::ENOSPC),
     ("EDQUOT", libc::EDQUOT),
@@ -265,6 +265,7 @@ const ERRORS: [(&str, i32); 12] = [
     ("ENOMEM", libc::ENOMEM),
     ("EAGAIN", libc::EAGAIN),
     ("EINVAL", libc::EINVAL),
+    ("EOPNOTSUPP", libc::EOPNOTSUPP),
     ("ETIMEDOUT", libc::ETIMEDOUT),
     ("EREMOTEIO", libc::EREMOTEIO),
     ("ENOTCONN", libc::ENOTCONN),
