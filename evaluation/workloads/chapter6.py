@@ -3,6 +3,9 @@
 
     chapter6.py PROGRAM CAPTURE_DIRECTORY OUT
 
+A pool in write-back needs a tier below it in the simulator, so base only and all on an SSD have one of 16
+pages.
+
 CUT=SHARE takes the first SHARE of the capture. RATIOS=3,1.5,0.8 says which sizes of the database are
 run, in that order. Every run leaves a JSON file in OUT and is not run again.
 """
@@ -10,6 +13,7 @@ run, in that order. Every run leaves a JSON file in OUT and is not run again.
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -17,6 +21,7 @@ from finish import new_orders
 from sim import table
 
 POOLS = (10, 20, 40)
+NEXT_TO_NOTHING = 16
 COMBINATIONS = ("lru+cc", "gd2l+cc", "gd2l+cac", "lru+lc", "lru+mv-fifo")
 # Figures 6.12 to 6.14 and 6.16 to 6.18: total I/O in ms per New Order, and buffer pool misses in %.
 PAPER = {
@@ -79,6 +84,38 @@ class Runs:
         return json.loads(kept.read_text())
 
 
+    def pages(self) -> int:
+        """Different pages of the trace."""
+        kept = self.out / f"pages-{self.cut:g}"
+        if not kept.exists():
+            text = subprocess.run(["chrt", "-i", "0", self.program, "trace", "info", self.trace()], check=True,
+                                  stdout=subprocess.PIPE, text=True).stdout
+            kept.write_text(re.search(r"^pages +(\d+)", text, re.M)[1])
+        return int(kept.read_text())
+
+    def misses(self) -> None:
+        """Prints what LRU misses, over the whole capture."""
+        kept = self.out / "lru.json"
+        if not kept.exists():
+            done = subprocess.run(
+                ["chrt", "-i", "0", self.program, "simulate", self.capture / "chapter6.parquet", "--policy", "lru",
+                 "--flash", "3.333%,6.667%,10%,13.333%", "--warm-up", "40%", "--memory", "6GiB", "--threads", "1",
+                 "--json"], check=True, stdout=subprocess.PIPE)
+            kept.write_bytes(done.stdout)
+        print("\nLRU over the whole capture, by size in per cent of its different pages:", flush=True)
+        for row in json.loads(kept.read_text()):
+            share = row["capacity_pages"] / row["distinct_pages"]
+            print(f"- {share:.1%} ({row['capacity_pages']:,} pages): {1 - row['read_hit_ratio']:.2%} of "
+                  f"{row['reads']:,} reads miss")
+
+    def bare(self, key: str, ratio: float, pools: tuple, *more: str) -> list[dict]:
+        """A pool of so many per cent of the pages / `ratio`, next to nothing below it but base."""
+        tier = self.pages() / ratio
+        sizes = tuple(f"{100 * int(tier * pool / 100) / NEXT_TO_NOTHING:.3f}" for pool in pools)
+        rows = self.joint(f"{key}-{ratio:g}", "lru+lru", f"{self.pages() / NEXT_TO_NOTHING:.3f}", sizes, *more)
+        return [row | {"pool": pool / 100} for row, pool in zip(rows, pools)]
+
+
 def first_rows(whole: pathlib.Path, part: pathlib.Path, seconds: float) -> None:
     """The first seconds of a capture as a trace."""
     import pyarrow.compute as pc
@@ -112,8 +149,7 @@ def of_ratio(runs: Runs, ratio: str) -> None:
         for row, total, miss in zip(rows, totals, misses):
             lines.append([combination, f"{row['pool']:.0%}", *cells(row), total, miss])
     for name, base in (("base only", ("--base-filled",)), ("all on an SSD", ("--base", "ssd"))):
-        key = "ssd" if name.startswith("all") else "none"
-        for row in runs.joint(key, "lru+none", ratio, POOLS, *base):
+        for row in runs.bare("ssd" if name.startswith("all") else "base", float(ratio), POOLS, *base):
             lines.append([name, f"{row['pool']:.0%}", *cells(row), "", ""])
     flash = found["lru+cc"][0]["tier_pages"]
     print(f"\n### Database {ratio} × the tier ({flash:,} pages)\n")
@@ -142,9 +178,7 @@ def main() -> None:
           f"{facts['marks of unknown buffers']:,} marks of unknown buffers left out, "
           f"{facts['buffers that changed their page']:,} buffers changed their page. "
           f"Taken: the first {runs.cut:.0%}, {runs.transactions:,.0f} New Order transactions.", flush=True)
-    row = runs.joint("tenth", "lru+none", "1", (10,))[0]
-    print(f"\nLRU, pool of 10 % of the database ({row['pool_pages']:,} pages): {row['miss_rate']:.2%} of "
-          f"{row['reads']:,} reads miss.", flush=True)
+    runs.misses()
     for ratio in os.environ.get("RATIOS", "3,1.5,0.8").split(","):
         of_ratio(runs, ratio)
         sys.stdout.flush()
