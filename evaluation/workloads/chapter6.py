@@ -6,8 +6,9 @@
 A pool in write-back needs a tier below it in the simulator, so base only and all on an SSD have one of 16
 pages.
 
-CUT=SHARE takes the first SHARE of the capture. RATIOS=3,1.5,0.8 says which sizes of the database are
-run, in that order. Every run leaves a JSON file in OUT and is not run again.
+CUT=SHARE takes the first SHARE of the capture's time. RATIOS=3,1.5,0.8 says which sizes of the database are
+run, in that order, and COMBINATIONS=lru+cc,gd2l+cac,... with which policies. Every run leaves a JSON
+file in OUT and is not run again.
 """
 
 import json
@@ -142,7 +143,7 @@ def cells(run: dict) -> list[str]:
 def of_ratio(runs: Runs, ratio: str) -> None:
     """Prints the table of one size of the database."""
     lines, found = [], {}
-    for combination in COMBINATIONS:
+    for combination in os.environ.get("COMBINATIONS", ",".join(COMBINATIONS)).split(","):
         rows = runs.joint(combination, combination, ratio, POOLS, "--base-filled")
         found[combination] = rows
         totals, misses = PAPER[ratio][combination]
@@ -151,13 +152,15 @@ def of_ratio(runs: Runs, ratio: str) -> None:
     for name, base in (("base only", ("--base-filled",)), ("all on an SSD", ("--base", "ssd"))):
         for row in runs.bare("ssd" if name.startswith("all") else "base", float(ratio), POOLS, *base):
             lines.append([name, f"{row['pool']:.0%}", *cells(row), "", ""])
-    flash = found["lru+cc"][0]["tier_pages"]
+    flash = next(iter(found.values()))[0]["tier_pages"]
     print(f"\n### Database {ratio} × the tier ({flash:,} pages)\n")
     head = ["combination", "pool", *(name for name, *_ in COLUMNS), "thesis: total", "thesis: misses %"]
     print(table(head, lines))
     print()
     answers = []
     for name, one, other, field in ANSWERS:
+        if one not in found or other not in found:
+            continue
         ours = [a[field] / b[field] for a, b in zip(found[one], found[other])]
         line = [name, *(f"{value:.2f}" for value in ours)]
         if field == "ms_per_transaction":
