@@ -3,8 +3,8 @@
 
     chapter6.py PROGRAM CAPTURE_DIRECTORY OUT
 
-A pool in write-back needs a tier below it in the simulator, so base only and all on an SSD have one of 16
-pages.
+The simulator's pool is in write-back only above a tier: in the rows "base only" and "all on an SSD" every
+write goes to the device at once, which is more than a database's own buffers would send there.
 
 CUT=SHARE takes the first SHARE of the capture's time. RATIOS=3,1.5,0.8 says which sizes of the database are
 run, in that order, and COMBINATIONS=lru+cc,gd2l+cac,... with which policies. Every run leaves a JSON
@@ -14,7 +14,6 @@ file in OUT and is not run again.
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -22,7 +21,6 @@ from finish import new_orders
 from sim import table
 
 POOLS = (10, 20, 40)
-NEXT_TO_NOTHING = 16
 COMBINATIONS = ("lru+cc", "gd2l+cc", "gd2l+cac", "lru+lc", "lru+mv-fifo")
 # Figures 6.12 to 6.14 and 6.16 to 6.18: total I/O in ms per New Order, and buffer pool misses in %.
 PAPER = {
@@ -84,16 +82,6 @@ class Runs:
             kept.write_text(json.dumps(json.loads(done.stdout), indent=1))
         return json.loads(kept.read_text())
 
-
-    def pages(self) -> int:
-        """Different pages of the trace."""
-        kept = self.out / f"pages-{self.cut:g}"
-        if not kept.exists():
-            text = subprocess.run(["chrt", "-i", "0", self.program, "trace", "info", self.trace()], check=True,
-                                  stdout=subprocess.PIPE, text=True).stdout
-            kept.write_text(re.search(r"^pages +(\d+)", text, re.M)[1])
-        return int(kept.read_text())
-
     def misses(self) -> None:
         """Prints what LRU misses, over the whole capture."""
         kept = self.out / "lru.json"
@@ -108,13 +96,6 @@ class Runs:
             share = row["capacity_pages"] / row["distinct_pages"]
             print(f"- {share:.1%} ({row['capacity_pages']:,} pages): {1 - row['read_hit_ratio']:.2%} of "
                   f"{row['reads']:,} reads miss")
-
-    def bare(self, key: str, ratio: float, pools: tuple, *more: str) -> list[dict]:
-        """A pool of so many per cent of the pages / `ratio`, next to nothing below it but base."""
-        tier = self.pages() / ratio
-        sizes = tuple(f"{100 * int(tier * pool / 100) / NEXT_TO_NOTHING:.3f}" for pool in pools)
-        rows = self.joint(f"{key}-{ratio:g}", "lru+lru", f"{self.pages() / NEXT_TO_NOTHING:.3f}", sizes, *more)
-        return [row | {"pool": pool / 100} for row, pool in zip(rows, pools)]
 
 
 def first_rows(whole: pathlib.Path, part: pathlib.Path, seconds: float) -> None:
@@ -150,7 +131,7 @@ def of_ratio(runs: Runs, ratio: str) -> None:
         for row, total, miss in zip(rows, totals, misses):
             lines.append([combination, f"{row['pool']:.0%}", *cells(row), total, miss])
     for name, base in (("base only", ("--base-filled",)), ("all on an SSD", ("--base", "ssd"))):
-        for row in runs.bare("ssd" if name.startswith("all") else "base", float(ratio), POOLS, *base):
+        for row in runs.joint("ssd" if name.startswith("all") else "base", "lru+none", ratio, POOLS, *base):
             lines.append([name, f"{row['pool']:.0%}", *cells(row), "", ""])
     flash = next(iter(found.values()))[0]["tier_pages"]
     print(f"\n### Database {ratio} × the tier ({flash:,} pages)\n")
