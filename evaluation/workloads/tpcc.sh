@@ -14,7 +14,7 @@ out=$(realpath -m "${1:-$here/../../target/tpcc}")
 thermocline=$(realpath "${THERMOCLINE:-$here/../../target/release/thermocline}")
 mkdir -p "$out"
 
-modes=lru+none
+modes=lru+none,lru+none:back
 for tier in lru arc tac tac-blocks tac-mixed value; do modes+=,lru+$tier:through,lru+$tier; done
 modes+=,lru+lc,gd2l+cac
 for capture in postgres mariadb; do
@@ -46,7 +46,7 @@ for capture in postgres mariadb; do
     done
     kept=$out/$capture-ssd.json
     [[ -e $kept ]] || "$thermocline" joint "$trace" --page-size "$page" --transactions "$transactions" \
-        --warm-up 40% --base ssd --clients 15 --database 8 --pool 20% --combination lru+none --json > "$kept.new"
+        --warm-up 40% --base ssd --clients 15 --database 8 --pool 20% --combination lru+none,lru+none:back --json > "$kept.new"
     [[ -e $kept ]] || mv "$kept.new" "$kept"
 done
 python3 "$here/tpcc.py" "$out"

@@ -181,6 +181,9 @@ pub struct HierarchyOptions {
     pub keeps: u32,
     /// Whether writes stay off base where they can.
     pub write_back: bool,
+    /// In write-back, frames may be dirty though there is no slot: as a database's own buffers are,
+    /// for comparisons in simulation. A mount would lose what it was told to keep.
+    pub buffers: bool,
     /// When dirty pages on flash are written back.
     pub watermarks: Watermarks,
     /// Dirty frames older than this are cleaned, in the unit of the caller's `now`.
@@ -201,6 +204,7 @@ impl HierarchyOptions {
             reserve: 0,
             keeps: 0,
             write_back: false,
+            buffers: false,
             watermarks: Watermarks::default(),
             recovery_age: u64::MAX,
         }
@@ -242,6 +246,8 @@ pub struct Hierarchy {
     /// How often the slots were made anew.
     shape: u32,
     back: bool,
+    /// [`HierarchyOptions::buffers`].
+    buffers: bool,
     calm: Calm,
     watermarks: Watermarks,
     recovery_age: u64,
@@ -336,6 +342,7 @@ impl Hierarchy {
             inflight: InFlight::default(),
             ledger: Ledger::new(blocks),
             back: options.write_back,
+            buffers: options.buffers,
             calm: Calm::Open,
             watermarks: options.watermarks,
             recovery_age: options.recovery_age,

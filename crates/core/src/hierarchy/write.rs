@@ -109,7 +109,7 @@ impl Hierarchy {
                 None => Absorbed::Base,
             };
         }
-        let back = self.absorbs() && self.slots.capacity() > 0;
+        let back = self.absorbs() && (self.slots.capacity() > 0 || self.buffers);
         if self.inflight.is_doomed(page) || !(back || self.is_dirty(page)) {
             return Absorbed::Base;
         }

@@ -195,6 +195,7 @@ pub(crate) fn hierarchy_options(
         reserve: shares.reserve,
         keeps,
         write_back: config.write_back,
+        buffers: false,
         watermarks: config.dirty.watermarks(),
         recovery_age: match config.inline {
             true => RECOVERY_STEPS,

@@ -8,6 +8,7 @@ use thermocline_core::{policy, pool};
 /// What to call no tier at all.
 pub const NO_TIER: &str = "none";
 const THROUGH: &str = "through";
+const BACK: &str = "back";
 
 /// See the module text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +17,8 @@ pub struct Combination {
     pub pool: String,
     /// Policy of the tier, also with `:paper` at its end, or [`NO_TIER`].
     pub tier: String,
-    /// Write-back; else write-through, written `lru+tac:through`.
+    /// Write-back; else write-through, written `lru+tac:through`. Without a tier it is the other way:
+    /// `lru+none` is write-through, in `lru+none:back` base gets what the pool cleans.
     pub back: bool,
 }
 
@@ -34,6 +36,11 @@ impl FromStr for Combination {
             Some(tier) => (tier, true),
             None => (tier, false),
         };
+        let buffers = tier.strip_suffix(BACK).and_then(|t| t.strip_suffix(':')) == Some(NO_TIER);
+        if buffers && through {
+            return Err(form());
+        }
+        let tier = if buffers { NO_TIER } else { tier };
         let plain = match tier.split_once(':') {
             Some((plain, _)) if PAPERS.contains(&tier) => plain,
             Some(_) => return Err(form()),
@@ -45,7 +52,7 @@ impl FromStr for Combination {
         Ok(Self {
             pool: pool.into(),
             tier: tier.into(),
-            back: !through && tier != NO_TIER,
+            back: buffers || !through && tier != NO_TIER,
         })
     }
 }
@@ -64,9 +71,10 @@ fn known(what: &str, name: &str, names: impl Iterator<Item = &'static str>) -> R
 impl fmt::Display for Combination {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}+{}", self.pool, self.tier)?;
-        match self.back || self.tier == NO_TIER {
-            true => Ok(()),
-            false => write!(out, ":{THROUGH}"),
+        match (self.tier.as_str(), self.back) {
+            (NO_TIER, true) => write!(out, ":{BACK}"),
+            (NO_TIER, false) | (_, true) => Ok(()),
+            (_, false) => write!(out, ":{THROUGH}"),
         }
     }
 }
@@ -83,10 +91,11 @@ mod tests {
             "lru+tac:paper:through",
             "clock+tac:through",
             "lru+none",
+            "lru+none:back",
         ] {
             let combination: Combination = text.parse().expect(text);
             assert_eq!(combination.to_string(), text);
-            let written_back = !text.ends_with("through") && !text.ends_with("none");
+            let written_back = !text.ends_with("through") && text != "lru+none";
             assert_eq!(combination.back, written_back);
         }
     }
@@ -96,6 +105,7 @@ mod tests {
         for (text, part) in [
             ("lru", "lru+cc"),
             ("lru+cc:back", "lru+cc:back"),
+            ("lru+none:back:through", "lru+none:back"),
             ("lru+lru:paper", "lru+lru:paper"),
             ("mru+cc", "gd2l"),
             ("lru+magic", "cac"),

@@ -264,6 +264,7 @@ impl Bench<'_> {
         options.pool_policy.clone_from(&job.combination.pool);
         options.reserve = reserve;
         options.write_back = job.combination.back;
+        options.buffers = none;
         options.watermarks = self.experiment.watermarks;
         options.recovery_age = self.experiment.recovery_age_ms;
         options

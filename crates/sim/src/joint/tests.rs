@@ -77,17 +77,24 @@ fn request(seed: u64, number: u64) -> (PageRequest, HintSet) {
 
 fn options(combination: &str, seed: u64) -> HierarchyOptions {
     let combination: Combination = combination.parse().expect("a combination");
-    let mut options = HierarchyOptions::new(&combination.tier, PolicyOptions::new(90));
+    let none = combination.tier == NO_TIER;
+    let (tier, slots) = if none {
+        ("lru", 0)
+    } else {
+        (&*combination.tier, 90)
+    };
+    let mut options = HierarchyOptions::new(tier, PolicyOptions::new(slots));
+    options.buffers = none;
     options.frames = [0, 5, 20][seed as usize % 3];
     options.pool_policy = combination.pool;
-    options.reserve = if combination.back { 10 } else { 0 };
+    options.reserve = if combination.back && !none { 10 } else { 0 };
     options.write_back = combination.back;
     options.recovery_age = [50, 5000][seed as usize % 2];
     options.buffer_pages = [4, 64][seed as usize / 2 % 2];
     options
 }
 
-const TIERS: [&str; 11] = [
+const TIERS: [&str; 12] = [
     "cac",
     "cc",
     "lc",
@@ -99,6 +106,7 @@ const TIERS: [&str; 11] = [
     "tac-blocks",
     "priority",
     "tac:through",
+    "none:back",
 ];
 
 #[test]
