@@ -3,9 +3,6 @@
 
     chapter6.py PROGRAM CAPTURE_DIRECTORY OUT
 
-The simulator's pool is in write-back only above a tier: in the rows "base only" and "all on an SSD" every
-write goes to the device at once, which is more than a database's own buffers would send there.
-
 CUT=SHARE takes the first SHARE of the capture's time. RATIOS=3,1.5,0.8 says which sizes of the database are
 run, in that order, and COMBINATIONS=lru+cc,gd2l+cac,... with which policies. Every run leaves a JSON
 file in OUT and is not run again.
@@ -131,7 +128,7 @@ def of_ratio(runs: Runs, ratio: str) -> None:
         for row, total, miss in zip(rows, totals, misses):
             lines.append([combination, f"{row['pool']:.0%}", *cells(row), total, miss])
     for name, base in (("base only", ("--base-filled",)), ("all on an SSD", ("--base", "ssd"))):
-        for row in runs.joint("ssd" if name.startswith("all") else "base", "lru+none", ratio, POOLS, *base):
+        for row in runs.joint("ssd" if name.startswith("all") else "base", "lru+none:back", ratio, POOLS, *base):
             lines.append([name, f"{row['pool']:.0%}", *cells(row), "", ""])
     flash = next(iter(found.values()))[0]["tier_pages"]
     print(f"\n### Database {ratio} × the tier ({flash:,} pages)\n")
