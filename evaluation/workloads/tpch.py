@@ -11,7 +11,7 @@ import sys
 from sim import Runs, as_blocks, percent, split, table, without_plans
 
 TIERS = ["lru", "arc", "tac", "priority", "value"]
-COMBINATIONS = ",".join(["lru+none"] + [f"lru+{tier}" for tier in TIERS])
+COMBINATIONS = ",".join(["lru+none:back"] + [f"lru+{tier}" for tier in TIERS])
 # Data, flash and memory of H's two machines, as shares of the data in per cent.
 RATIOS = {"46:32:8": (100 * 32 / 46, 100 * 8 / 46), "16:4:2": (25.0, 12.5)}
 DISK = ("--base", "hdd-15k", "--flash-device", "ssd", "--base-filled")
@@ -42,12 +42,12 @@ class Tpch:
         key = f"{name}-alone" if bridge else name
         rest = ("--clients", str(clients))
         rows = self.runs.joint(key, trace, tier, pool, COMBINATIONS, *DISK, *rest, *bridge)
-        ssd = self.runs.joint(f"{name}-ssd", trace, tier, pool, "lru+none", "--base", "ssd", *rest)
-        return rows | {"ssd": ssd["lru+none"]}
+        ssd = self.runs.joint(f"{name}-ssd", trace, tier, pool, "lru+none:back", "--base", "ssd", *rest)
+        return rows | {"ssd": ssd["lru+none:back"]}
 
     def line(self, name: str, rows: dict[str, dict], note: str) -> list[object]:
-        none = rows["lru+none"]["elapsed_ms"]
-        order = ["lru+none", *(f"lru+{tier}" for tier in TIERS), "ssd"]
+        none = rows["lru+none:back"]["elapsed_ms"]
+        order = ["lru+none:back", *(f"lru+{tier}" for tier in TIERS), "ssd"]
         seconds = [f"{rows[c]['elapsed_ms'] / 1000:.1f}" if c in rows else "–" for c in order]
         return [name, *seconds, f"{rows['lru+priority']['elapsed_ms'] / none:.2f}", note]
 

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use common::TestMount;
 
@@ -22,6 +23,15 @@ fn small(base: &Path) {
         .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
         .arg(base);
     assert!(command.status().expect("mount is there").success());
+}
+
+/// Pages that the base has room for.
+fn free(base: &Path) -> usize {
+    let mut command = Command::new("stat");
+    let said = command.args(["-f", "-c", "%f %S"]).arg(base).output();
+    let said = String::from_utf8(said.expect("stat is there").stdout).expect("text");
+    let numbers: Vec<usize> = said.split_whitespace().flat_map(str::parse).collect();
+    numbers[0] * numbers[1] / PAGE
 }
 
 /// Writes pages to a new file until there is no room; how many there was room for.
@@ -77,6 +87,12 @@ fn a_full_base_is_told_to_the_write_that_finds_it_full() {
                 "on base"
             );
             fs::remove_file(&path).expect("removes");
+            // The kernel tells of the last use after the fact.
+            let begun = Instant::now();
+            while free(&mount.base()) < ROOM * 3 / 4 {
+                assert!(begun.elapsed().as_secs() < 60, "its room is not back");
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
         // The mount still has it open; its directory can go.
         common::detach(&mount.base());
