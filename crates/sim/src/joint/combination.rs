@@ -17,8 +17,8 @@ pub struct Combination {
     pub pool: String,
     /// Policy of the tier, also with `:paper` at its end, or [`NO_TIER`].
     pub tier: String,
-    /// Write-back; else write-through, written `lru+tac:through`. Without a tier it is the other way:
-    /// `lru+none` is write-through, in `lru+none:back` base gets what the pool cleans.
+    /// Write-back; else write-through, written `lru+tac:through`. Without a tier it is the other
+    /// way: `lru+none` is write-through, in `lru+none:back` base gets what the pool cleans.
     pub back: bool,
 }
 
