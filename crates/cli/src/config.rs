@@ -105,7 +105,7 @@ pub(crate) struct TierSection {
     pub(crate) admit_on_write: bool,
     /// Whether writes stay off base where they can.
     pub(crate) write_back: bool,
-    /// Whole writes of the cache a day that `value` keeps below; 0 for no limit.
+    /// Whole writes of the cache a day that `value` steers towards; 0 for no limit.
     pub(crate) drive_writes_per_day: f64,
     /// Seed of the policies that draw lots.
     pub(crate) seed: u64,

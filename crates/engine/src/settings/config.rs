@@ -39,7 +39,7 @@ pub struct EngineConfig {
     pub pool_policy: String,
     /// Whether writes stay off base where they can; false is write-through.
     pub write_back: bool,
-    /// Whole writes of the cache a day that `value` keeps below; 0 for no limit.
+    /// Whole writes of the cache a day that `value` steers towards; 0 for no limit.
     pub drive_writes_per_day: f64,
     /// How dirty pages are kept and written back.
     pub dirty: DirtySettings,
