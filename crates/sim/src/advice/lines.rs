@@ -149,8 +149,8 @@ impl<'a> Adviser<'a> {
         }
     }
 
-    /// All sizes under the policy there is; the one that is worth its money, bytes, going up from what
-    /// there is; and what each gains.
+    /// All sizes under the policy there is; the one that is worth its money, bytes, going up from
+    /// what there is; and what each gains.
     fn sizes(&mut self) -> Result<(Plan, u64, Vec<(u64, Gain)>), SimError> {
         let page = u64::from(self.workload.facts().page_size);
         let now = self.question.now.clone();
