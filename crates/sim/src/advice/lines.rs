@@ -11,7 +11,7 @@ use crate::placement::{
     self, Chosen, Fill, Fixed, Holding, Item, ObjectProfile, curves, divide, greedy, indexes_only,
     items,
 };
-use crate::plan::{self, Choice, Plan, PlanOptions};
+use crate::plan::{self, Plan, PlanOptions};
 use crate::result::RunResult;
 use crate::workload::Workload;
 use thermocline_core::{Costs, ObjectId};
@@ -74,7 +74,8 @@ impl<'a> Adviser<'a> {
 
     pub(super) fn advise(mut self) -> Result<Advice, SimError> {
         let now = self.question.now.clone();
-        let (plan, wanted, sizes) = self.sizes()?;
+        let (plan, sizes) = self.sizes()?;
+        let wanted = self.wanted(&plan);
         let mut lines: Vec<Line> = self.size(&now, wanted)?.into_iter().collect();
         let memory = match lines.first() {
             Some(size) => self.memory(&size.clone())?,
@@ -149,9 +150,18 @@ impl<'a> Adviser<'a> {
         }
     }
 
-    /// All sizes under the policy there is; the one that is worth its money, bytes, going up from
-    /// what there is; and what each gains.
-    fn sizes(&mut self) -> Result<(Plan, u64, Vec<(u64, Gain)>), SimError> {
+    /// The size that is worth its money, bytes, going up from what there is. What was bought is not
+    /// weighed again: from nothing the way up may end before it.
+    fn wanted(&self, plan: &Plan) -> u64 {
+        let now = self.question.now.flash_bytes;
+        let from_now = plan.options.iter().filter(|c| c.flash_bytes >= now);
+        let from_now = from_now.cloned().collect();
+        let wanted = plan::decide(plan.policy.clone(), from_now, &self.options);
+        wanted.options[wanted.recommended].flash_bytes
+    }
+
+    /// All sizes under the policy there is, and what each gains.
+    fn sizes(&mut self) -> Result<(Plan, Vec<(u64, Gain)>), SimError> {
         let page = u64::from(self.workload.facts().page_size);
         let now = self.question.now.clone();
         let sized = |pages: &u32| State {
@@ -170,14 +180,8 @@ impl<'a> Adviser<'a> {
         let choices = runs
             .iter()
             .map(|run| plan::choice(run, &self.options, self.days));
-        let choices: Vec<Choice> = choices.collect();
-        // What was bought is not weighed again: from nothing the way up may end before it.
-        let from_now = choices.iter().filter(|c| c.flash_bytes >= now.flash_bytes);
-        let from_now = from_now.cloned().collect();
-        let wanted = plan::decide(now.policy.clone(), from_now, &self.options);
-        let wanted = wanted.options[wanted.recommended].flash_bytes;
-        let plan = plan::decide(now.policy.clone(), choices, &self.options);
-        Ok((plan, wanted, gains))
+        let plan = plan::decide(now.policy.clone(), choices.collect(), &self.options);
+        Ok((plan, gains))
     }
 
     /// The size that is wanted, when it is larger than what there is.
