@@ -39,13 +39,12 @@ fn check_fd(result: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
-/// Threads that wait at the same time for a descriptor, at most; none before a mount says.
+/// Threads that wait long at the same time for a descriptor, at most; none before a mount says.
 static PATIENT_MOST: AtomicUsize = AtomicUsize::new(0);
 /// Those that wait now.
 static PATIENT: AtomicUsize = AtomicUsize::new(0);
-/// How long one waits; how long when so many wait already.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PATIENCE_OF_MORE: Duration = Duration::from_millis(100);
+/// How long one waits, and how long one more than may wait does.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(100)];
 
 /// Lets so many threads wait long for a descriptor when the process has as many as it may have. The
 /// kernel tells of a close after the fact: descriptors come back when other threads serve what it
@@ -64,14 +63,8 @@ fn patient(mut open: impl FnMut() -> libc::c_int) -> io::Result<OwnedFd> {
     if !is_full(&first) {
         return first;
     }
-    let (waiting, most) = (
-        PATIENT.fetch_add(1, Ordering::AcqRel),
-        PATIENT_MOST.load(Ordering::Acquire),
-    );
-    let patience = match waiting < most {
-        true => PATIENCE,
-        false => PATIENCE_OF_MORE.min(PATIENCE * most as u32),
-    };
+    let waiting = PATIENT.fetch_add(1, Ordering::AcqRel);
+    let patience = PATIENCE[usize::from(waiting >= PATIENT_MOST.load(Ordering::Acquire))];
     let mut last = first;
     let begun = Instant::now();
     let mut pause = Duration::from_millis(1);

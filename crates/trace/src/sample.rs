@@ -72,9 +72,14 @@ impl Sample {
             .then_some(Self { threshold: bits })
     }
 
+    /// Whether it takes what has this hash.
+    #[must_use]
+    pub fn has(self, hash: u64) -> bool {
+        hash % u64::from(MODULUS) < u64::from(self.threshold)
+    }
+
     fn takes(self, object: ObjectId, extent: u64) -> bool {
-        let hash = mix(mix(u64::from(object.0) + 1, extent), SALT);
-        (hash % u64::from(MODULUS)) < u64::from(self.threshold)
+        self.has(mix(mix(u64::from(object.0) + 1, extent), SALT))
     }
 
     /// The parts of `range` that are in the sample, in order and as long as they can be. An extent

@@ -61,7 +61,7 @@ pub(crate) fn share(text: &str) -> Result<Share, String> {
     sample(text).map(Share::Of)
 }
 
-/// Requests a second that are recorded for about 1 % of a processor: each takes 0.8 us of it
+/// Requests a second that are recorded for about 1 % of a processor: each takes 0.6 us of it
 /// (docs/advise.md).
 const RATE_MAX: f64 = 10_000.0;
 /// The least share: 1 of so many extents.

@@ -325,7 +325,11 @@ impl Engine {
             reserved: hierarchy.slots().reserved(),
             write_back: hierarchy.is_write_back(),
             drive_writes_per_day: self.drive_writes(counters.flash_writes, flash.length()),
-            drive_writes_allowed: self.config.drive_writes_per_day,
+            // Another policy, to which the mount was switched, has no allowance.
+            drive_writes_allowed: match hierarchy.policy().name() {
+                "value" => self.config.drive_writes_per_day,
+                _ => 0.0,
+            },
             dirty: hierarchy.slots().dirty(),
             lost: self.lost_pages(&hierarchy.lost()),
             destaged: counters.destaged,

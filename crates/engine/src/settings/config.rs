@@ -291,12 +291,6 @@ impl EngineConfig {
             writes,
             "at least 0; 0 for no limit",
         )?;
-        need(
-            writes == 0.0 || self.policy == "value",
-            "drive_writes_per_day",
-            writes,
-            "0 under any policy but value: the others have no allowance",
-        )?;
         self.tac.check()?;
         self.clic.check()?;
         self.cac.check()?;

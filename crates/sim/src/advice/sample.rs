@@ -11,17 +11,19 @@ use crate::plan::Choice;
 pub(super) struct Scale {
     share: f64,
     page: u64,
-    /// A size that is known to the byte, and what it became.
-    known: Option<[u64; 2]>,
+    /// The size there is, to the byte, and what it becomes.
+    now: [u64; 2],
 }
 
 impl Scale {
-    pub(super) fn new(share: f64, page_size: u32) -> Self {
-        Self {
+    pub(super) fn new(share: f64, page_size: u32, now: u64) -> Self {
+        let mut scale = Self {
             share,
             page: u64::from(page_size),
-            known: None,
-        }
+            now: [now; 2],
+        };
+        scale.now[1] = scale.down(now);
+        scale
     }
 
     /// So many bytes of the sample.
@@ -34,10 +36,10 @@ impl Scale {
 
     /// So many bytes of all.
     fn up(&self, bytes: u64) -> u64 {
-        match (bytes, self.known) {
-            (0, _) => 0,
-            (bytes, Some([all, sampled])) if bytes == sampled => all,
-            (bytes, _) => self.whole_pages(bytes as f64 / self.share),
+        match bytes {
+            0 => 0,
+            bytes if bytes == self.now[1] => self.now[0],
+            bytes => self.whole_pages(bytes as f64 / self.share),
         }
     }
 
@@ -58,10 +60,9 @@ impl Scale {
     }
 
     /// The question at the size of the sample.
-    pub(super) fn question(&mut self, question: &Question) -> Question {
+    pub(super) fn question(&self, question: &Question) -> Question {
         let mut asked = question.clone();
         asked.now = self.state_of_sample(&question.now);
-        self.known = Some([question.now.flash_bytes, asked.now.flash_bytes]);
         let pages = |pages: &u32| (f64::from(*pages) * self.share).round().max(1.0) as u32;
         asked.sizes = question.sizes.iter().map(pages).collect();
         asked.sizes.dedup();

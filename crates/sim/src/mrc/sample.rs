@@ -2,32 +2,23 @@
 
 use thermocline_core::PageId;
 use thermocline_core::hash::mix;
+use thermocline_trace::Sample;
 
-/// Values of the hash that decides: P of SHARDS §3.1.
-const MODULUS: u64 = 1 << 24;
 /// Makes the hash another one than that of the maps, so that the sample's pages spread in them.
 const SALT: u64 = 0x7368_6172_6473;
 
 /// A share of all pages: those whose hash mod P is below T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    threshold: u64,
-}
+pub struct Rate(Sample);
 
 impl Rate {
     /// Every page.
-    pub const ALL: Self = Self { threshold: MODULUS };
+    pub const ALL: Self = Self(Sample::ALL);
 
     /// The share nearest to `share`, which is above 0 and at most 1; else `None`.
     #[must_use]
     pub fn of(share: f64) -> Option<Self> {
-        if !(share > 0.0 && share <= 1.0) {
-            return None;
-        }
-        let threshold = (share * MODULUS as f64).round() as u64;
-        Some(Self {
-            threshold: threshold.clamp(1, MODULUS),
-        })
+        Sample::of(share).map(Self)
     }
 
     /// A share that takes about `wanted` of `pages` pages: all when there are not twice as many.
@@ -42,19 +33,19 @@ impl Rate {
     /// R = T / P.
     #[must_use]
     pub fn share(self) -> f64 {
-        self.threshold as f64 / MODULUS as f64
+        self.0.share()
     }
 
     /// Whether `page` is in the sample, as are the pages of its unit of `unit_pages` pages.
     pub(super) fn takes(self, page: PageId, unit_pages: u32) -> bool {
         let unit = page.index / u64::from(unit_pages.max(1));
-        let hash = mix(mix(u64::from(page.object.0) + 1, unit), SALT);
-        hash % MODULUS < self.threshold
+        self.0
+            .has(mix(mix(u64::from(page.object.0) + 1, unit), SALT))
     }
 
     /// Slots of the miniature of a tier of `size` pages: R × size, at least one.
     pub(super) fn slots(self, size: u32) -> u32 {
-        let slots = (u64::from(size) * self.threshold + MODULUS / 2) / MODULUS;
+        let slots = (f64::from(size) * self.share()).round();
         (slots as u32).max(1)
     }
 
@@ -62,7 +53,7 @@ impl Rate {
     /// the distance, d - 1 sampled pages lie between, so about (d - 1) / R of all.
     pub(super) fn stack_slots(self, size: u32) -> u64 {
         let between = u64::from(size).checked_sub(1);
-        between.map_or(0, |between| between * self.threshold / MODULUS + 1)
+        between.map_or(0, |between| (between as f64 * self.share()) as u64 + 1)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{DeviceFacts, IoFacts, Report};
 use crate::show::table::Table;
+use crate::study::plan::{DWPD, YEARS};
 use crate::units::{show_bytes, show_count, show_nanoseconds, show_share, show_short};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -166,9 +167,6 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
     dirty(out, tier)
 }
 
-/// The rating of a drive that is taken where no allowance says: whole writes a day, and years.
-const RATED: (f64, f64) = (1.0, 5.0);
-
 /// How fast the cache is written, and how long a drive would last.
 fn wear(out: &mut String, tier: &TierStats) -> std::fmt::Result {
     let allowed = tier.drive_writes_allowed;
@@ -178,16 +176,15 @@ fn wear(out: &mut String, tier: &TierStats) -> std::fmt::Result {
             false => Ok(()),
         };
     };
-    let (rating, years) = RATED;
-    let rating = if allowed > 0.0 { allowed } else { rating };
+    let rating = if allowed > 0.0 { allowed } else { DWPD };
     let lasts = match pace > 0.0 {
-        true => format!("{:.1} years", (rating * years / pace).min(999.0)),
+        true => format!("{:.1} years", (rating * YEARS / pace).min(999.0)),
         false => "for ever".to_string(),
     };
     writeln!(
         out,
         "wear      {pace:.2} drive writes a day since the start{}; a drive as large, rated for \
-         {rating} a day and {years} years, lasts {lasts}",
+         {rating} a day and {YEARS} years, lasts {lasts}",
         match allowed > 0.0 {
             true => format!(", {allowed} allowed"),
             false => String::new(),

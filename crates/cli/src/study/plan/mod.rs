@@ -101,8 +101,8 @@ pub(crate) struct PlanArgs {
 /// What is assumed when nobody says: prices of a GiB, drive writes per day, years.
 const FLASH_PRICE: f64 = 0.10;
 const DRAM_PRICE: f64 = 4.0;
-const DWPD: f64 = 1.0;
-const YEARS: f64 = 5.0;
+pub(crate) const DWPD: f64 = 1.0;
+pub(crate) const YEARS: f64 = 5.0;
 
 /// A number from 0.
 pub(crate) fn price(text: &str) -> Result<f64, String> {
