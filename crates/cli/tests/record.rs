@@ -204,3 +204,36 @@ fn a_sample_of_the_requests_is_recorded_and_says_so() {
     while_reading(&ground, || success(&mut record("c.parquet", "auto")));
     ground.umount();
 }
+
+#[test]
+fn an_allowance_outlives_a_change_of_policy_and_is_refused_where_it_means_nothing() {
+    let Some(ground) = Ground::prepare("an allowance") else {
+        return;
+    };
+    ground.mounted("--size 4M --policy value --drive-writes-per-day 1");
+    success(thermocline("policy").arg(ground.mountpoint()).arg("tac"));
+    // The mount's settings are read, and nobody asks for anything.
+    let advised = failure(
+        thermocline("advise")
+            .arg(ground.mountpoint())
+            .args(["--for", "1s"]),
+    );
+    assert!(advised.contains("nothing was asked"), "{advised}");
+    success(thermocline("policy").arg(ground.mountpoint()).arg("value"));
+    let status = thermocline("status")
+        .arg(ground.mountpoint())
+        .arg("--once")
+        .output();
+    let status = String::from_utf8(status.expect("runs").stdout).expect("text");
+    assert!(status.contains("1 drive writes a day allowed"), "{status}");
+    ground.umount();
+    let refused = failure(
+        thermocline("mount")
+            .arg(ground.path("base"))
+            .arg(ground.mountpoint())
+            .arg("--cache")
+            .arg(ground.path("other"))
+            .args(["--size", "4M", "--drive-writes-per-day", "1"]),
+    );
+    assert!(refused.contains("of the policy tac"), "{refused}");
+}
