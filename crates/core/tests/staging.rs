@@ -1,7 +1,10 @@
-//! Blocks whose writes fail now and then must not run out.
+//! Blocks whose writes fail now and then must not run out; what leaves on its way is gone.
 
 use thermocline_core::policy::PolicyOptions;
-use thermocline_core::{Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId};
+use thermocline_core::tier::SlotTable;
+use thermocline_core::{
+    BlockId, Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, hash,
+};
 
 /// Reads 2,000 pages through a tier of 8 slots; every `every`-th write to flash ends in `fault`.
 /// Each page on its way to flash gets there, or the tier is off.
@@ -42,4 +45,22 @@ fn blocks_that_could_not_be_written_are_tried_again() {
 #[test]
 fn the_tier_goes_off_when_late_writes_hold_all_spare_blocks() {
     assert!(read_with_faults(200, Fault::TimedOut).is_off());
+}
+
+/// The table of slots knows a page by a byte of its hash first; those of these pages are the
+/// lowest, as of an empty place.
+#[test]
+fn a_page_that_leaves_while_it_is_being_written_is_not_found() {
+    let pages = (0..).map(|index| PageId::new(ObjectId(1), index));
+    let mut pages = pages.filter(|page| hash::of_page(*page) as u8 <= 1);
+    let (stays, leaves) = (pages.next().expect("one"), pages.next().expect("another"));
+    let mut slots = SlotTable::new(8);
+    slots.admit(stays).expect("room");
+    let slot = slots.admit(leaves).expect("room");
+    slots.start_write(slot);
+    slots.remove(slot);
+    assert_eq!(slots.find(leaves), None);
+    slots.end_write(slot, slots.generation(slot), Some(BlockId(0)));
+    assert_eq!(slots.find(leaves), None);
+    slots.assert_invariants();
 }
