@@ -68,6 +68,8 @@ pub(crate) struct MountSection {
     pub(crate) transport: Transport,
     /// Where PostgreSQL's extension publishes plans; empty for a file in /dev/shm, `off` for none.
     pub(crate) hints: PathBuf,
+    /// Option file of a login at a server that does not name its threads; empty for none.
+    pub(crate) mariadb_login: PathBuf,
     /// Log of a mount in the background; empty for the cache file's name + `.log`.
     pub(crate) log: PathBuf,
 }
@@ -139,6 +141,7 @@ impl Default for MountSection {
             passthrough: true,
             transport: Transport::Auto,
             hints: PathBuf::new(),
+            mariadb_login: PathBuf::new(),
             log: PathBuf::new(),
         }
     }

@@ -18,7 +18,7 @@ mod seek;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thermocline::classify::Rules;
@@ -98,7 +98,7 @@ impl Fs {
             handles: Handles::default(),
             objects: Objects::new(engine, devices, base, rules),
             control: control.map(Control::new),
-            roles: Roles::start()?,
+            roles: Roles::start(Path::new(""))?,
             plans: None,
             pruner: Pruner::new(usize::MAX),
             privileged: sys::effective_uid() == 0,
@@ -112,6 +112,16 @@ impl Fs {
     pub fn with_plans(self, source: Option<PlanSource>) -> io::Result<Self> {
         let plans = source.map(PlanReader::start).transpose()?;
         Ok(Self { plans, ..self })
+    }
+
+    /// The same, with a login at a server that tells what its threads are: an option file, or
+    /// an empty path for none.
+    ///
+    /// # Errors
+    /// That of opening the option file, and of starting a thread.
+    pub(crate) fn with_login(self, options: &Path) -> io::Result<Self> {
+        let roles = Roles::start(options)?;
+        Ok(Self { roles, ..self })
     }
 
     /// The same, with the kernel asked to forget inodes when it holds more than `most`.

@@ -59,6 +59,9 @@ pub struct MountConfig {
     pub discard: bool,
     /// Where query plans are published; `None` for nowhere.
     pub plans: Option<PlanSource>,
+    /// The option file of a login at a MariaDB or MySQL server that does not name its threads, as
+    /// for `mariadb --defaults-file`; empty for none.
+    pub mariadb_login: PathBuf,
     /// The most inodes that the kernel may hold before it is asked to forget some, each with a
     /// descriptor of this process; `None` for three eighths of the process's limit on open files.
     pub inodes_max: Option<usize>,
@@ -91,6 +94,7 @@ impl MountConfig {
             transport: Transport::default(),
             discard: false,
             plans: None,
+            mariadb_login: PathBuf::new(),
             inodes_max: None,
         }
     }
@@ -152,6 +156,7 @@ impl Mount {
             config.control,
         );
         let fs = fs.and_then(|fs| fs.with_plans(config.plans));
+        let fs = fs.and_then(|fs| fs.with_login(&config.mariadb_login));
         let inodes_max = config.inodes_max.unwrap_or(nodes);
         let fs = Arc::new(fs.map_err(base_error)?.with_inodes_max(inodes_max));
         fs.adopt_dirty(config.discard)

@@ -17,11 +17,14 @@
 //!    number: when the number is reused, reading it gives `ESRCH` and the entry goes. A new
 //!    thread can be taken for the old one for one refresh interval at most.
 //! 3. `cmdline` is read by the helper only, and only of processes called `postgres`.
+//!
+//! A server of MariaDB or MySQL that does not name its threads can be asked: [`login`].
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, RwLock};
@@ -30,6 +33,10 @@ use std::thread::JoinHandle;
 use thermocline_core::hint::Role;
 
 use crate::lock::{read, write};
+
+mod login;
+
+use login::Login;
 
 /// Titles of PostgreSQL processes change with every statement.
 const REFRESH_TITLE_MS: u64 = 20;
@@ -66,13 +73,18 @@ pub(crate) struct Roles {
 }
 
 impl Roles {
-    /// Starts the helper thread.
-    pub(crate) fn start() -> io::Result<Self> {
+    /// Starts the helper thread; `login` is the option file of a login at the server, or empty.
+    ///
+    /// # Errors
+    /// That of opening the option file, and of starting a thread.
+    pub(crate) fn start(login: &Path) -> io::Result<Self> {
+        let is_given = !login.as_os_str().is_empty();
+        let login = is_given.then(|| Login::start(login)).transpose()?;
         let table = Arc::new(Table::default());
         let (queue, wanted) = sync_channel(QUEUE);
         let shared = Arc::clone(&table);
         let helper = std::thread::Builder::new().name("roles".into());
-        let helper = helper.spawn(move || resolve_all(&wanted, &shared))?;
+        let helper = helper.spawn(move || resolve_all(&wanted, &shared, login.as_ref()))?;
         Ok(Self {
             table,
             queue: Some(queue),
@@ -140,13 +152,13 @@ fn blank(comm: Option<File>) -> Entry {
 }
 
 /// The helper thread: resolves queued threads until the queue is closed.
-fn resolve_all(wanted: &Receiver<u32>, table: &Table) {
+fn resolve_all(wanted: &Receiver<u32>, table: &Table, login: Option<&Login>) {
     while let Ok(tid) = wanted.recv() {
         let known = {
             let table = read(table);
             table.get(&tid).cloned()
         };
-        let resolved = resolve(tid, known.as_deref());
+        let resolved = resolve(tid, known.as_deref(), login);
         let mut table = write(table);
         match resolved {
             Some(Resolved::Refreshed) => {}
@@ -175,23 +187,23 @@ enum Resolved {
 }
 
 /// What a thread is now. `None` when it is gone.
-fn resolve(tid: u32, known: Option<&Entry>) -> Option<Resolved> {
+fn resolve(tid: u32, known: Option<&Entry>, login: Option<&Login>) -> Option<Resolved> {
     if let Some(entry) = known
         && let Some(comm) = &entry.comm
         && let Some(name) = read_comm(comm)
     {
-        fill(entry, tid, &name);
+        fill(entry, tid, &name, login);
         return Some(Resolved::Refreshed);
     }
     let comm = File::open(format!("/proc/{tid}/comm")).ok()?;
     let name = read_comm(&comm)?;
     let entry = blank(Some(comm));
-    fill(&entry, tid, &name);
+    fill(&entry, tid, &name, login);
     Some(Resolved::New(entry))
 }
 
-fn fill(entry: &Entry, tid: u32, name: &str) {
-    let (role, refresh) = role_of(tid, name);
+fn fill(entry: &Entry, tid: u32, name: &str, login: Option<&Login>) {
+    let (role, refresh) = role_of(tid, name, login);
     assert!(role.value() <= u32::from(u8::MAX), "roles are bytes");
     assert!(
         refresh >= REFRESH_TITLE_MS,
@@ -202,13 +214,13 @@ fn fill(entry: &Entry, tid: u32, name: &str) {
     entry.queued.store(false, Ordering::Relaxed);
 }
 
-fn role_of(tid: u32, name: &str) -> (Role, u64) {
+fn role_of(tid: u32, name: &str, login: Option<&Login>) -> (Role, u64) {
     // Kernel threads that finish buffered io_uring writes are named for the thread that
     // submitted them.
     if let Some(submitter) = name.strip_prefix("iou-wrk-").and_then(|n| n.parse().ok()) {
         let comm = std::fs::read_to_string(format!("/proc/{submitter}/comm"));
         return match comm {
-            Ok(comm) if !comm.starts_with("iou-wrk-") => role_of(submitter, comm.trim_end()),
+            Ok(comm) if !comm.starts_with("iou-wrk-") => role_of(submitter, comm.trim_end(), login),
             _ => (Role::Unknown, REFRESH_NAME_MS),
         };
     }
@@ -218,8 +230,11 @@ fn role_of(tid: u32, name: &str) -> (Role, u64) {
             (postgres_role(&title), REFRESH_TITLE_MS)
         }
         // A thread without a name of its own, as all of MariaDB before 11.7 and of MySQL before
-        // 8.0.27: page cleaner or session, unknown.
-        "mariadbd" | "mysqld" => (Role::Unknown, REFRESH_NAME_MS),
+        // 8.0.27: page cleaner or session, unknown unless the server tells.
+        "mariadbd" | "mysqld" => {
+            let told = login.and_then(|login| login.role_of(tid));
+            (told.unwrap_or(Role::Unknown), REFRESH_NAME_MS)
+        }
         _ => {
             let role = innodb_role(name).or_else(|| {
                 let session = ["connection", "one_connection"].contains(&name);
@@ -441,15 +456,15 @@ mod tests {
         let thread = thread.spawn(|| {
             // SAFETY: the call always succeeds.
             let tid = unsafe { libc::gettid() }.unsigned_abs();
-            assert_eq!(role_of(tid, "connection").0, Role::Application);
-            assert_eq!(role_of(tid, "ib_pg_flush-1").0, Role::PageCleaner);
+            assert_eq!(role_of(tid, "connection", None).0, Role::Application);
+            assert_eq!(role_of(tid, "ib_pg_flush-1", None).0, Role::PageCleaner);
         });
         thread.expect("starts").join().expect("ends");
     }
 
     #[test]
     fn a_thread_is_resolved_without_being_waited_for() {
-        let roles = Roles::start().unwrap();
+        let roles = Roles::start(Path::new("")).unwrap();
         // SAFETY: the call always succeeds.
         let tid = unsafe { libc::gettid() }.unsigned_abs();
         assert_eq!(roles.of(0), Role::Unknown);
@@ -463,7 +478,7 @@ mod tests {
 
     #[test]
     fn threads_that_are_gone_are_forgotten() {
-        let roles = Roles::start().unwrap();
+        let roles = Roles::start(Path::new("")).unwrap();
         // Above the largest pid_max there is.
         roles.of(1 << 30);
         drop(roles);
@@ -472,6 +487,8 @@ mod tests {
             .write()
             .unwrap()
             .insert(1 << 30, Arc::new(blank(None)));
-        assert!(resolve(1 << 30, table.read().unwrap().get(&(1 << 30)).map(|e| &**e)).is_none());
+        let table = table.read().unwrap();
+        let known = table.get(&(1 << 30)).map(|entry| &**entry);
+        assert!(resolve(1 << 30, known, None).is_none());
     }
 }

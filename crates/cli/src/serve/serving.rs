@@ -117,6 +117,7 @@ impl Serving {
             },
             discard: false,
             plans,
+            mariadb_login: plan.config.mount.mariadb_login.clone(),
             inodes_max: None,
         };
         match Mount::start(config, Arc::clone(&engine)) {

@@ -19,6 +19,15 @@ pub(crate) fn install(user: User, data: &Path) {
     succeed(&mut install);
 }
 
+/// Where the server of a test listens, in a directory that is made for it.
+pub(crate) fn socket(ground: &Ground) -> PathBuf {
+    let sockets = ground.path("maria-sockets");
+    if fs::create_dir(&sockets).is_ok() {
+        ground.give(&sockets);
+    }
+    sockets.join("s")
+}
+
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Maria {
@@ -30,11 +39,7 @@ pub(crate) struct Maria {
 impl Maria {
     /// Starts a server on `data` with a small pool and direct I/O; waits until it answers.
     pub(crate) fn start(ground: &Ground, data: &Path) -> Self {
-        let sockets = ground.path("maria-sockets");
-        if fs::create_dir(&sockets).is_ok() {
-            ground.give(&sockets);
-        }
-        let socket = sockets.join("s");
+        let socket = socket(ground);
         let temporary = data.join("tmp");
         if fs::create_dir(&temporary).is_ok() {
             ground.give(&temporary);
@@ -44,13 +49,14 @@ impl Maria {
         mariadbd.arg("--datadir").arg(data);
         mariadbd.arg("--tmpdir").arg(&temporary);
         mariadbd.arg("--socket").arg(&socket);
-        mariadbd.arg("--pid-file").arg(sockets.join("pid"));
+        mariadbd.arg("--pid-file").arg(socket.with_file_name("pid"));
         mariadbd.args([
             "--innodb-flush-method=O_DIRECT",
             "--innodb-buffer-pool-size=8M",
             "--innodb-page-size=16k",
             "--log-bin=binlog",
             "--innodb-buffer-pool-load-at-startup=OFF",
+            "--performance-schema=ON",
         ]);
         let process = Background::start(&mut mariadbd, &ground.path("mariadb.log"));
         let mut server = Self {

@@ -2,8 +2,9 @@
 //! mount.
 
 use crate::ground::Ground;
-use crate::maria::{Maria, PROGRAMS, install};
-use crate::mounted::Mounted;
+use crate::maria::{Maria, PROGRAMS, install, socket};
+use crate::mounted::{Mounted, thermocline};
+use crate::process::{succeed, wait_for};
 
 /// Tables larger together than the server's pool of 8 MiB and the tier of 16 MiB.
 const LOAD: &str = "
@@ -84,4 +85,49 @@ fn check_tables(server: &Maria) {
         .lines()
         .filter(|line| line.ends_with("\tstatus\tOK"));
     assert_eq!(sound.count(), 2, "{checked}");
+}
+
+/// MariaDB 10.11 does not name its threads: with a login the server tells which one writes pages.
+#[test]
+fn mariadb_tells_what_its_threads_are() {
+    let Some(ground) = Ground::prepare("mariadb", "mysql", &PROGRAMS) else {
+        return;
+    };
+    let login = ground.path("login.cnf");
+    let socket = socket(&ground);
+    let options = format!("[client]\nuser=root\nsocket={}\n", socket.display());
+    std::fs::write(&login, options).expect("option file");
+    let settings = format!("mount.mariadb_login = \"{}\"\n", login.display());
+    let trace = ground.path("trace.parquet");
+    let record = trace.to_str().expect("UTF-8");
+    let options = ["--size", "16M", "--page-size", "16KiB", "--record", record];
+    let mount = Mounted::start(&ground, &options, &settings);
+    let data = mount.path("data");
+    std::fs::create_dir(&data).expect("data directory");
+    ground.give(&data);
+    install(ground.user, &data);
+    let server = Maria::start(&ground, &data);
+    // Until the mount knows the threads, their requests have no role.
+    server.run("mysql", LOAD);
+    wait_for("an answer of the server", || {
+        server.run("shop", "UPDATE item SET stock = stock + 1");
+        let said = std::fs::read_to_string(ground.path("mount.log")).expect("log");
+        said.contains("tells what").then_some(())
+    });
+    server.run(
+        "shop",
+        "UPDATE item SET stock = stock - 1; UPDATE item SET stock = stock + 1;",
+    );
+    server.run("shop", QUESTION);
+    server.stop();
+    mount.unmount();
+
+    let mut info = thermocline();
+    let info = succeed(info.args(["trace", "info"]).arg(&trace));
+    let (_, roles) = info
+        .split_once("hint role")
+        .unwrap_or_else(|| panic!("{info}"));
+    for role in ["page-cleaner", "backend"] {
+        assert!(roles.contains(role), "{role}: {info}");
+    }
 }

@@ -36,7 +36,7 @@ impl Mounted {
         let settings = ground.path("thermocline.toml");
         // Without root, fuse.conf need not allow a mount for other users, nor is one needed.
         let own = match ground.user.uid == current_user() {
-            true => "[mount]\nallow_other = false\n",
+            true => "mount.allow_other = false\n",
             false => "",
         };
         fs::write(&settings, format!("{own}{configuration}")).expect("configuration");

@@ -1,0 +1,421 @@
+//! Roles of threads that a MariaDB or MySQL server does not name, asked of the server.
+//!
+//! MariaDB before 11.7 and MySQL before 8.0.27 give their threads no names that the system shows.
+//! Their Performance Schema knows what each is for: with a login that may read it, the mount asks.
+//!
+//! The server may be waiting for this mount while it is asked. So a thread of its own asks, by the
+//! server's own client program, and nobody waits for that thread: a role is looked up in what was
+//! last told.
+//!
+//! States of the asker: *quiet* (nobody wants to know), *asking* (the client runs), *resting* (for
+//! a second after an answer, for ten after none).
+//!
+//! # Invariants
+//! 1. The client runs only after somebody asked for a thread that is not known, or that was told
+//!    longer ago than [`AGED`]: a mount without requests starts no program.
+//! 2. What the client prints is bounded by [`ANSWER_MAX`] and by [`PATIENCE`]; past them it is
+//!    ended, and what was told before stays.
+//! 3. A role is given only to threads of the process whose main thread the answer names: another
+//!    server's threads, in another process namespace, may have the same numbers.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use thermocline_core::hint::Role;
+
+use crate::lock::{lock, wait_for};
+
+/// Between an answer and the next question.
+const REST: Duration = Duration::from_secs(1);
+/// The same after no answer: the server may not be up yet.
+const REST_UNTOLD: Duration = Duration::from_secs(10);
+/// An answer older than this is asked for again by who uses it: numbers of threads are reused.
+const AGED: Duration = Duration::from_secs(30);
+/// How long the client may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of an answer, at most; a server with 10,000 sessions prints 300 kB.
+const ANSWER_MAX: usize = 4 << 20;
+/// Threads asked for at once, at most; others are asked for when they make their next requests.
+const WANTED_MAX: usize = 8192;
+/// How soon an end is noticed while the client runs.
+const GLANCE: Duration = Duration::from_millis(100);
+
+const QUESTION: &str = "SELECT thread_os_id, name FROM performance_schema.threads \
+    WHERE thread_os_id IS NOT NULL";
+
+/// Client programs, the first that there is.
+const CLIENTS: [&str; 2] = ["mariadb", "mysql"];
+
+/// The thread every server has once: its number is that of the process.
+const MAIN: &str = "thread/sql/main";
+
+/// A login at one server.
+#[derive(Debug)]
+pub(super) struct Login {
+    shared: Arc<Shared>,
+    asker: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Option file of the client, as for `mariadb --defaults-file`.
+    options: PathBuf,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    told: Option<Told>,
+    /// Threads that somebody asked for since the last answer, as they number themselves.
+    wanted: HashSet<u32>,
+    ended: bool,
+}
+
+/// An answer.
+#[derive(Debug)]
+struct Told {
+    /// The server's process, as it numbers itself.
+    process: u32,
+    roles: HashMap<u32, Role>,
+    at: Instant,
+}
+
+impl Told {
+    /// The role of a thread of the server.
+    fn role_of(&self, process: u32, thread: u32) -> Option<Role> {
+        assert_eq!(
+            process, self.process,
+            "invariant 3: a thread of another server"
+        );
+        self.roles.get(&thread).copied()
+    }
+}
+
+impl Login {
+    /// Starts the thread that asks.
+    ///
+    /// # Errors
+    /// That of opening the option file, and of starting a thread. A server that does not
+    /// answer is none: it may start later.
+    pub(super) fn start(options: &Path) -> io::Result<Self> {
+        let found = options.canonicalize();
+        let opened = found.and_then(|path| std::fs::File::open(&path).map(|_| path));
+        let options = opened.map_err(|error| {
+            let path = options.display();
+            io::Error::new(
+                error.kind(),
+                format!("mount.mariadb_login, {path}: {error}"),
+            )
+        })?;
+        let shared = Arc::new(Shared {
+            options,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let of_asker = Arc::clone(&shared);
+        let asker = std::thread::Builder::new().name("login".into());
+        let asker = asker.spawn(move || of_asker.ask_on())?;
+        Ok(Self {
+            shared,
+            asker: Some(asker),
+        })
+    }
+
+    /// What the server last told of the thread `tid`. Asks if it told nothing, or long ago.
+    pub(super) fn role_of(&self, tid: u32) -> Option<Role> {
+        let (process, thread) = own_numbers(tid)?;
+        let mut state = lock(&self.shared.state);
+        let told = state.told.as_ref();
+        let told = told.filter(|told| told.process == process);
+        let role = told.and_then(|told| told.role_of(process, thread));
+        let aged = told.is_none_or(|told| told.at.elapsed() > AGED);
+        if (role.is_none() || aged) && state.wanted.len() < WANTED_MAX {
+            state.wanted.insert(thread);
+            self.shared.changed.notify_all();
+        }
+        role
+    }
+}
+
+impl Drop for Login {
+    fn drop(&mut self) {
+        lock(&self.shared.state).ended = true;
+        self.shared.changed.notify_all();
+        if let Some(asker) = self.asker.take() {
+            // It holds nothing anybody needs, so a panic in it is the only news.
+            let _ = asker.join();
+        }
+    }
+}
+
+impl Shared {
+    /// The asker, until the end.
+    fn ask_on(&self) {
+        // So that the log has what changed, not what is.
+        let mut last: Option<bool> = None;
+        while self.wait_until_wanted() {
+            let answer = self.ask();
+            if last != Some(answer.is_ok()) {
+                last = Some(answer.is_ok());
+                let options = self.options.display();
+                match &answer {
+                    Ok(told) => eprintln!(
+                        "thermocline: the server behind {options} tells what {} threads are",
+                        told.roles.len()
+                    ),
+                    Err(why) => eprintln!(
+                        "thermocline: the server behind {options} does not tell what its threads \
+                         are, and is asked again every {} s: {why}",
+                        REST_UNTOLD.as_secs()
+                    ),
+                }
+            }
+            let rest = match answer {
+                Ok(told) => {
+                    self.take(told);
+                    REST
+                }
+                Err(_) => {
+                    lock(&self.state).wanted.clear();
+                    REST_UNTOLD
+                }
+            };
+            self.rest(rest);
+        }
+    }
+
+    /// An answer, in which a thread that was asked for and is not there has no role: it is not
+    /// asked for again before the answer has aged.
+    fn take(&self, mut told: Told) {
+        let mut state = lock(&self.state);
+        for thread in state.wanted.drain() {
+            told.roles.entry(thread).or_insert(Role::Unknown);
+        }
+        assert!(
+            told.roles.contains_key(&told.process),
+            "an answer names the main thread"
+        );
+        state.told = Some(told);
+    }
+
+    /// Whether somebody wants to know, sooner or later; `false` at the end.
+    fn wait_until_wanted(&self) -> bool {
+        let mut state = lock(&self.state);
+        while state.wanted.is_empty() && !state.ended {
+            state = wait_for(&self.changed, state, Duration::from_secs(3600));
+        }
+        !state.ended
+    }
+
+    fn rest(&self, time: Duration) {
+        assert!(!time.is_zero(), "the server is asked without a pause");
+        let until = Instant::now() + time;
+        let mut state = lock(&self.state);
+        while !state.ended {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = wait_for(&self.changed, state, left);
+        }
+    }
+
+    fn ask(&self) -> Result<Told, String> {
+        let wanted = lock(&self.state).wanted.len();
+        assert!(wanted > 0, "invariant 1: nobody wants to know");
+        assert!(wanted <= WANTED_MAX, "more is wanted than is remembered");
+        let mut client = self.start_client()?;
+        let printed = self.read_all(&mut client);
+        if printed.is_err() {
+            // Of a client that has ended already there is nothing to end.
+            let _ = client.kill();
+        }
+        let status = client.wait().map_err(|error| error.to_string())?;
+        let printed = printed?;
+        if !status.success() {
+            let mut said = String::new();
+            if let Some(errors) = client.stderr.take() {
+                // What it says of its failure is for a person; without it the status says it.
+                let _ = errors.take(1000).read_to_string(&mut said);
+            }
+            return Err(format!("{status}: {}", said.trim_end()));
+        }
+        read_answer(&printed)
+    }
+
+    fn start_client(&self) -> Result<Child, String> {
+        for program in CLIENTS {
+            let mut defaults = std::ffi::OsString::from("--defaults-file=");
+            defaults.push(&self.options);
+            let mut client = Command::new(program);
+            client.arg(defaults).arg("--connect-timeout=2");
+            client.args(["--batch", "--skip-column-names", "--execute", QUESTION]);
+            client.stdin(Stdio::null());
+            client.stdout(Stdio::piped()).stderr(Stdio::piped());
+            match client.spawn() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                started => return started.map_err(|error| format!("{program}: {error}")),
+            }
+        }
+        Err(format!("no client program: {}", CLIENTS.join(" or ")))
+    }
+
+    /// What the client prints, until it closes its output.
+    fn read_all(&self, client: &mut Child) -> Result<Vec<u8>, String> {
+        let mut output = client.stdout.take().ok_or("no output")?;
+        let until = Instant::now() + PATIENCE;
+        let mut printed = Vec::new();
+        let mut part = [0; 16 << 10];
+        loop {
+            if lock(&self.state).ended || Instant::now() >= until {
+                return Err(format!("no answer in {} s", PATIENCE.as_secs()));
+            }
+            if !is_readable(&output, GLANCE) {
+                continue;
+            }
+            let len = output.read(&mut part).map_err(|error| error.to_string())?;
+            if len == 0 {
+                assert!(
+                    printed.len() <= ANSWER_MAX,
+                    "invariant 2: too long an answer"
+                );
+                return Ok(printed);
+            }
+            if printed.len() + len > ANSWER_MAX {
+                return Err(format!("an answer of more than {ANSWER_MAX} bytes"));
+            }
+            printed.extend_from_slice(&part[..len]);
+        }
+    }
+}
+
+/// Whether there is something to read, or the end of it, within `time`.
+fn is_readable(output: &impl AsRawFd, time: Duration) -> bool {
+    let mut wanted = libc::pollfd {
+        fd: output.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let time = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: `wanted` is one valid entry for the length of the call.
+    unsafe { libc::poll(&raw mut wanted, 1, time) > 0 }
+}
+
+/// The roles in what the client printed: a number, a tab and a name in each line.
+fn read_answer(printed: &[u8]) -> Result<Told, String> {
+    assert!(
+        printed.len() <= ANSWER_MAX,
+        "invariant 2: the reader bounds it"
+    );
+    let mut roles = HashMap::new();
+    let mut process = None;
+    for line in String::from_utf8_lossy(printed).lines() {
+        let Some((number, name)) = line.split_once('\t') else {
+            continue;
+        };
+        let Ok(number) = number.parse() else {
+            continue;
+        };
+        if name == MAIN {
+            process = Some(number);
+        }
+        roles.insert(number, role_named(name));
+    }
+    let process = process.ok_or("performance_schema is off: start the server with it on")?;
+    Ok(Told {
+        process,
+        roles,
+        at: Instant::now(),
+    })
+}
+
+/// The role of a thread by its name in `performance_schema.threads`.
+fn role_named(name: &str) -> Role {
+    let name = name.strip_prefix("thread/").unwrap_or(name);
+    let known = NAMES.iter().find(|(prefix, _)| name.starts_with(prefix));
+    known.map_or(Role::Auxiliary, |(_, role)| *role)
+}
+
+/// Names begin so; the first that fits counts.
+const NAMES: &[(&str, Role)] = &[
+    ("sql/one_connection", Role::Backend),
+    ("sql/replica", Role::Replication),
+    ("sql/slave", Role::Replication),
+    ("sql/bootstrap", Role::Maintenance),
+    ("innodb/page_cleaner", Role::PageCleaner),
+    ("innodb/page_flush", Role::PageCleaner),
+    ("innodb/io_", Role::IoWorker),
+    ("innodb/thread_pool", Role::IoWorker),
+    ("innodb/parallel_read", Role::ParallelWorker),
+    ("innodb/log_", Role::WalWriter),
+    ("innodb/srv_purge", Role::Autovacuum),
+    ("innodb/srv_worker", Role::Autovacuum),
+    ("innodb/recv_", Role::Recovery),
+    ("innodb/dict_stats", Role::Maintenance),
+    ("threadpool/worker", Role::Backend),
+];
+
+/// The numbers of a thread's process and of itself as they see them, in their innermost namespace.
+fn own_numbers(tid: u32) -> Option<(u32, u32)> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let innermost = |key: &str| -> Option<u32> {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        line.split_whitespace().next_back()?.parse().ok()
+    };
+    Some((innermost("NStgid:")?, innermost("NSpid:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_mariadb_10_11() {
+        let told = read_answer(
+            b"23128\tthread/sql/main\n23133\tthread/innodb/page_cleaner_thread\n\
+              23134\tthread/innodb/thread_pool_thread\n23138\tthread/sql/signal_handler\n\
+              23141\tthread/sql/one_connection\n",
+        );
+        let told = told.expect("an answer");
+        assert_eq!(told.process, 23128);
+        for (thread, role) in [
+            (23128, Role::Auxiliary),
+            (23133, Role::PageCleaner),
+            (23134, Role::IoWorker),
+            (23138, Role::Auxiliary),
+            (23141, Role::Backend),
+        ] {
+            assert_eq!(told.roles.get(&thread), Some(&role), "{thread}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_threads_says_what_to_do() {
+        let said = read_answer(b"").expect_err("no threads");
+        assert!(said.contains("performance_schema"), "{said}");
+        assert!(read_answer(b"x\ty\n\xff\xfe\n-4\tthread/sql/main\n").is_err());
+    }
+
+    #[test]
+    fn the_numbers_of_this_thread() {
+        // SAFETY: the call always succeeds.
+        let tid = unsafe { libc::gettid() }.unsigned_abs();
+        let (process, thread) = own_numbers(tid).expect("alive");
+        assert_eq!(process, std::process::id());
+        assert_eq!(thread, tid);
+        assert_eq!(own_numbers(1 << 30), None);
+    }
+
+    #[test]
+    fn a_login_that_is_not_there_is_an_error() {
+        let error = Login::start(Path::new("/nowhere/login.cnf")).expect_err("no file");
+        assert!(error.to_string().contains("mount.mariadb_login"), "{error}");
+    }
+}
