@@ -48,6 +48,8 @@ pub struct Counters {
     pub write_hits: u64,
     /// Pages admitted.
     pub admissions: u64,
+    /// Those among them that were brought by warming, past the policy.
+    pub warmed: u64,
     /// Pages not admitted, by [`Refusal`].
     pub refusals: [u64; Refusal::ALL.len()],
     /// Pages that left flash, by [`Removal`].

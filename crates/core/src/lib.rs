@@ -31,7 +31,7 @@ pub use counters::{Counters, Source};
 pub use health::Fault;
 pub use hierarchy::{
     Absorbed, Action, Calm, CleanJob, Cleaned, DestageJob, Hierarchy, HierarchyOptions, ReadStart,
-    Touched, Watermarks, WriteJob,
+    Touched, Warming, Watermarks, WriteJob,
 };
 pub use hint::{FileKind, HintSchema, HintSet, PageType, RequestType, Role, hint_type};
 pub use hint::{PlanAccess, PlanLevel, PlanOperator};

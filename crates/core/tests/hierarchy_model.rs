@@ -17,7 +17,7 @@ use thermocline_core::pool;
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{
     BlockId, Doubtful, Fault, FrameId, Hierarchy, HierarchyOptions, HintSet, Intent, MapChange,
-    MapEntry, ObjectId, PageId, ReadStart, SlotId, WriteJob,
+    MapEntry, ObjectId, PageId, ReadStart, SlotId, Warming, WriteJob,
 };
 
 const PAGES: u64 = 24;
@@ -50,6 +50,9 @@ enum Step {
     /// Compares the next copy in doubt from here on with base.
     StartVerify(u64),
     EndVerify(bool),
+    /// Warms a page, and ends one of the warmings: base is read well, or not.
+    StartWarm(u64),
+    EndWarm(usize, bool),
     Off,
     On,
     Back(bool),
@@ -88,6 +91,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..PAGES).prop_map(Step::Punch),
         4 => (0..PAGES).prop_map(Step::StartVerify),
         4 => flag(0.9).prop_map(Step::EndVerify),
+        3 => (0..PAGES).prop_map(Step::StartWarm),
+        4 => (any::<usize>(), flag(0.9)).prop_map(|(i, ok)| Step::EndWarm(i, ok)),
         1 => flag(0.2).prop_map(|off| if off { Step::Off } else { Step::On }),
         1 => flag(0.8).prop_map(Step::Back),
         1 => (0..policy::NAMES.len()).prop_map(Step::Policy),
@@ -124,6 +129,8 @@ fn step_of_doubt() -> impl Strategy<Value = Step> {
         1 => (0..PAGES).prop_map(Step::Punch),
         6 => (0..PAGES).prop_map(Step::StartVerify),
         6 => flag(0.9).prop_map(Step::EndVerify),
+        3 => (0..PAGES).prop_map(Step::StartWarm),
+        4 => (any::<usize>(), flag(0.9)).prop_map(|(i, ok)| Step::EndWarm(i, ok)),
         1 => flag(0.5).prop_map(Step::Back),
         1 => (0..policy::NAMES.len()).prop_map(Step::Policy),
         1 => (6..24u32, flag(0.7)).prop_map(|(n, drive)| Step::Resize(n, drive)),
@@ -228,6 +235,8 @@ struct World {
     late: Vec<DestageJob>,
     /// A page that is being compared with base, and what base gave.
     verifying: Option<(PageId, u64)>,
+    /// Pages being warmed, and what base gave.
+    warming: Vec<(PageId, u64)>,
     /// Newest version of every page.
     newest: BTreeMap<PageId, u64>,
     /// Newest version that a write to base failed with: it may be there all the same.
@@ -281,6 +290,7 @@ impl World {
             destaged: Vec::new(),
             late: Vec::new(),
             verifying: None,
+            warming: Vec::new(),
             newest: BTreeMap::new(),
             failed: BTreeMap::new(),
             promised: BTreeMap::new(),
@@ -438,6 +448,42 @@ impl World {
         if let (Some(same), Some(_)) = (same, sum) {
             self.settled(page, same);
         }
+    }
+
+    fn start_warm(&mut self, page: PageId) {
+        let coming = self.warming.len() as u32;
+        match self.hierarchy.start_warm(page, coming) {
+            Warming::Started => {
+                assert_eq!(self.on_base(page), self.newest(page), "stale base");
+                self.warming.push((page, self.on_base(page)));
+            }
+            Warming::There | Warming::Later => {}
+            Warming::Full => {
+                let room = self.hierarchy.slots().room();
+                assert!(room <= coming + self.hierarchy.doubts(), "there is room");
+            }
+            Warming::Off => assert!(self.hierarchy.is_off()),
+        }
+    }
+
+    /// Nothing leaves for what comes, and a page that comes is what base holds.
+    fn end_warm(&mut self, at: usize, ok: bool) {
+        if self.warming.is_empty() {
+            return;
+        }
+        let (page, version) = self.warming.swap_remove(at % self.warming.len());
+        let before = (self.hierarchy.counters().removals, self.hierarchy.doubts());
+        let resident = self.hierarchy.slots().find(page);
+        let mut out = Vec::new();
+        let came = self.hierarchy.end_warm(page, ok, &mut out);
+        assert!(ok || !came);
+        if came {
+            assert_eq!(resident, None);
+            assert_eq!(self.newest(page), version, "warmed with old bytes");
+        }
+        self.carry_out(out, Some(version));
+        let after = (self.hierarchy.counters().removals, self.hierarchy.doubts());
+        assert_eq!(before, after, "invariant 2 of warming");
     }
 
     /// As the engine punches a hole: what is dirty there was destaged before, or it is not done.
@@ -1121,6 +1167,8 @@ impl World {
             Step::Punch(i) => self.punch(page(i)),
             Step::StartVerify(i) => self.start_verify(page(i)),
             Step::EndVerify(ok) => self.end_verify(ok),
+            Step::StartWarm(i) => self.start_warm(page(i)),
+            Step::EndWarm(at, ok) => self.end_warm(at, ok),
             Step::Off => {
                 let mut out = Vec::new();
                 self.broken = true;

@@ -22,6 +22,7 @@
 //!                  end_ahead of each before end_commit                    (`staging.rs`)
 //!   set_calm    -- the tier is about to change its size or its device     (`reshape.rs`)
 //!   start_verify - a copy in doubt to compare with base, then end_verify  (`doubt.rs`)
+//!   start_warm  -- a page that is said to be hot, then end_warm           (`warm.rs`)
 //! ```
 //!
 //! # Invariants (with those of [`SlotTable`], [`Pool`], [`InFlight`] and [`Ledger`])
@@ -44,12 +45,14 @@ mod load;
 mod reshape;
 mod restore;
 mod staging;
+mod warm;
 mod write;
 
 pub use clean::{CleanJob, Cleaned};
 pub use destage::{DestageJob, Watermarks};
 pub use load::Touched;
 pub use reshape::Calm;
+pub use warm::Warming;
 pub use write::Absorbed;
 
 use crate::counters::{Counters, Source};
@@ -552,6 +555,9 @@ impl Hierarchy {
     fn end_read(&mut self, page: PageId, hints: &HintSet, how: ReadStart, out: &mut Vec<Action>) {
         let access = self.next_access(page, Op::Read, hints);
         let ended = self.inflight.end(page);
+        if let ReadStart::Slot(slot) | ReadStart::Buffer(slot) = how {
+            self.was_hot(slot, page);
+        }
         if let ReadStart::Slot(slot) = how {
             self.counters.kept_reads += u64::from(self.slots.area(slot) == Area::Kept);
             self.slots.unpin(slot);
@@ -635,30 +641,6 @@ impl Hierarchy {
     /// The file behind `object` is gone: another one under this id is believed again.
     pub fn trust(&mut self, object: ObjectId) {
         self.doubted.remove(&object);
-    }
-
-    /// Switches to the policy called `name`; pages on flash stay, what was learned does not.
-    pub fn set_policy(&mut self, name: &str) -> Result<(), UnknownPolicy> {
-        let mut policy = policy::build(name, &self.policy_options)
-            .ok_or_else(|| UnknownPolicy::of_tier(name))?;
-        self.introduce(policy.as_mut());
-        self.policy = policy;
-        Ok(())
-    }
-
-    /// Tells a new policy of the pages on flash and in the pool.
-    fn introduce(&self, policy: &mut dyn TierPolicy) {
-        for (slot, page) in self.slots.residents() {
-            let access = quiet_access(page, self.requests);
-            policy.on_admit(&access, slot);
-            if self.slots.is_dirty(slot) {
-                policy.on_dirty(&access, slot);
-            }
-        }
-        let frames = (0..self.pool.capacity()).map(FrameId);
-        for page in frames.filter_map(|frame| self.pool.page(frame)) {
-            policy.on_pool(page, true);
-        }
     }
 
     /// Stops using flash: every clean copy is forgotten; dirty pages stay until they are destaged.

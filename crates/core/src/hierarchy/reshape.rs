@@ -17,8 +17,8 @@
 //! 2. Slots get other numbers only while nobody outside the lock knows one
 //!    ([`Hierarchy::is_still`]).
 
-use super::{Action, Hierarchy, HierarchyOptions, UnknownPolicy};
-use crate::page::{BlockId, SlotId};
+use super::{Action, Hierarchy, HierarchyOptions, UnknownPolicy, quiet_access};
+use crate::page::{BlockId, FrameId, SlotId};
 use crate::policy::{self, Removal, TierPolicy};
 use crate::tier::SlotTable;
 
@@ -191,6 +191,30 @@ impl Hierarchy {
         let name = self.policy.name();
         let policy = policy::build(name, &options.policy_options);
         policy.ok_or_else(|| UnknownPolicy::of_tier(name))
+    }
+
+    /// Switches to the policy called `name`; pages on flash stay, what was learned does not.
+    pub fn set_policy(&mut self, name: &str) -> Result<(), UnknownPolicy> {
+        let mut policy = policy::build(name, &self.policy_options)
+            .ok_or_else(|| UnknownPolicy::of_tier(name))?;
+        self.introduce(policy.as_mut());
+        self.policy = policy;
+        Ok(())
+    }
+
+    /// Tells a new policy of the pages on flash and in the pool.
+    pub(super) fn introduce(&self, policy: &mut dyn TierPolicy) {
+        for (slot, page) in self.slots.residents() {
+            let access = quiet_access(page, self.requests);
+            policy.on_admit(&access, slot);
+            if self.slots.is_dirty(slot) {
+                policy.on_dirty(&access, slot);
+            }
+        }
+        let frames = (0..self.pool.capacity()).map(FrameId);
+        for page in frames.filter_map(|frame| self.pool.page(frame)) {
+            policy.on_pool(page, true);
+        }
     }
 
     fn take_over(&mut self, mut policy: Box<dyn TierPolicy>, options: &HierarchyOptions) {

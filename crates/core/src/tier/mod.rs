@@ -29,16 +29,18 @@
 //! 8. `extents` counts the pages of staged and valid slots.
 //! 9. `busy` has exactly the staged, draining and pinned slots.
 //!
-//! Memory: 17 bytes a slot, 6 for the map, less than one for the extents as a rule, plus about 45 a
+//! Memory: 18 bytes a slot, 6 for the map, less than one for the extents as a rule, plus about 45 a
 //! dirty page.
 
 mod bulk;
 mod check;
 mod extents;
+mod heat;
 mod lines;
 mod slot;
 
 pub(crate) use bulk::Bulk;
+pub use heat::HeatCounts;
 
 use crate::hash;
 use crate::page::{BlockId, ObjectId, PageId, SlotId};
@@ -92,6 +94,8 @@ struct Dirty {
 #[derive(Debug, Clone)]
 pub struct SlotTable {
     slots: Vec<Slot>,
+    /// Reads lately, by slot; see `heat.rs`.
+    heat: Vec<u8>,
     capacity: u32,
     /// Number of kept slots.
     keeps: u32,
@@ -164,6 +168,7 @@ impl SlotTable {
         let next = |slot: u32| if last(slot) { NO_BLOCK } else { slot + 1 };
         Self {
             slots: (0..all).map(|slot| Slot::free(next(slot))).collect(),
+            heat: vec![0; all as usize],
             capacity,
             keeps,
             map: Lines::new(all),
@@ -523,8 +528,10 @@ impl SlotTable {
             false => &mut self.free,
         };
         let to = free.pop(&self.slots)?;
+        let heat = self.heat(from);
         let page = self.remove(from);
         self.settle(to, page, block, true);
+        self.heat[to.at()] = heat;
         Some(to)
     }
 
@@ -644,6 +651,7 @@ impl SlotTable {
         self.map.remove(hash::of_page(page), slot.0);
         self.extents.remove(page);
         self.count(slot, -1);
+        self.heat[slot.at()] = 0;
         if self.is_writing(slot) {
             self.slots[slot.at()].forget_block();
             self.slots[slot.at()].set_state(SlotState::Draining);
@@ -724,6 +732,7 @@ impl SlotTable {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
+            + self.heat.capacity()
             + self.map.bytes()
             + self.extents.bytes()
             + self.busy.bytes()
