@@ -457,7 +457,7 @@ impl World {
                 assert_eq!(self.on_base(page), self.newest(page), "stale base");
                 self.warming.push((page, self.on_base(page)));
             }
-            Warming::There | Warming::Later => {}
+            Warming::There | Warming::Busy | Warming::Later => {}
             Warming::Full => {
                 let room = self.hierarchy.slots().room();
                 assert!(room <= coming + self.hierarchy.doubts(), "there is room");

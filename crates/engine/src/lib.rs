@@ -84,8 +84,10 @@ pub use engine::{Engine, Request};
 pub use error::{Behind, Error, Refused};
 #[doc(hidden)]
 pub use files::extents::DirtyPages;
+pub use files::hot_list::{HotList, HotListError, HotPart};
 pub use files::object::{Grave, Identity, Object, ObjectSpec, Stamp, StampFn, TouchFn, untouched};
 pub use files::pins::Pins;
+pub use files::warm::{WarmEnd, WarmPace, Warmed};
 pub use lifecycle::restart::{Discard, Opener};
 pub use observe::histogram::{Histogram, Latency};
 pub use observe::learned::{FinalistRow, LearnedRow, LearnedTable, LearnedType, RaceTable};

@@ -11,7 +11,7 @@
 //! # States of a page
 //! ```text
 //!   start_warm -- Started: read base --- end_warm: staged in a free slot, or nothing
-//!              -- There, Later, Full, Off: nothing is started
+//!              -- There, Busy, Later, Full, Off: nothing is started
 //! ```
 //!
 //! # Invariants
@@ -30,8 +30,10 @@ pub enum Warming {
     Started,
     /// It is on flash, in DRAM or in doubt, or base may not keep what it gives of its object.
     There,
-    /// Somebody writes it, the write buffer is half full, the tier is about to change its shape, or
-    /// its map is being read.
+    /// Somebody writes it.
+    Busy,
+    /// The write buffer is half full, the tier is about to change its shape, or its map is being
+    /// read.
     Later,
     /// Every slot it could have is taken, or kept for a page in doubt.
     Full,
@@ -56,10 +58,13 @@ impl Hierarchy {
             return Warming::Full;
         }
         let buffered = self.staged().saturating_add(coming);
-        if buffered >= self.buffer_pages.div_ceil(2) || !self.inflight.try_read(page) {
+        if buffered >= self.buffer_pages.div_ceil(2) {
             return Warming::Later;
         }
-        Warming::Started
+        match self.inflight.try_read(page) {
+            true => Warming::Started,
+            false => Warming::Busy,
+        }
     }
 
     /// Base gave the bytes of `page` (`read`), those of the request at hand, or did not. Whether it

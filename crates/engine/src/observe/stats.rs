@@ -125,6 +125,9 @@ pub struct TierStats {
     pub commits: u64,
     /// Pages in the write buffer.
     pub staged: u32,
+    /// Pages that were brought by warming from a list, since the start.
+    #[serde(default)]
+    pub warmed: u64,
     /// Pages that were warm at the start.
     pub restored: u32,
     /// Clean pages that a crash left in doubt, at the start: base was being written around them.
@@ -319,6 +322,7 @@ impl Engine {
             resident: hierarchy.on_flash(),
             pinned_slots: hierarchy.slots().keeps(),
             pinned: hierarchy.slots().kept(),
+            warmed: counters.warmed,
             pinned_hits: counters.kept_reads,
             bridged: counters.bridged,
             reserve: hierarchy.slots().reserve(),
