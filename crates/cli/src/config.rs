@@ -48,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) pool: PoolSection,
     /// How dirty pages are kept and written back.
     pub(crate) dirty: DirtySettings,
+    /// The list of what is hot on flash, and warming from one.
+    pub(crate) warm: WarmSection,
     pub(crate) costs: CostSettings,
     /// What stays out of the tier, or is let in: first match wins, before the built-in rules.
     pub(crate) rules: Vec<Rule>,
@@ -125,6 +127,22 @@ pub(crate) struct PoolSection {
     pub(crate) policy: String,
 }
 
+/// The list of what is hot on flash, and warming from one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct WarmSection {
+    /// Where the list is kept: `auto` for beside base, `off` for nowhere.
+    pub(crate) list: PathBuf,
+    /// Seconds between two.
+    pub(crate) every_s: f64,
+    /// The list whose pages a mount brings to flash: `auto` for that beside base, empty for none.
+    pub(crate) from: PathBuf,
+    /// Share of the time in which a request for them may be under way.
+    pub(crate) share: f64,
+    /// Such requests a second, at most; 0 for no limit.
+    pub(crate) requests_per_s: f64,
+}
+
 /// Recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -163,6 +181,18 @@ impl Default for TierSection {
             seed: engine.seed,
             pin: Vec::new(),
             policy: engine.policy,
+        }
+    }
+}
+
+impl Default for WarmSection {
+    fn default() -> Self {
+        Self {
+            list: "auto".into(),
+            every_s: 300.0,
+            from: PathBuf::new(),
+            share: 0.5,
+            requests_per_s: 0.0,
         }
     }
 }
@@ -214,6 +244,22 @@ impl Config {
         self.rules()?;
         if self.mount.threads == 0 {
             return Err(wrong("mount.threads", 0, "1 or more"));
+        }
+        let warm = &self.warm;
+        let (day, many) = (86_400.0, 1e9);
+        if !(1.0..=day).contains(&warm.every_s) {
+            return Err(wrong("warm.every_s", warm.every_s, "1 to 86400"));
+        }
+        if !(0.001..=1.0).contains(&warm.share) {
+            return Err(wrong("warm.share", warm.share, "0.001 to 1"));
+        }
+        if !(0.0..=many).contains(&warm.requests_per_s) {
+            let accepted = "0 (no limit) to 1000000000";
+            return Err(wrong("warm.requests_per_s", warm.requests_per_s, accepted));
+        }
+        if warm.list.as_os_str().is_empty() {
+            let accepted = "auto, off, or a file";
+            return Err(wrong("warm.list", "\"\"", accepted));
         }
         Ok(())
     }
@@ -416,6 +462,12 @@ mod tests {
             ("[[rules]]\npath = \"\"", "path"),
             ("[[rules]]\npath = \"x\"\ndialect = \"oracle\"", "oracle"),
             ("[mount]\nthreads = 0", "mount.threads"),
+            ("[warm]\nevery_s = 0.5", "warm.every_s"),
+            ("[warm]\nevery_s = nan", "warm.every_s"),
+            ("[warm]\nshare = 0", "warm.share"),
+            ("[warm]\nshare = 1.5", "warm.share"),
+            ("[warm]\nrequests_per_s = -1", "warm.requests_per_s"),
+            ("[warm]\nlist = \"\"", "warm.list"),
             ("[pool]\nsize = \"many\"", "many"),
         ];
         for (text, name) in cases {

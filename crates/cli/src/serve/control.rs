@@ -27,6 +27,7 @@ use crate::serve::log;
 use crate::serve::recording::Recording;
 use crate::serve::reshaping::Reshaping;
 use crate::serve::serving::Counted;
+use crate::serve::warming::Warming;
 use crate::show::report::exposition::Format;
 use crate::show::report::{DeviceFacts, IoFacts, MountFacts, Report, metrics, text};
 use crate::units::Size;
@@ -53,6 +54,7 @@ pub(crate) struct Control {
     flushing: Arc<Flushing>,
     reshaping: Arc<Reshaping>,
     recording: Arc<Recording>,
+    warming: Arc<Warming>,
 }
 
 impl Control {
@@ -70,6 +72,7 @@ impl Control {
         flushing: Arc<Flushing>,
         reshaping: Arc<Reshaping>,
         recording: Arc<Recording>,
+        warming: Arc<Warming>,
     ) -> Self {
         Self {
             facts,
@@ -83,6 +86,7 @@ impl Control {
             flushing,
             reshaping,
             recording,
+            warming,
         }
     }
 
@@ -103,6 +107,7 @@ impl Control {
             mount,
             devices,
             stats,
+            warm: self.warming.facts(),
         }
     }
 

@@ -13,6 +13,7 @@
 //! | another size or cache | `reshape`                  | `reshaping`                       |
 //! | files kept on flash   | `pin`, `relations`         | `pins`, `reshaping`               |
 //! | a trace               | `record`                   | `recording`                       |
+//! | warm after a loss     | `mount`                    | `warming`                         |
 //!
 //! `follow` is how a command waits for what it started there.
 //!
@@ -45,3 +46,4 @@ mod salvage;
 mod serving;
 pub(crate) mod signals;
 pub(crate) mod umount;
+mod warming;

@@ -18,7 +18,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use std::path::{Path, PathBuf};
 use thermocline::claim::Leave;
-use thermocline_core::model::Model;
+use thermocline_core::model::{Model, NetworkModel};
 
 /// Shown at the end of `mount --help`.
 pub(crate) const HELP: &str = "\
@@ -67,6 +67,10 @@ pub(crate) struct MountArgs {
     /// Record every request with its hints to a trace file (Parquet) [config: trace.record]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) record: Option<PathBuf>,
+    /// Bring the pages of a list of what was hot to flash while slots are free: a file, or auto for
+    /// the one a mount keeps beside base [config: warm.from]
+    #[arg(long, value_name = "FILE|auto", value_hint = ValueHint::FilePath)]
+    pub(crate) warm_from: Option<PathBuf>,
     /// Slow the base down to an emulated device, to try things out
     #[arg(long, value_name = "DEVICE", value_parser = PossibleValuesParser::new(Model::PRESETS))]
     pub(crate) emulate_base: Option<String>,
@@ -74,6 +78,12 @@ pub(crate) struct MountArgs {
     /// as many as the real device has, so that a small database sees short seeks
     #[arg(long, value_name = "SIZE", requires = "emulate_base")]
     pub(crate) emulate_capacity: Option<Size>,
+    /// Requests a second of the emulated network volume
+    #[arg(long, value_name = "N", requires = "emulate_base")]
+    pub(crate) emulate_requests: Option<u64>,
+    /// Bytes a second of the emulated network volume
+    #[arg(long, value_name = "SIZE", requires = "emulate_base")]
+    pub(crate) emulate_rate: Option<Size>,
     /// Let .thermocline/faults script faults of the flash device, to see what a sick SSD does
     #[arg(long)]
     pub(crate) faults: bool,
@@ -193,6 +203,14 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     let record = Some(&config.trace.record).filter(|path| !path.as_os_str().is_empty());
     let record = record.map(|path| absolute(path)).transpose()?;
     config.trace.record = record.clone().unwrap_or_default();
+    for (setting, words) in [
+        (&mut config.warm.list, ["auto", "off"]),
+        (&mut config.warm.from, ["auto", ""]),
+    ] {
+        if !words.iter().any(|word| setting.as_os_str() == *word) {
+            *setting = absolute(setting)?;
+        }
+    }
     config.tier.cache = places.cache.clone().unwrap_or_default();
     config.mount.log = log.clone().unwrap_or_default();
     Ok(Plan {
@@ -212,7 +230,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
 /// The configuration file with the command line over it.
 fn settings(args: &MountArgs) -> Result<Config, Failure> {
     let mut config = Config::load(args.config.as_deref())?;
-    if let Some(model) = args.emulate_base.as_deref().and_then(Model::preset) {
+    if let Some(model) = model(args)? {
         config.assume_base(&model)?;
     }
     overlay(&mut config.tier.cache, args.cache.as_ref());
@@ -226,6 +244,7 @@ fn settings(args: &MountArgs) -> Result<Config, Failure> {
         args.drive_writes_per_day.as_ref(),
     );
     overlay(&mut config.trace.record, args.record.as_ref());
+    overlay(&mut config.warm.from, args.warm_from.as_ref());
     overlay(&mut config.mount.log, args.log.as_ref());
     overlay(&mut config.mount.threads, args.threads.as_ref());
     config.mount.passthrough &= !args.no_passthrough;
@@ -245,9 +264,40 @@ fn overlay<T: Clone>(setting: &mut T, option: Option<&T>) {
     }
 }
 
+/// The model of the base that is emulated, with the limits that were given.
+fn model(args: &MountArgs) -> Result<Option<Model>, Failure> {
+    let Some(model) = args.emulate_base.as_deref().and_then(Model::preset) else {
+        return Ok(None);
+    };
+    if args.emulate_requests.is_none() && args.emulate_rate.is_none() {
+        return Ok(Some(model));
+    }
+    let Model::Network(network) = &model else {
+        let fact = "--emulate-requests and --emulate-rate are limits of a network volume";
+        return Err(Failure::usage(fact).advise("--emulate-base network"));
+    };
+    let mut parameters = *network.parameters();
+    if let Some(requests) = args.emulate_requests {
+        parameters.requests_per_second = requests;
+    }
+    if let Some(Size::Bytes(rate)) = args.emulate_rate {
+        parameters.rate = rate;
+    }
+    let pages = matches!(args.emulate_rate, Some(Size::Pages(_)));
+    // A request takes a nanosecond at least.
+    let accepted = 1..=1_000_000_000;
+    let fine = accepted.contains(&parameters.requests_per_second) && parameters.rate > 0;
+    match fine && !pages {
+        true => Ok(Some(Model::Network(NetworkModel::new(parameters)))),
+        false => Err(Failure::usage(
+            "--emulate-requests is 1 to 1000000000, --emulate-rate is bytes, above 0",
+        )),
+    }
+}
+
 /// The device to slow the base down to.
 fn emulated(args: &MountArgs, config: &Config) -> Result<Option<(Model, u64)>, Failure> {
-    let Some(model) = args.emulate_base.as_deref().and_then(Model::preset) else {
+    let Some(model) = model(args)? else {
         return Ok(None);
     };
     let capacity = match args.emulate_capacity {
@@ -384,6 +434,51 @@ mod tests {
         let line = format!("{line} --config {}", file.display());
         let config = settings(&mount_args(&line)).expect("settings");
         assert_eq!(config.costs.base_random_read_us, 77.0);
+    }
+
+    #[test]
+    fn the_limits_of_a_network_volume_can_be_set() {
+        let of = |options: &str| {
+            let line = format!("thermocline mount /a /b --cache /c {options}");
+            model(&mount_args(&line))
+        };
+        let set = of("--emulate-base network --emulate-requests 500 --emulate-rate 10MiB");
+        let Model::Network(network) = set.expect("accepted").expect("a model") else {
+            panic!("a network volume");
+        };
+        let parameters = network.parameters();
+        assert_eq!(parameters.requests_per_second, 500);
+        assert_eq!(parameters.rate, 10 << 20);
+        assert_eq!(parameters.round_trip, 1_000_000, "as it was");
+        for refused in [
+            "--emulate-base hdd --emulate-requests 500",
+            "--emulate-base network --emulate-requests 0",
+            "--emulate-base network --emulate-rate 0",
+            "--emulate-base network --emulate-rate 7p",
+        ] {
+            assert!(of(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn lists_of_hot_pages_are_found_from_anywhere() {
+        let base = tempfile::tempdir().expect("base");
+        let (a, b) = (base.path().join("a"), base.path().join("b"));
+        std::fs::create_dir_all(&a).expect("base");
+        std::fs::create_dir_all(&b).expect("mountpoint");
+        let at = |from: &str| {
+            let line = format!(
+                "thermocline mount {} {} --cache {} --warm-from {from}",
+                a.display(),
+                b.display(),
+                base.path().join("c").display()
+            );
+            plan(&mount_args(&line)).expect("a plan").config.warm
+        };
+        assert_eq!(at("auto").from, PathBuf::from("auto"));
+        assert_eq!(at("auto").list, PathBuf::from("auto"));
+        let here = std::env::current_dir().expect("here");
+        assert_eq!(at("x/hot").from, here.join("x/hot"));
     }
 
     #[test]

@@ -13,8 +13,9 @@ use crate::serve::mount::Plan;
 use crate::serve::pins::Pinned;
 use crate::serve::recording::{self, Recording};
 use crate::serve::reshaping::Reshaping;
+use crate::serve::warming::Warming;
 use crate::show::report::MountFacts;
-use crate::units::show_count;
+use crate::units::{show_bytes, show_count};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,7 @@ use thermocline::device::{
     Device, FaultScript, FileDevice, FileOptions, Metered, Meters, ShapedDisk,
 };
 use thermocline::{Engine, Store};
+use thermocline_core::model::{Model, NetworkParameters};
 use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle, PlanSource, Transport};
 use thermocline_trace::{Recorder, Sample};
 
@@ -44,6 +46,7 @@ pub(crate) struct Serving {
     flushing: Arc<Flushing>,
     reshaping: Arc<Reshaping>,
     recording: Arc<Recording>,
+    warming: Arc<Warming>,
     claiming: Arc<Claiming>,
     ending: Arc<Ending>,
 }
@@ -85,6 +88,12 @@ impl Serving {
         let flushing = Flushing::new(Arc::clone(&engine));
         let reshaping = Reshaping::new(Arc::clone(&engine), caches, plan.places.base.clone());
         let recording = Recording::new(Arc::clone(&engine), facts(plan), page_size);
+        let warming = Warming::new(
+            Arc::clone(&engine),
+            Arc::clone(&claiming),
+            plan.config.warm.clone(),
+            base_path,
+        )?;
         let told: Arc<OnceLock<Arc<Ending>>> = Arc::default();
         let plans = plan_source(plan);
         let rules = plan.config.rules()?;
@@ -100,6 +109,7 @@ impl Serving {
             Arc::clone(&flushing),
             Arc::clone(&reshaping),
             Arc::clone(&recording),
+            Arc::clone(&warming),
         );
         let config = MountConfig {
             base: plan.places.base.clone(),
@@ -127,6 +137,7 @@ impl Serving {
                 beacon::light(&facts(plan), &engine, handle.fs(), &ending);
                 note_start(&engine);
                 reshaping.served(handle.fs());
+                warming.served(handle.fs());
                 if handle.is_over_io_uring() {
                     log::line("requests come over io_uring");
                 }
@@ -136,6 +147,7 @@ impl Serving {
                     flushing,
                     reshaping,
                     recording,
+                    warming,
                     claiming,
                     ending,
                 })
@@ -167,6 +179,7 @@ impl Serving {
         log::line("unmounted");
         self.reshaping.finish();
         self.recording.finish();
+        self.warming.finish();
         let held = self.claiming.still_ours();
         let flushed = held.and_then(|()| self.flushing.finish());
         let closed = close(&self.engine);
@@ -323,7 +336,7 @@ fn base_devices(plan: &Plan, fence: &Arc<dyn Fence>) -> (DeviceFactory, Counted)
     let disk = emulated.map(|(model, capacity)| ShapedDisk::new(model, capacity));
     let directory = format!("directory {}", plan.places.base.display());
     let label = match &disk {
-        Some(disk) => format!("{} over {directory}", disk.name()),
+        Some(disk) => format!("{}{} over {directory}", disk.name(), limits(plan)),
         None => directory,
     };
     let counted = Counted {
@@ -349,6 +362,20 @@ fn base_devices(plan: &Plan, fence: &Arc<dyn Fence>) -> (DeviceFactory, Counted)
         Ok(device)
     });
     (factory, counted)
+}
+
+/// The limits of an emulated volume, where they are not those of its model.
+fn limits(plan: &Plan) -> String {
+    match &plan.emulated {
+        Some((Model::Network(network), _))
+            if *network.parameters() != NetworkParameters::VOLUME =>
+        {
+            let parameters = network.parameters();
+            let (requests, rate) = (parameters.requests_per_second, parameters.rate);
+            format!(" ({requests} requests/s, {}/s)", show_bytes(rate))
+        }
+        _ => String::new(),
+    }
 }
 
 /// Where query plans are published.

@@ -63,7 +63,7 @@ use std::time::Duration;
 pub use fence::{Fence, Fenced};
 pub use host::Host;
 pub use mark::State;
-pub use place::{ATTRIBUTE, mark_of};
+pub use place::{ATTRIBUTE, beside, mark_of};
 pub use probe::{Clocks, TICK};
 pub use refusal::Refusal;
 

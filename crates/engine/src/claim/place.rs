@@ -43,27 +43,33 @@ pub fn mark_of(base: &Path) -> Result<Option<String>, Refusal> {
     Ok(mark.map(|mark| format!("{mark}: {}", mark.state.meaning())))
 }
 
+/// A file of the tier beside `base`, on the same file system: `.NAME.thermocline-WORD`, or where the
+/// base is the root of its file system, `.thermocline-WORD` in it. Without a `word`, the mark's.
+#[must_use]
+pub fn beside(base: &Path, word: &str) -> PathBuf {
+    let dash = if word.is_empty() { "" } else { "-" };
+    let suffix = format!(".thermocline{dash}{word}");
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    let parent = base.parent();
+    let parent = parent.filter(|parent| device(parent).is_some_and(|d| Some(d) == device(base)));
+    match (parent, base.file_name()) {
+        (Some(parent), Some(name)) => {
+            let mut file = OsString::from(".");
+            file.push(name);
+            file.push(suffix);
+            parent.join(file)
+        }
+        _ => base.join(suffix),
+    }
+}
+
 impl Place {
     pub(super) fn of(base: &Path) -> io::Result<Self> {
         let directory = File::open(base)?;
-        let found = directory.metadata()?;
-        let parent = base.parent().filter(|parent| {
-            let parent = fs::metadata(parent);
-            parent.is_ok_and(|parent| parent.dev() == found.dev())
-        });
-        let beside = match (parent, base.file_name()) {
-            (Some(parent), Some(name)) => {
-                let mut file = OsString::from(".");
-                file.push(name);
-                file.push(".thermocline");
-                parent.join(file)
-            }
-            _ => base.join(".thermocline"),
-        };
         Ok(Self {
             base: base.into(),
             directory,
-            beside,
+            beside: beside(base, ""),
         })
     }
 

@@ -17,6 +17,7 @@ pub(crate) fn render(report: &Report, format: Format) -> String {
         tier_state(&mut out, tier);
         tier_flow(&mut out, tier);
         write_back(&mut out, tier);
+        warm(&mut out, report, tier);
     }
     pool(&mut out, report);
     devices(&mut out, &report.devices);
@@ -229,6 +230,56 @@ fn write_back(out: &mut Exposition, tier: &TierStats) {
     let help = "Commits of the map; one sync of the flash device each.";
     out.family("thermocline_commits_total", Kind::Counter, help)
         .value(tier.commits as f64);
+}
+
+/// Warming from a list, and the list that is kept.
+fn warm(out: &mut Exposition, report: &Report, tier: &TierStats) {
+    let warm = &report.warm;
+    let gauges = [
+        (
+            "thermocline_warming",
+            "Whether pages of a list are being brought to flash.",
+            u64::from(warm.state == "reading"),
+        ),
+        (
+            "thermocline_warming_listed_pages",
+            "Pages of that list.",
+            warm.listed,
+        ),
+        (
+            "thermocline_warming_seen_pages",
+            "Those that were looked at.",
+            warm.seen,
+        ),
+        (
+            "thermocline_hot_list_pages",
+            "Pages of the list that is kept beside base.",
+            warm.kept_pages,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        out.family(name, Kind::Gauge, help).value(value as f64);
+    }
+    let counters = [
+        (
+            "thermocline_warmed_pages_total",
+            "Pages brought to flash from a list.",
+            tier.warmed,
+        ),
+        (
+            "thermocline_warming_requests_total",
+            "Reads of base for them.",
+            warm.requests,
+        ),
+        (
+            "thermocline_warming_bytes_total",
+            "Bytes of these reads.",
+            warm.bytes,
+        ),
+    ];
+    for (name, help, value) in counters {
+        out.family(name, Kind::Counter, help).value(value as f64);
+    }
 }
 
 fn by_name(

@@ -6,6 +6,7 @@ pub(crate) mod metrics;
 #[cfg(test)]
 mod rules;
 pub(crate) mod text;
+mod warm;
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -20,6 +21,37 @@ pub(crate) struct Report {
     pub(crate) devices: Vec<DeviceFacts>,
     /// What the engine counted.
     pub(crate) stats: Stats,
+    /// The list of what is hot, and warming from one.
+    #[serde(default)]
+    pub(crate) warm: WarmFacts,
+}
+
+/// The list of what is hot on flash, and warming from one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct WarmFacts {
+    /// Where the list is kept; empty for nowhere.
+    pub(crate) list: PathBuf,
+    /// Lists written since the start.
+    pub(crate) kept: u64,
+    /// Pages in the last one, its bytes, and how long it took.
+    pub(crate) kept_pages: u64,
+    pub(crate) kept_bytes: u64,
+    pub(crate) kept_ms: u64,
+    /// The list that the mount was warmed from; empty for none.
+    pub(crate) from: PathBuf,
+    /// `none`, `reading`, `done`, `full`, `off`, `ended`, or `failed: ` and why.
+    pub(crate) state: String,
+    /// Pages in it.
+    pub(crate) listed: u64,
+    /// Those that were looked at, and those that came to flash.
+    pub(crate) seen: u64,
+    pub(crate) came: u64,
+    /// Requests to base for them, and their bytes.
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    /// Parts of files that base did not give.
+    pub(crate) failed: u64,
 }
 
 /// What is mounted where, by which process.
@@ -190,6 +222,7 @@ pub(crate) mod sample {
             mount,
             devices: vec![base],
             stats,
+            warm: WarmFacts::default(),
         }
     }
 }

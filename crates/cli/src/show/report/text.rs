@@ -95,7 +95,10 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
     }
     match &stats.tier {
         None => writeln!(out, "tier      none: everything from base")?,
-        Some(tier) => tier_head(out, tier)?,
+        Some(tier) => {
+            tier_head(out, tier)?;
+            super::warm::render(out, &report.warm)?;
+        }
     }
     if stats.pool.frames > 0 {
         pool(out, &stats.pool)?;

@@ -1,0 +1,102 @@
+//! `mount --warm-from`: the list a mount keeps beside base, what an empty cache makes of it, and that
+//! no list keeps a mount from serving.
+
+mod common;
+
+use common::*;
+use std::fs;
+use std::path::PathBuf;
+
+fn list(ground: &Ground) -> PathBuf {
+    ground.path(".base.thermocline-hot")
+}
+
+fn lose_cache(ground: &Ground) {
+    fs::remove_file(ground.path("tier")).expect("there was one");
+}
+
+fn count(ground: &Ground, pointer: &str) -> u64 {
+    ground.status(pointer).as_u64().expect("a count")
+}
+
+fn warmed(ground: &Ground, state: &str) {
+    eventually("warming to end", || {
+        ground.status("/warm/state") != "reading"
+    });
+    assert_eq!(ground.status("/warm/state"), state);
+}
+
+#[test]
+fn a_lost_cache_is_warm_again() {
+    let Some(ground) = Ground::prepare("warming") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    (0..3).for_each(|_| ground.read());
+    ground.umount();
+    let kept = fs::read(list(&ground)).expect("a list");
+
+    lose_cache(&ground);
+    ground.mounted("--size 4M --warm-from auto");
+    warmed(&ground, "done");
+    assert_eq!(count(&ground, "/warm/came"), PAGES as u64);
+    assert_eq!(count(&ground, "/stats/tier/warmed"), PAGES as u64);
+    let reads = count(&ground, "/stats/page_reads/base");
+    ground.read();
+    assert_eq!(count(&ground, "/stats/page_reads/base"), reads);
+    let status = success(thermocline("status").arg("--once").arg(ground.mountpoint()));
+    assert!(status.contains("warmed    64 of 64 pages"), "{status}");
+    let metrics = ground.said("metrics");
+    assert!(
+        metrics.contains("thermocline_warmed_pages_total 64\n"),
+        "{metrics}"
+    );
+    ground.umount();
+
+    // Whoever forgets to say so loses the cache's contents, but not the list.
+    lose_cache(&ground);
+    ground.mounted("--size 4M");
+    assert_eq!(ground.status("/warm/state"), "none");
+    ground.umount();
+    let pages = |bytes: &[u8]| bytes[24];
+    let after = fs::read(list(&ground)).expect("a list");
+    assert_eq!((pages(&after), pages(&kept)), (PAGES as u8, PAGES as u8));
+}
+
+#[test]
+fn no_list_keeps_a_mount_from_serving() {
+    let Some(ground) = Ground::prepare("warming from nothing") else {
+        return;
+    };
+    fs::write(list(&ground), b"tc-hot\r\n and nothing more").expect("written");
+    for (from, why) in [
+        ("auto", "failed: not a list of hot pages"),
+        ("/nowhere/list", "failed: No such file"),
+        ("/dev/zero", "failed: not a list of hot pages: no file"),
+    ] {
+        ground.mounted(&format!("--size 4M --warm-from {from}"));
+        eventually("warming to end", || {
+            ground.status("/warm/state") != "reading"
+        });
+        let state = ground.status("/warm/state").to_string();
+        assert!(state.contains(why), "{from}: {state}");
+        ground.read();
+        ground.umount();
+    }
+    // What was no list is one by now.
+    let config = ground.path("warm.toml");
+    fs::write(&config, "[warm]\nevery_s = 1.0\nfrom = \"auto\"\n").expect("written");
+    ground.mounted(&format!("--size 4M --config {}", config.display()));
+    warmed(&ground, "done");
+    assert_eq!(count(&ground, "/warm/came"), 0, "the cache was not lost");
+    ground.read();
+    eventually("a list to be written", || count(&ground, "/warm/kept") > 0);
+    assert_eq!(count(&ground, "/warm/kept_pages"), PAGES as u64);
+    ground.umount();
+
+    fs::write(&config, "[warm]\nlist = \"off\"\n").expect("written");
+    fs::remove_file(list(&ground)).expect("there was one");
+    ground.mounted(&format!("--config {}", config.display()));
+    ground.umount();
+    assert!(!list(&ground).exists());
+}
