@@ -169,9 +169,9 @@ fn print_totals(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
     );
     let mib = tally.bytes as f64 / (1 << 20) as f64;
     println!(
-        "{mib:.0} MiB compared, {} resizes, {} requests failed by planned faults, \
-         {} starts rightly refused",
-        tally.resizes, tally.refused, tally.refused_starts
+        "{mib:.0} MiB compared, {} resizes, {} pages warmed, {} requests failed by planned \
+         faults, {} starts rightly refused",
+        tally.resizes, tally.warmed, tally.refused, tally.refused_starts
     );
     println!(
         "{} crash points while the map was being read, {} recoveries that served before it was",
@@ -198,6 +198,7 @@ fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
         "second_crashes": tally.second_crashes,
         "bytes_compared": tally.bytes,
         "resizes": tally.resizes,
+        "warmed": tally.warmed,
         "crash_points_loading": tally.crash_points_loading,
         "recoveries_loading": tally.loads,
         "failed_requests": tally.refused,

@@ -18,10 +18,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thermocline::clock::Clock;
 use thermocline::mutant::Mutant;
-use thermocline::{Behind, Engine, Error, Identity, Object};
+use thermocline::{Behind, Engine, Error, Identity, Object, WarmPace, Warmed};
 
 /// Pages of a file that is still appended to, at most.
 const APPENDED_TO: u64 = 30;
+
+/// How often a warming asks whether to go on, at most.
+const WARM_TURNS: u32 = 40;
 
 /// Crashes within crashes at most: the third is while recovering from the second.
 const DEPTH_MAX: u32 = 3;
@@ -45,6 +48,8 @@ pub struct Tally {
     pub bytes: u64,
     /// Caches that became longer or shorter under the engine.
     pub resizes: u64,
+    /// Pages that warming brought to flash.
+    pub warmed: u64,
     /// Requests that failed because a fault was planned.
     pub refused: u64,
     /// Starts that were refused because base had gone on without a flash device that had failed
@@ -63,6 +68,7 @@ impl Tally {
         self.crash_points_loading += other.crash_points_loading;
         self.bytes += other.bytes;
         self.resizes += other.resizes;
+        self.warmed += other.warmed;
         self.refused += other.refused;
         self.refused_starts += other.refused_starts;
     }
@@ -247,6 +253,7 @@ impl Run {
             Step::Read(at, offset, length, hint) => self.read(at, offset, length, hint),
             Step::Write(at, offset, length, hint) => self.write(at, offset, length, hint),
             Step::Append(at, length, hint) => self.append(at, length, hint),
+            Step::Warm(at) => self.warm(at),
             Step::Sync(at) => self.sync(at),
             Step::Truncate(at, length) => {
                 let (at, object) = self.opened(at)?;
@@ -373,6 +380,21 @@ impl Run {
             }
             Err(error) => self.excuse(Err(error)),
         }
+    }
+
+    fn warm(&mut self, at: usize) -> Result<(), String> {
+        let (_, object) = self.opened(at)?;
+        let pages = std::iter::once(0..u64::MAX);
+        let (mut tally, mut turns) = (Warmed::default(), 0);
+        // Where nothing can be written to flash it would wait for ever.
+        let go_on = |_: &Warmed| {
+            turns += 1;
+            turns < WARM_TURNS
+        };
+        let pace = WarmPace::default();
+        let warmed = self.engine.warm(&object, pages, &pace, &mut tally, go_on);
+        self.tally.warmed += tally.came;
+        self.excuse(warmed.map(drop))
     }
 
     fn write(&mut self, at: usize, offset: u64, length: usize, hint: u32) -> Result<(), String> {

@@ -20,6 +20,8 @@ pub enum Step {
     Write(usize, u64, usize, u32),
     /// Write so many bytes at the end, with a request hint.
     Append(usize, usize, u32),
+    /// Bring all of it to flash, as from a list of what was hot.
+    Warm(usize),
     /// Sync.
     Sync(usize),
     /// Cut or extend.
@@ -71,7 +73,8 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
     match draw.below(100) {
         0..9 => Step::Work(1 + draw.below(6) as u32),
         9 => Step::Wait(draw.one(&[100, 1_700, 4_100, 5_900, 7_000])),
-        10..34 => {
+        10 => Step::Warm(any),
+        11..34 => {
             let (offset, length) = draw_range(draw, page);
             Step::Read(any, offset, length, draw.below(8) as u32)
         }

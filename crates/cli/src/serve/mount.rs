@@ -29,7 +29,11 @@ mountpoint is free at once, files that are open are served until they are closed
 pages are then written back to base, with a line on progress in the log every few seconds, and the
 map is saved; the cache is in use until that is done. Further signals change nothing, and kill -9 is
 a crash: the next mount recovers. In write-back never start a server on the base directory itself
-before the log says `base is whole`.";
+before the log says `base is whole`.
+Every few minutes and at its end a mount writes a list of what is hot on flash, beside base
+(.NAME.thermocline-hot). When the cache was lost, --warm-from auto reads those pages from base in the
+background, the hottest first, at most half of the time and while slots are free. A list that is
+old, damaged or missing keeps no mount from serving. Settings are under [warm].";
 
 /// `thermocline mount`.
 #[derive(Args, Debug)]
