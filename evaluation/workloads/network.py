@@ -2,7 +2,7 @@
 
     network.py row WORKLOAD CONFIGURATION REPEAT DIRECTORY
     network.py watch STATS.json
-    network.py loss REPEAT DIRECTORY
+    network.py loss REPEAT CLIENTS DIRECTORY
     network.py page DIRECTORY VERSION SETTINGS REQUESTS RATE
 """
 
@@ -97,8 +97,8 @@ def until(values, wanted):
     return None
 
 
-def loss(repeat, work):
-    found = {"repeat": int(repeat)}
+def loss(repeat, clients, work):
+    found = {"repeat": int(repeat), "clients": int(clients)}
     for way in ("before", "cold", "warm-from"):
         report = open(f"{work}/{way}.report").read()
         tps = [float(t) for t in re.findall(r"^progress: [\d.]+ s, ([\d.]+) tps", report, re.M)]
@@ -167,39 +167,48 @@ def main_table(rows):
             )
 
 
-def loss_table(losses):
-    print("| after the loss | 90 % of the transactions/s after s | 90 % of the hits after s | cost of the first 30 s, s | warming: pages | requests | MiB read | ended after s |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    for way, name in (("cold", "cold"), ("warm-from", "`--warm-from`")):
-        one = [found[way] for found in losses]
-        warmed = way == "warm-from"
-        cells = [
-            spread(o["tps_after"] for o in one),
-            spread(o["hits_after"] for o in one),
-            spread((o["lost"] for o in one), "{:.1f}"),
-            spread(o["came"] for o in one) if warmed else "–",
-            spread(o["requests"] for o in one) if warmed else "–",
-            spread(o["bytes"] / 2**20 for o in one) if warmed else "–",
-            spread(o["ended"] for o in one) if warmed else "–",
-        ]
-        print(f"| {name} | {' | '.join(cells)} |")
+WAYS = (("cold", "cold"), ("warm-from", "`--warm-from`"))
 
 
-def curve(losses):
-    moments = [0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 40]
-    print("| second of the load |" + "".join(f" {m} |" for m in moments))
-    print("|---|" + "---:|" * len(moments))
-    for way, name in (("cold", "cold"), ("warm-from", "`--warm-from`")):
-        cells = []
-        for moment in moments:
-            values = [f[way]["tps"][moment] / f["tps"] for f in losses if moment < len(f[way]["tps"])]
-            cells.append(f"{100 * statistics.median(values):.0f}" if values else "–")
-        print(f"| {name} | {' | '.join(cells)} |")
+def loss_table(loads):
+    print(
+        "| clients | before: transactions/s | hits | after the loss | 90 % of the transactions/s after s "
+        "| 90 % of the hits after s | cost of the first 30 s, s | warming: pages | requests | MiB read | ended after s |"
+    )
+    print("|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|")
+    for clients, losses in loads:
+        before = spread(f["tps"] for f in losses), spread((f["hit"] for f in losses), "{:.0%}")
+        for way, name in WAYS:
+            one = [found[way] for found in losses]
+            warmed = way == "warm-from"
+            cells = [
+                spread(o["tps_after"] for o in one),
+                spread(o["hits_after"] for o in one),
+                spread((o["lost"] for o in one), "{:.1f}"),
+                spread(o["came"] for o in one) if warmed else "–",
+                spread(o["requests"] for o in one) if warmed else "–",
+                spread(o["bytes"] / 2**20 for o in one) if warmed else "–",
+                spread(o["ended"] for o in one) if warmed else "–",
+            ]
+            print(f"| {clients} | {before[0]} | {before[1]} | {name} | {' | '.join(cells)} |")
+
+
+def curve(loads):
+    moments = [0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 25, 30]
+    print("| clients | second of the load |" + "".join(f" {m} |" for m in moments))
+    print("|---:|---|" + "---:|" * len(moments))
+    for clients, losses in loads:
+        for way, name in WAYS:
+            cells = []
+            for at in moments:
+                values = [f[way]["tps"][at] / f["tps"] for f in losses if at < len(f[way]["tps"])]
+                cells.append(f"{100 * statistics.median(values):.0f}" if values else "–")
+            print(f"| {clients} | {name} | {' | '.join(cells)} |")
 
 
 def page(kept, version, settings, requests, rate):
     rows = [json.load(open(path)) for path in sorted(glob.glob(f"{kept}/*-*-*.json"))]
-    losses = [json.load(open(path)) for path in sorted(glob.glob(f"{kept}/loss-[0-9]*.json"))]
+    losses = [json.load(open(path)) for path in sorted(glob.glob(f"{kept}/loss-*-[0-9].json"))]
     rows = [r for r in rows if "workload" in r]
 
     def text(name, default="?"):
@@ -232,11 +241,10 @@ def page(kept, version, settings, requests, rate):
         )
     if losses:
         print("## After the loss of flash\n")
-        before = spread(f["tps"] for f in losses), spread((f["hit"] for f in losses), "{:.0%}")
-        print(f"Before the loss: {before[0]} transactions/s, {before[1]} hits.\n")
-        loss_table(losses)
+        loads = [(c, [f for f in losses if f["clients"] == c]) for c in sorted({f["clients"] for f in losses}, reverse=True)]
+        loss_table(loads)
         print("\nTransactions/s in per cent of those before the loss, medians:\n")
-        curve(losses)
+        curve(loads)
         print("\n<!-- what follows is written by hand -->")
 
 

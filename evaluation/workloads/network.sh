@@ -27,8 +27,9 @@ set -euo pipefail
 : "${WARM:=25}"           # seconds before measuring
 : "${WARM_NEXT:=10}"      # before the next workload on the same mount
 : "${SECONDS_MEASURED:=12}"
-: "${SECONDS_BEFORE:=45}" # of the loss: under load before it
-: "${SECONDS_AFTER:=40}"  # and after it
+: "${LOSS_CLIENTS:=16 2}" # of the loss: clients that keep the volume busy, and that do not
+: "${SECONDS_BEFORE:=35}" # of the loss: under load before it
+: "${SECONDS_AFTER:=35}"  # and after it
 : "${REPEATS:=3}"
 : "${POLICY:=tac}"
 : "${CONFIGURATIONS:=base through back}"
@@ -135,7 +136,7 @@ unmount() {
 # The workload for some seconds: its report in $work/report, a latency a line in $work/latency.
 run() { # workload, seconds, seed
     rm -f "$work"/run/latency.* "$work/latency"
-    local options=(--no-vacuum "--client=$CLIENTS" --jobs=2 --protocol=prepared "--time=$2" "--random-seed=$3")
+    local options=(--no-vacuum "--client=${clients:-$CLIENTS}" --jobs=2 --protocol=prepared "--time=$2" "--random-seed=$3")
     case $1 in
         select) pgbench -S "${options[@]}" --log --log-prefix=latency > "$work/report" 2>&1 ;;
         tpcb) pgbench "${options[@]}" --log --log-prefix=latency > "$work/report" 2>&1 ;;
@@ -163,7 +164,8 @@ measure() { # database, configuration, repeat, workloads in turn
     unmount
 }
 
-lose() { # repeat: the flash is lost; how long until the tier is as warm as before
+lose() { # repeat, clients: the flash is lost; how long until the tier is as warm as before
+    local clients=$2
     copy pgbench
     mount pgbench through
     watched before
@@ -177,8 +179,8 @@ lose() { # repeat: the flash is lost; how long until the tier is as warm as befo
         watched "$way"
         unmount
     done
-    python3 "$here/network.py" loss "$1" "$work" > "$kept/loss-$1.json"
-    cut -c1-400 "$kept/loss-$1.json" >&2
+    python3 "$here/network.py" loss "$1" "$2" "$work" > "$kept/loss-$2-$1.json"
+    cut -c1-400 "$kept/loss-$2-$1.json" >&2
 }
 watched() { # before, cold or warm-from: a Zipf load, and the mount's figures each second
     local seconds=$SECONDS_AFTER seed=32
@@ -206,10 +208,13 @@ for repeat in $(seq "$REPEATS"); do
             measure tpcc "$configuration" "$repeat" tpcc
         fi
     done
-    if [[ $WORKLOADS == *loss* && ! -e $kept/loss-$repeat.json ]]; then
-        load pgbench
-        lose "$repeat"
-    fi
+    for clients in $LOSS_CLIENTS; do
+        if [[ $WORKLOADS == *loss* && ! -e $kept/loss-$clients-$repeat.json ]]; then
+            load pgbench
+            lose "$repeat" "$clients"
+        fi
+    done
+    unset clients
 done
 for database in pgbench tpcc; do
     if [[ -e $work/loaded/$database.bytes ]]; then cp "$work/loaded/$database.bytes" "$kept/"; fi
@@ -217,7 +222,7 @@ done
 if [[ -e $work/version ]]; then cp "$work/version" "$kept/"; fi
 
 settings="REQUESTS=$REQUESTS RATE=$RATE SCALE=$SCALE WAREHOUSES=$WAREHOUSES SHARE=$SHARE SHARED_BUFFERS=$SHARED_BUFFERS \
-CLIENTS=$CLIENTS SKEW=$SKEW WARM=$WARM WARM_NEXT=$WARM_NEXT SECONDS_MEASURED=$SECONDS_MEASURED SECONDS_BEFORE=$SECONDS_BEFORE \
+CLIENTS=$CLIENTS SKEW=$SKEW WARM=$WARM WARM_NEXT=$WARM_NEXT SECONDS_MEASURED=$SECONDS_MEASURED LOSS_CLIENTS='$LOSS_CLIENTS' SECONDS_BEFORE=$SECONDS_BEFORE \
 SECONDS_AFTER=$SECONDS_AFTER REPEATS=$REPEATS POLICY=$POLICY"
 python3 "$here/network.py" page "$kept" "$("$thermocline" --version)" "$settings" "$REQUESTS" "$RATE" > "$result"
 echo "written to $result"

@@ -108,7 +108,7 @@ fn end(engine: &Engine, objects: &[&Arc<Object>]) {
     engine.stop().expect("stops");
 }
 
-/// Every page of the two files was hot, page 3 of the second most of all.
+/// Every page of the two files was hot, three of the second most of all: their stretch with them.
 fn learned(scene: &Scene) -> HotList {
     let mut teacher = scene.config.clone();
     (teacher.policy, teacher.pool_bytes) = ("lru".into(), 0);
@@ -125,7 +125,9 @@ fn learned(scene: &Scene) -> HotList {
         read(&engine, &a, page);
         (0..3).for_each(|_| drop(read(&engine, &b, page)));
     }
-    (0..40).for_each(|_| drop(read(&engine, &b, 3)));
+    for page in 3..6 {
+        (0..300).for_each(|_| drop(read(&engine, &b, page)));
+    }
     let list = engine.hot_list();
     end(&engine, &[&a, &b]);
     list
@@ -138,9 +140,14 @@ fn the_list_has_the_hottest_first() {
         .parts()
         .map(|p| (p.name, p.worth, p.ranges().collect()));
     let parts: Vec<(&str, u8, Vec<_>)> = parts.collect();
-    let rest = vec![0..3, 4..PAGES];
-    let whole = std::iter::once(0..PAGES).collect();
-    let expected: [(&str, u8, Vec<_>); 3] = [("b", 6, vec![3..4]), ("b", 2, rest), ("a", 0, whole)];
+    let one = |from, to| std::iter::once(from..to).collect::<Vec<_>>();
+    // Stretches of 128 pages, read 1015, 256 and 32 times; reads of a page count to 255.
+    let expected = [
+        ("b", 10, one(0, 128)),
+        ("b", 9, one(128, 384)),
+        ("b", 6, one(384, PAGES)),
+        ("a", 0, one(0, PAGES)),
+    ];
     assert_eq!(parts, expected);
     assert_eq!(list.pages(), 2 * PAGES);
 }

