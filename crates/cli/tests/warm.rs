@@ -1,5 +1,5 @@
-//! `mount --warm-from`: the list a mount keeps beside base, what an empty cache makes of it, and that
-//! no list keeps a mount from serving.
+//! `mount --warm-from`: the list a mount keeps beside base, what an empty cache makes of it, and
+//! that no list keeps a mount from serving.
 
 mod common;
 

@@ -31,8 +31,8 @@ map is saved; the cache is in use until that is done. Further signals change not
 a crash: the next mount recovers. In write-back never start a server on the base directory itself
 before the log says `base is whole`.
 Every few minutes and at its end a mount writes a list of what is hot on flash, beside base
-(.NAME.thermocline-hot). When the cache was lost, --warm-from auto reads those pages from base in the
-background, the hottest first, at most half of the time and while slots are free. A list that is
+(.NAME.thermocline-hot). When the cache was lost, --warm-from auto reads those pages from base in
+the background, the hottest first, at most half of the time and while slots are free. A list that is
 old, damaged or missing keeps no mount from serving. Settings are under [warm].";
 
 /// `thermocline mount`.

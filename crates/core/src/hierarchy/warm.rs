@@ -72,7 +72,10 @@ impl Hierarchy {
     pub fn end_warm(&mut self, page: PageId, read: bool, out: &mut Vec<Action>) -> bool {
         assert!(self.inflight.is_read(page), "invariant 1: {page:?}");
         let ended = self.inflight.end(page);
+        let before = (self.counters.removals, self.doubts());
         let came = read && !ended.doomed && self.warm_in(page, out);
+        let after = (self.counters.removals, self.doubts());
+        assert_eq!(before, after, "invariant 2: nothing leaves for {page:?}");
         self.wake(page, ended.wake, out);
         came
     }

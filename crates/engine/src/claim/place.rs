@@ -43,8 +43,9 @@ pub fn mark_of(base: &Path) -> Result<Option<String>, Refusal> {
     Ok(mark.map(|mark| format!("{mark}: {}", mark.state.meaning())))
 }
 
-/// A file of the tier beside `base`, on the same file system: `.NAME.thermocline-WORD`, or where the
-/// base is the root of its file system, `.thermocline-WORD` in it. Without a `word`, the mark's.
+/// A file of the tier beside `base`, on the same file system: `.NAME.thermocline-WORD`, or
+/// where the base is the root of its file system, `.thermocline-WORD` in it. Without a `word`, the
+/// mark's.
 #[must_use]
 pub fn beside(base: &Path, word: &str) -> PathBuf {
     let dash = if word.is_empty() { "" } else { "-" };

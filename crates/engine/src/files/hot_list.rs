@@ -22,10 +22,9 @@
 //! less one (varint). Parts descend by worth, and ascend by file within one.
 //!
 //! Pages have the worth of their *stretch*, 1 MiB of a file at a multiple of that: 0 if none of the
-//! listed ones in it was read lately, else 1 more than the logarithm of how often all of them were. A
-//! stretch is what base gives for one request: read page by page in the order of their own worth,
-//! pages that lie apart cost a request each, and the hottest are those that the database brings first
-//! anyway.
+//! listed ones in it was read lately, else 1 more than the logarithm of how often all of them
+//! were. A stretch is what base gives for one request: in the order of their own worth pages lie
+//! apart and cost a request each, and the hottest are those that the database brings first anyway.
 //!
 //! # Rules
 //! 1. A list is read whole or not at all: magic, version, checksum, every bound and the order hold,
@@ -192,6 +191,10 @@ impl HotList {
                 break;
             }
         }
+        assert!(
+            bytes.len() + TAIL <= BYTES_MAX && listed <= PAGES_MAX as u64,
+            "rule 2"
+        );
         bytes[..8].copy_from_slice(MAGIC);
         let files = names.len() as u32;
         for (at, number) in [(8, VERSION), (12, page_size), (16, files), (20, parts)] {
@@ -357,6 +360,8 @@ fn word(bytes: &[u8], at: usize) -> [u8; 8] {
 
 /// Appends as much of `part` as has `room`; the number of its pages.
 fn encode_part(part: &[Worthy], room: usize, bytes: &mut Vec<u8>) -> u64 {
+    let same = |hot: &Worthy| (hot.less, hot.file) == (part[0].less, part[0].file);
+    assert!(part.iter().all(same), "a part is of one file and worth");
     let (mut ranges, mut count, mut pages, mut end) = (Vec::new(), 0u64, 0u64, 0);
     for range in part.chunk_by(|a, b| a.page + 1 == b.page) {
         if ranges.len() + 2 * VARINT_MAX > room.saturating_sub(PART_HEADER_MAX) {

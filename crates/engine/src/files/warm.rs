@@ -57,6 +57,8 @@ impl Default for WarmPace {
 impl WarmPace {
     /// How long to rest after a request that took `took`.
     fn rest(&self, took: Duration) -> Duration {
+        assert!(self.share > 0.0 && self.share <= 1.0, "a share of the time");
+        assert!(self.requests_per_s >= 0.0, "a limit, or none");
         let share = took.as_secs_f64() * (1.0 / self.share - 1.0);
         let limit = match self.requests_per_s > 0.0 {
             true => 1.0 / self.requests_per_s - took.as_secs_f64(),
@@ -251,6 +253,7 @@ impl Engine {
             };
             let ends = match started {
                 Warming::Started => {
+                    debug_assert!(run.last().is_none_or(|last| *last < index));
                     run.push(index);
                     None
                 }
@@ -277,10 +280,13 @@ impl Engine {
     /// Reads the pages of `run`, whose reads are started, with what lies between, and ends them.
     fn warm_run(&self, object: &Object, run: &[u64], tally: &mut Warmed) -> io::Result<()> {
         let size = self.page_size();
+        assert!(!run.is_empty(), "a run has pages");
         let (first, last) = (run[0], run[run.len() - 1]);
+        assert!(last >= first && ((last - first) as usize) < (RUN_BYTES_MAX / size).max(1));
         let mut bytes = AlignedBuf::new((last - first + 1) as usize * size);
         let read = object.base.read_at(&mut bytes, first * size as u64);
         if let Ok(read) = read {
+            debug_assert!(read <= bytes.len(), "no more than was asked");
             bytes[read..].fill(0);
         }
         let mut inner = self.inner();
@@ -294,6 +300,7 @@ impl Engine {
             tally.came += u64::from(came);
         }
         drop(inner);
+        assert!(tally.came <= tally.seen, "what came was looked at");
         tally.requests += 1;
         tally.bytes += bytes.len() as u64;
         read.map(|_| ())
