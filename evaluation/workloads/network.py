@@ -194,7 +194,7 @@ def loss_table(loads):
 
 
 def curve(loads):
-    moments = [0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 25, 30]
+    moments = [0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 25, 29]
     print("| clients | second of the load |" + "".join(f" {m} |" for m in moments))
     print("|---:|---|" + "---:|" * len(moments))
     for clients, losses in loads:

@@ -170,7 +170,10 @@ lose() { # repeat, clients: the flash is lost; how long until the tier is as war
     mount pgbench through
     watched before
     unmount # the list is written
-    cp "$work/.base.thermocline-hot" "$work/list"
+    if ! cp "$work/.base.thermocline-hot" "$work/list"; then
+        cat "$work/mount.log" >&2
+        return 1
+    fi
     for way in cold warm-from; do
         rm "$work/cache"
         local options=()
