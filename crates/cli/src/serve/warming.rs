@@ -235,16 +235,24 @@ impl Warming {
     fn keep(&self) {
         let every = Duration::from_secs_f64(self.settings.every_s);
         while self.rest(every) {
-            self.write();
+            // It is said at the end.
+            let _not_now = self.write();
         }
     }
 
-    /// Writes the list now, if rules 1 and 2 allow it.
-    fn write(&self) {
-        let Some(path) = &self.list else { return };
-        let unread = self.engine.loading().is_some() || self.engine.tier_state().is_err();
-        if unread || self.claiming.still_ours().is_err() {
-            return;
+    /// Writes the list now, if rule 2 allows it; why rule 1 does not.
+    fn write(&self) -> Result<(), String> {
+        let Some(path) = &self.list else {
+            return Ok(());
+        };
+        self.claiming
+            .still_ours()
+            .map_err(|failure| failure.message)?;
+        self.engine
+            .tier_state()
+            .map_err(|why| format!("the tier is off: {why}"))?;
+        if self.engine.loading().is_some() {
+            return Err("the map was not read".into());
         }
         let started = Instant::now();
         let list = self.engine.hot_list();
@@ -252,7 +260,7 @@ impl Warming {
         let room = stats.tier.is_some_and(|tier| tier.resident < tier.slots);
         let young = stats.uptime_s < KEPT_FOR.as_secs_f64();
         if room && young && HotList::read(path).is_ok_and(|old| old.pages() > list.pages()) {
-            return;
+            return Ok(());
         }
         let saved = list.save(path);
         let mut state = self.state();
@@ -271,6 +279,7 @@ impl Warming {
             state.facts.kept_ms = started.elapsed().as_millis() as u64;
             state.facts.kept += 1;
         }
+        Ok(())
     }
 
     /// At the end of a mount: ends what runs and waits for that; then the last list is written.
@@ -283,7 +292,9 @@ impl Warming {
         for thread in threads {
             let _panicked = thread.join();
         }
-        self.write();
+        if let Err(why) = self.write() {
+            log::line(&format!("no list of hot pages at the end: {why}"));
+        }
     }
 }
 
