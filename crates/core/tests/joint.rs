@@ -722,6 +722,29 @@ fn alpha_is_measured_by_group() {
     assert_eq!(rig.policy.groups(), 2, "page 1, and those hardly read");
 }
 
+/// A page of the write-back reserve is served by flash: its requests count there.
+#[test]
+fn requests_from_the_reserve_are_flashs() {
+    let options = options(4, from_the_start());
+    let mut rig = Rig::new(Cac::new(&options), 4, 1).announced();
+    rig.policy.on_reserve(page(1), true);
+    rig.physical(1, Op::Read, Opportunity::Read);
+    rig.policy.on_pool_hits(page(1), 4);
+    rig.policy.on_reserve(page(1), false);
+    rig.physical(1, Op::Read, Opportunity::Read);
+    rig.policy.on_pool_hits(page(1), 2);
+    let measured = rig.policy.measured(page(1)).expect("known");
+    assert_eq!(measured.on_flash, counted(1, 0, 5));
+    assert_eq!(measured.off_flash, counted(1, 0, 3));
+    // It is remembered while it is there, however many others come.
+    rig.policy.on_reserve(page(1), true);
+    for index in 100..200 {
+        rig.physical(index, Op::Read, Opportunity::Read);
+    }
+    assert!(rig.policy.measured(page(1)).is_some());
+    assert!(rig.policy.measured(page(100)).is_none());
+}
+
 /// §6.5.3: under `cc` a hot page stays on flash and bounces, under `cac` it goes back to DRAM.
 #[test]
 fn a_page_that_only_flash_makes_busy_leaves_it() {

@@ -83,6 +83,10 @@ impl TierPolicy for Logged {
         self.policy.on_pool_hits(page, hits);
     }
 
+    fn on_reserve(&mut self, page: PageId, reserved: bool) {
+        self.policy.on_reserve(page, reserved);
+    }
+
     fn worth(&self, page: PageId) -> f64 {
         self.policy.worth(page)
     }

@@ -646,21 +646,6 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Tells a new policy of the pages on flash and in the pool.
-    fn introduce(&self, policy: &mut dyn TierPolicy) {
-        for (slot, page) in self.slots.residents() {
-            let access = quiet_access(page, self.requests);
-            policy.on_admit(&access, slot);
-            if self.slots.is_dirty(slot) {
-                policy.on_dirty(&access, slot);
-            }
-        }
-        let frames = (0..self.pool.capacity()).map(FrameId);
-        for page in frames.filter_map(|frame| self.pool.page(frame)) {
-            policy.on_pool(page, true);
-        }
-    }
-
     /// Stops using flash: every clean copy is forgotten; dirty pages stay until they are destaged.
     pub fn switch_off(&mut self, out: &mut Vec<Action>) {
         self.health.switch_off();

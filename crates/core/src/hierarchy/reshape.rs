@@ -17,8 +17,8 @@
 //! 2. Slots get other numbers only while nobody outside the lock knows one
 //!    ([`Hierarchy::is_still`]).
 
-use super::{Action, Hierarchy, HierarchyOptions, UnknownPolicy};
-use crate::page::{BlockId, SlotId};
+use super::{Action, Hierarchy, HierarchyOptions, UnknownPolicy, quiet_access};
+use crate::page::{BlockId, FrameId, SlotId};
 use crate::policy::{self, Removal, TierPolicy};
 use crate::tier::SlotTable;
 
@@ -181,6 +181,25 @@ impl Hierarchy {
             self.health.switch_on();
         }
         may
+    }
+
+    /// Tells a new policy of the pages on flash and in the pool.
+    pub(super) fn introduce(&self, policy: &mut dyn TierPolicy) {
+        for (slot, page) in self.slots.residents() {
+            let access = quiet_access(page, self.requests);
+            policy.on_admit(&access, slot);
+            if self.slots.is_dirty(slot) {
+                policy.on_dirty(&access, slot);
+            }
+        }
+        let reserve = self.slots.occupied();
+        for (_, page) in reserve.filter(|(slot, _)| self.slots.is_reserve(*slot)) {
+            policy.on_reserve(page, true);
+        }
+        let frames = (0..self.pool.capacity()).map(FrameId);
+        for page in frames.filter_map(|frame| self.pool.page(frame)) {
+            policy.on_pool(page, true);
+        }
     }
 
     /// The policy in force, empty, at another size.

@@ -245,6 +245,7 @@ impl Hierarchy {
         if let Some(slot) = self.slots.admit_reserve(page) {
             self.counters.reserved += 1;
             self.came_in(page);
+            self.came_to_reserve(page, how);
             out.push(stage(frame, slot, page));
             self.queue_write(slot, out);
             out.push(Action::WakeDestager);
@@ -435,6 +436,7 @@ impl Hierarchy {
         match self.slots.transfer(slot) {
             Some(to) => {
                 self.came_in(access.page);
+                self.policy.on_reserve(access.page, false);
                 self.admitted(access, to, FlashMove::Entered);
                 self.became_dirty(access, to, out);
             }
@@ -460,7 +462,7 @@ impl Hierarchy {
         self.counters.reserved += 1;
         self.counters.removals[Removal::Evicted as usize] += 1;
         self.policy.on_remove(page, victim, Removal::Evicted);
-        self.flash_move(page, FlashMove::Left);
+        self.policy.on_reserve(page, true);
         Ok(())
     }
 }
