@@ -1,8 +1,9 @@
 //! Base files: which id belongs to which file ([`registry`]), what is known of an open one
 //! ([`object`]), and what happens to files: opened and closed ([`open`]), renamed and removed
 //! ([`names`]), cut and punched ([`cut`], [`fate`]), and
-//! pinned ([`pins`]). [`plain`] makes objects of plain files.
+//! pinned ([`pins`]); and whose they are ([`clients`]). [`plain`] makes objects of plain files.
 
+pub(crate) mod clients;
 pub(crate) mod cut;
 pub(crate) mod extents;
 pub(crate) mod fate;
