@@ -63,6 +63,10 @@ impl TierPolicy for Logged {
         decision
     }
 
+    fn surplus(&mut self, slots: &SlotTable) -> Option<SlotId> {
+        self.policy.surplus(slots)
+    }
+
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
         self.note(Event::Admit(access.page, slot));
         self.policy.on_admit(access, slot);

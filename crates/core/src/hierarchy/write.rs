@@ -174,6 +174,7 @@ impl Hierarchy {
                 }
                 self.tell_write(access);
                 self.rewrite(slot, access, frame, out);
+                self.shed(out);
                 Placed::Flash
             }
             Some(_) => Placed::Base,
@@ -181,6 +182,18 @@ impl Hierarchy {
             None if !back || self.slots.capacity() == 0 => Placed::Base,
             None if !self.make_dirty_room(out) => Placed::Wait,
             None => self.place_new(access, frame, how, out),
+        }
+    }
+
+    /// Evicts pages while the policy takes more room than there is: see [`TierPolicy::surplus`].
+    /// Where the tier is on its way to rest, or the reserve is full, a later write does.
+    fn shed(&mut self, out: &mut Vec<Action>) {
+        while self.calm == Calm::Open
+            && let Some(victim) = self.policy.surplus(&self.slots)
+        {
+            if self.give_way(victim, out).is_err() {
+                return;
+            }
         }
     }
 
@@ -307,7 +320,10 @@ impl Hierarchy {
             Some(slot) if around && self.slots.is_policy(slot) => {
                 self.remove(slot, Removal::Outdated, out);
             }
-            Some(slot) if keep => self.update(slot, page, frame, out),
+            Some(slot) if keep => {
+                self.update(slot, page, frame, out);
+                self.shed(out);
+            }
             Some(slot) => self.remove(slot, Removal::Stale, out),
             None if !keep || ((asked || around) && !self.keeps(page)) => {}
             None => {

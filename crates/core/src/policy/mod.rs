@@ -264,6 +264,12 @@ pub trait TierPolicy: Send {
     /// and [`Self::on_remove`] are told of afterwards.
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision;
 
+    /// A page that has to leave, because pages that were written again take more room than there
+    /// is; its caller evicts it and asks again. `None` where a page takes as much room as its slot.
+    fn surplus(&mut self, _slots: &SlotTable) -> Option<SlotId> {
+        None
+    }
+
     /// The page was given `slot`.
     fn on_admit(&mut self, access: &Access, slot: SlotId);
 
