@@ -289,6 +289,12 @@ impl TierPolicy for Auto {
         }
     }
 
+    fn on_reserve(&mut self, page: PageId, reserved: bool) {
+        for live in &mut self.live {
+            live.on_reserve(page, reserved);
+        }
+    }
+
     fn on_time(&mut self, now_ms: u64) {
         for policy in &mut self.live {
             policy.on_time(now_ms);
