@@ -66,6 +66,8 @@ pub struct Setup {
     pub load: MapLoad,
     /// Whether base can set room aside.
     pub reserves: bool,
+    /// With more files than this that nobody uses, whoever leaves one closes them.
+    pub lingering: usize,
     /// A bug planted in engine and store.
     pub planted: Mutant,
 }
@@ -103,6 +105,7 @@ impl Setup {
             pinned: if seed.is_multiple_of(3) { 5 } else { 0 },
             load: draw.one(&[MapLoad::Before, MapLoad::After]),
             reserves: draw.chance(3, 4),
+            lingering: draw.one(&[0, 1, usize::MAX, usize::MAX]),
             planted: Mutant::None,
         }
     }
@@ -215,6 +218,7 @@ impl Setup {
         let engine = Engine::start(self.config(world), Some(store));
         let engine =
             engine.map_err(|e| NoStart::Failed(format!("the engine does not start: {e}")))?;
+        engine.limit_objects(self.lingering);
         match engine.adopt(opener, discard) {
             Ok(()) => Ok(engine),
             Err(Error::ChangedBehind { files, .. }) => {

@@ -23,6 +23,7 @@
 
 use crate::claim::Fence;
 use crate::error::Error;
+use crate::files::closing::Closing;
 use crate::files::object::Object;
 use crate::files::pins::Pins;
 use crate::files::registry::Registry;
@@ -109,9 +110,13 @@ pub struct Engine {
     /// What threads of the engine wait for.
     pub(crate) signals: Signals,
     pub(crate) objects: RwLock<Vec<Option<Arc<Object>>>>,
-    /// How many are in the table, and from how many on the last use of one ends with a wait.
+    /// How many are in the table.
     pub(crate) open_objects: AtomicUsize,
-    pub(crate) objects_most: AtomicUsize,
+    /// Of these, those that nobody uses.
+    pub(crate) lingering: AtomicUsize,
+    /// From how many of those on the last use of one ends with a wait.
+    pub(crate) lingering_most: AtomicUsize,
+    pub(crate) closing: Closing,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) recorder: RwLock<Option<Recorder>>,
     /// [`thermocline_trace::Sample::bits`] of what is recorded; 0 when nothing is.

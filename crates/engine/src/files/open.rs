@@ -11,6 +11,8 @@
 //! # Invariants
 //! 1. An object is in the table of open objects under its id from its first use until it is closed
 //!    or buried, and it is the only one there; the registry says *open* for exactly that time.
+//! 2. Objects in the table are counted, and those among them that nobody uses, which all hold
+//!    descriptors. Both change under the registry's lock, with the table and the uses.
 
 use crate::engine::Engine;
 use crate::files::object::{Object, ObjectSpec};
@@ -27,11 +29,14 @@ use thermocline_core::ObjectId;
 
 impl Engine {
     /// Registers an open base file. The same identity gives the same object while it is open.
-    /// Each call is matched by one of [`Engine::close_object`].
+    /// Each call is matched by one of [`Engine::close_object`]. Waits where too many linger
+    /// ([`Engine::limit_objects`]): a system that tells of closes after the fact would otherwise
+    /// let files be opened faster than they are closed.
     ///
     /// # Errors
     /// Those of the base device when its length is asked for.
     pub fn open_object(&self, spec: ObjectSpec) -> io::Result<Arc<Object>> {
+        self.close_surplus();
         let mut registry = self.registry();
         if let Some(id) = registry.open_again(&spec.identity) {
             let object = self.object(id)?;
@@ -42,7 +47,10 @@ impl Engine {
             if object.opens.load(Ordering::Acquire) == 0 {
                 self.use_again(&object)?;
             }
-            object.opens.fetch_add(1, Ordering::AcqRel);
+            if object.opens.fetch_add(1, Ordering::AcqRel) == 0 {
+                let count = self.lingering.fetch_sub(1, Ordering::AcqRel);
+                assert!(count > 0, "invariant 2");
+            }
             return Ok(object);
         }
         self.open_known(&mut registry, spec, false)
@@ -185,7 +193,7 @@ impl Engine {
         object
     }
 
-    /// Takes an object out of the table.
+    /// Takes an object that nobody uses out of the table.
     pub(crate) fn leave(&self, object: &Arc<Object>) {
         let mut objects = self.objects.write();
         let place = &mut objects[object.id.0 as usize];
@@ -194,8 +202,10 @@ impl Engine {
             before.is_some_and(|before| Arc::ptr_eq(&before, object)),
             "invariant 1: the object that leaves is the one that is there"
         );
-        let count = self.open_objects.fetch_sub(1, Ordering::AcqRel);
-        assert!(count > 0, "invariant 2");
+        for count in [&self.open_objects, &self.lingering] {
+            let count = count.fetch_sub(1, Ordering::AcqRel);
+            assert!(count > 0, "invariant 2");
+        }
     }
 
     /// Whether `object` itself, not another one under its id, is in the table.
@@ -214,13 +224,6 @@ impl Engine {
         }
     }
 
-    /// With more than `most` open objects, whoever ends the last use of one waits until base has
-    /// all of it and it is closed. So those that linger do not use up the process's descriptors.
-    /// Without a limit unless this is called.
-    pub fn limit_objects(&self, most: usize) {
-        self.objects_most.store(most, Ordering::Release);
-    }
-
     /// Objects that are open or linger. O(1).
     #[must_use]
     pub fn open_objects(&self) -> usize {
@@ -229,7 +232,7 @@ impl Engine {
 
     /// Ends one use of an object. Its pages stay on flash; while some are dirty it lingers. The
     /// last use of a file without a name is the end of its pages. Costs a sync of base, and in
-    /// write-back writes to it, when there are too many objects ([`Engine::limit_objects`]).
+    /// write-back writes to it, when too many objects linger ([`Engine::limit_objects`]).
     pub fn close_object(&self, object: &Arc<Object>) {
         self.give_back(object);
         let (registry, before) = self.end_use(object);
@@ -246,15 +249,9 @@ impl Engine {
             return;
         }
         self.touch(object);
-        if self.open_objects() > self.objects_most.load(Ordering::Acquire) {
-            // What base refuses is tried again later; the object lingers.
-            let settled = match self.has_dirty(object.id) {
-                true => self.settle(object.id, 0, u64::MAX),
-                false => Ok(()),
-            };
-            let _ = settled.and_then(|()| self.sync_to_close(object));
-        }
         self.close_if_idle(object);
+        // What base refuses is tried again later; the object lingers.
+        self.close_surplus();
     }
 
     /// Takes one use away, the last one when nothing of the object is being read ahead; how many
@@ -268,7 +265,10 @@ impl Engine {
                 inner.ahead.forget_object(object.id);
             }
             if !last || !inner.ahead.is_coming(object.id, &(0..u64::MAX)) {
-                return (registry, object.opens.fetch_sub(1, Ordering::AcqRel));
+                let before = object.opens.fetch_sub(1, Ordering::AcqRel);
+                self.lingering
+                    .fetch_add(usize::from(before == 1), Ordering::AcqRel);
+                return (registry, before);
             }
             drop(registry);
             drop(self.wait_for_page(inner));
@@ -328,22 +328,6 @@ impl Engine {
         self.leave(object);
     }
 
-    /// Syncs the base of lingering objects, and closes those that nothing waits for any more.
-    pub(crate) fn close_lingering(&self) {
-        let objects: Vec<Arc<Object>> = {
-            let objects = self.objects.read();
-            let lingers = |o: &&Arc<Object>| {
-                o.opens.load(Ordering::Acquire) == 0 && !o.unlinked.load(Ordering::Acquire)
-            };
-            objects.iter().flatten().filter(lingers).cloned().collect()
-        };
-        for object in objects {
-            // What base refuses is tried again; meanwhile its regions stay doubtful.
-            let _ = self.sync_to_close(&object);
-            self.close_if_idle(&object);
-        }
-    }
-
     pub(crate) fn all_objects(&self) -> Vec<Arc<Object>> {
         let objects = self.objects.read();
         objects.iter().flatten().map(Arc::clone).collect()
@@ -376,6 +360,13 @@ impl Engine {
         );
         let count = objects.iter().flatten().count();
         assert_eq!(self.open_objects(), count, "invariant 2");
+        let unused = |o: &&Arc<Object>| o.opens.load(Ordering::Acquire) == 0;
+        let count = objects.iter().flatten().filter(unused).count();
+        assert_eq!(
+            self.lingering.load(Ordering::Acquire),
+            count,
+            "invariant 2: nobody uses those"
+        );
     }
 }
 

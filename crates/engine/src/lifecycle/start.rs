@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::files::closing::Closing;
 use crate::files::pins::Pins;
 use crate::files::registry::Registry;
 use crate::frames::Frames;
@@ -108,7 +109,9 @@ impl Engine {
             signals: Signals::default(),
             objects: RwLock::default(),
             open_objects: AtomicUsize::new(0),
-            objects_most: AtomicUsize::new(usize::MAX),
+            lingering: AtomicUsize::new(0),
+            lingering_most: AtomicUsize::new(usize::MAX),
+            closing: Closing::default(),
             registry: Mutex::new(Registry::new(planted)),
             recorder: RwLock::default(),
             recording: AtomicU32::new(0),

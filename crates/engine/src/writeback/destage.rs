@@ -80,16 +80,17 @@ impl Engine {
                 Err(error) => result = Err(error),
             }
         }
-        for (object, failed_before) in objects {
+        let all: Vec<Arc<Object>> = objects.iter().map(|(o, _)| Arc::clone(o)).collect();
+        let synced = self.sync_together(&all, |engine, object| match engine.config.planted {
+            Mutant::CleanBeforeSync => Ok(()),
+            _ => engine.sync_base(object),
+        });
+        for ((object, failed_before), synced) in objects.into_iter().zip(synced) {
             let jobs: Vec<DestageJob> = done
                 .iter()
                 .copied()
                 .filter(|j| j.page.object == object.id)
                 .collect();
-            let synced = match self.config.planted == Mutant::CleanBeforeSync {
-                true => Ok(()),
-                false => self.sync_base(&object),
-            };
             match synced {
                 // Another's sync that failed since may have given up what was written here.
                 Ok(()) if failures(&object) != failed_before => {}
