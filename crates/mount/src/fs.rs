@@ -98,7 +98,7 @@ impl Fs {
             handles: Handles::default(),
             objects: Objects::new(engine, devices, base, rules),
             control: control.map(Control::new),
-            roles: Roles::start(Path::new(""))?,
+            roles: Roles::start()?,
             plans: None,
             pruner: Pruner::new(usize::MAX),
             privileged: sys::effective_uid() == 0,
@@ -114,13 +114,12 @@ impl Fs {
         Ok(Self { plans, ..self })
     }
 
-    /// The same, with a login at a server that tells what its threads are: an option file, or
-    /// an empty path for none.
+    /// The same, with a login at a server that tells what its threads are: an option file.
     ///
     /// # Errors
     /// That of opening the option file, and of starting a thread.
     pub(crate) fn with_login(self, options: &Path) -> io::Result<Self> {
-        let roles = Roles::start(options)?;
+        let roles = Roles::start_with(options)?;
         Ok(Self { roles, ..self })
     }
 

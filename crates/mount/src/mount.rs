@@ -156,7 +156,10 @@ impl Mount {
             config.control,
         );
         let fs = fs.and_then(|fs| fs.with_plans(config.plans));
-        let fs = fs.and_then(|fs| fs.with_login(&config.mariadb_login));
+        let fs = match config.mariadb_login.as_os_str().is_empty() {
+            true => fs,
+            false => fs.and_then(|fs| fs.with_login(&config.mariadb_login)),
+        };
         let inodes_max = config.inodes_max.unwrap_or(nodes);
         let fs = Arc::new(fs.map_err(base_error)?.with_inodes_max(inodes_max));
         fs.adopt_dirty(config.discard)

@@ -73,13 +73,20 @@ pub(crate) struct Roles {
 }
 
 impl Roles {
-    /// Starts the helper thread; `login` is the option file of a login at the server, or empty.
+    /// Starts the helper thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        Self::told_by(None)
+    }
+
+    /// The same, with a login at a server: the option file of its client.
     ///
     /// # Errors
     /// That of opening the option file, and of starting a thread.
-    pub(crate) fn start(login: &Path) -> io::Result<Self> {
-        let is_given = !login.as_os_str().is_empty();
-        let login = is_given.then(|| Login::start(login)).transpose()?;
+    pub(crate) fn start_with(login: &Path) -> io::Result<Self> {
+        Self::told_by(Some(Login::start(login)?))
+    }
+
+    fn told_by(login: Option<Login>) -> io::Result<Self> {
         let table = Arc::new(Table::default());
         let (queue, wanted) = sync_channel(QUEUE);
         let shared = Arc::clone(&table);
@@ -464,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_resolved_without_being_waited_for() {
-        let roles = Roles::start(Path::new("")).unwrap();
+        let roles = Roles::start().unwrap();
         // SAFETY: the call always succeeds.
         let tid = unsafe { libc::gettid() }.unsigned_abs();
         assert_eq!(roles.of(0), Role::Unknown);
@@ -478,7 +485,7 @@ mod tests {
 
     #[test]
     fn threads_that_are_gone_are_forgotten() {
-        let roles = Roles::start(Path::new("")).unwrap();
+        let roles = Roles::start().unwrap();
         // Above the largest pid_max there is.
         roles.of(1 << 30);
         drop(roles);

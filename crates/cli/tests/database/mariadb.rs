@@ -40,12 +40,7 @@ fn mariadb_answers_the_same_with_and_without_the_mount() {
     };
     let options = ["--size", "16M", "--page-size", "16KiB"];
     let mount = Mounted::start(&ground, &options, "");
-    let data = mount.path("data");
-    std::fs::create_dir(&data).expect("data directory");
-    ground.give(&data);
-    install(ground.user, &data);
-    let server = Maria::start(&ground, &data);
-    server.run("mysql", LOAD);
+    let server = loaded(&ground, &mount);
     let answer = server.run("shop", QUESTION);
     assert_eq!(answer.lines().count(), 4, "{answer}");
     check_tables(&server);
@@ -56,14 +51,14 @@ fn mariadb_answers_the_same_with_and_without_the_mount() {
         mount.status()
     );
 
-    let server = Maria::start(&ground, &data);
+    let server = Maria::start(&ground, &mount.path("data"));
     assert_eq!(server.run("shop", QUESTION), answer, "after a restart");
     server.stop();
     mount.unmount();
 
     let mount = Mounted::start(&ground, &options, "");
     assert!(mount.count("/stats/tier/restored") > 0, "a cold start");
-    let server = Maria::start(&ground, &data);
+    let server = Maria::start(&ground, &mount.path("data"));
     assert_eq!(server.run("shop", QUESTION), answer, "with a restored tier");
     assert!(mount.hits() > 0);
     server.stop();
@@ -77,6 +72,17 @@ fn mariadb_answers_the_same_with_and_without_the_mount() {
     );
     check_tables(&server);
     server.stop();
+}
+
+/// A new server on the mount, with its tables filled.
+fn loaded(ground: &Ground, mount: &Mounted) -> Maria {
+    let data = mount.path("data");
+    std::fs::create_dir(&data).expect("data directory");
+    ground.give(&data);
+    install(ground.user, &data);
+    let server = Maria::start(ground, &data);
+    server.run("mysql", LOAD);
+    server
 }
 
 fn check_tables(server: &Maria) {
@@ -102,13 +108,8 @@ fn mariadb_tells_what_its_threads_are() {
     let record = trace.to_str().expect("UTF-8");
     let options = ["--size", "16M", "--page-size", "16KiB", "--record", record];
     let mount = Mounted::start(&ground, &options, &settings);
-    let data = mount.path("data");
-    std::fs::create_dir(&data).expect("data directory");
-    ground.give(&data);
-    install(ground.user, &data);
-    let server = Maria::start(&ground, &data);
     // Until the mount knows the threads, their requests have no role.
-    server.run("mysql", LOAD);
+    let server = loaded(&ground, &mount);
     wait_for("an answer of the server", || {
         server.run("shop", "UPDATE item SET stock = stock + 1");
         let said = std::fs::read_to_string(ground.path("mount.log")).expect("log");

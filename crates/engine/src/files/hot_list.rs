@@ -31,7 +31,8 @@
 //!    or [`HotListError`] says which does not. No input makes it panic, or take more memory than
 //!    its own length and four bytes for each three of the part with the names.
 //! 2. A list has at most [`BYTES_MAX`] bytes and names at most [`PAGES_MAX`] pages, the most worthy
-//!    ones; a name is a relative path without `.` and `..`, of at most [`NAME_MAX`] bytes.
+//!    ones; it has the names of their files alone, in at most [`NAMES_MAX`] bytes. A name is a
+//!    relative path without `.` and `..`, of at most [`NAME_MAX`] bytes.
 //! 3. A file with a list is replaced in one step, and durably ([`HotList::save`]).
 
 use std::fmt;
@@ -46,6 +47,8 @@ use twox_hash::XxHash3_64;
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 /// Pages in a list at most: 32 GiB of 8-KiB pages.
 pub(crate) const PAGES_MAX: usize = 4 << 20;
+/// Bytes of the names at most, with their lengths.
+const NAMES_MAX: usize = BYTES_MAX / 2;
 /// Bytes of a name at most: those of a path.
 pub(crate) const NAME_MAX: usize = 4096;
 /// The greatest worth: 2^21 above what the pages of a stretch, 2048 at most, are read together.
@@ -160,6 +163,35 @@ struct Worthy {
     page: u64,
 }
 
+/// The names of the files of `pages`, as many as [`NAMES_MAX`] has room for; those of the most
+/// worthy pages come first into it. Pages of others go; `file` is the place among what is kept.
+fn keep_names<'a>(names: &'a [String], pages: &mut Vec<Worthy>) -> Vec<&'a str> {
+    let mut kept = vec![false; names.len()];
+    let mut room = NAMES_MAX;
+    for hot in pages.iter() {
+        let (is_kept, length) = (
+            &mut kept[hot.file as usize],
+            2 + names[hot.file as usize].len(),
+        );
+        if !*is_kept && length <= room {
+            room -= length;
+            *is_kept = true;
+        }
+    }
+    let mut next = 0;
+    let places: Vec<u32> = (kept.iter().map(|is_kept| {
+        next += u32::from(*is_kept);
+        next.saturating_sub(1)
+    }))
+    .collect();
+    pages.retain(|hot| kept[hot.file as usize]);
+    for hot in pages {
+        hot.file = places[hot.file as usize];
+    }
+    let named = names.iter().zip(kept).filter(|(_, is_kept)| *is_kept);
+    named.map(|(name, _)| name.as_str()).collect()
+}
+
 /// Whether a list can have this name.
 pub(crate) fn is_name(name: &str) -> bool {
     let parts = |part: &str| !matches!(part, "" | "." | "..");
@@ -173,9 +205,10 @@ impl HotList {
         assert!(names.is_sorted_by(|a, b| a < b) && names.iter().all(|n| is_name(n)));
         let mut pages = by_worth(page_size, pages);
         pages.truncate(PAGES_MAX);
+        let names = keep_names(names, &mut pages);
         let mut bytes = vec![0; HEADER];
         let mut offsets = Vec::with_capacity(names.len());
-        for name in names {
+        for name in &names {
             offsets.push(bytes.len() as u32);
             bytes.extend((name.len() as u16).to_le_bytes());
             bytes.extend(name.as_bytes());
@@ -599,6 +632,27 @@ mod tests {
         );
         assert!(list.pages() > pages / 2 && list.pages() < pages);
         assert!(HotList::decode(list.bytes.clone()).is_ok());
+    }
+
+    #[test]
+    fn names_without_room_are_left_out_with_their_pages() {
+        // 24 MB of names, of which every second is of a file with a hot page.
+        let long = "x".repeat(4000);
+        let names: Vec<String> = (0..6000).map(|i| format!("{i:05}{long}")).collect();
+        let hot = |file: u32| Hot {
+            file,
+            page: 7,
+            reads: u8::from(file >= 5000),
+        };
+        let list = HotList::of(8192, &names, (0..6000).step_by(2).map(hot).collect());
+        assert!(list.bytes.len() <= BYTES_MAX);
+        assert_eq!(HotList::decode(list.bytes.clone()).as_ref(), Ok(&list));
+        let parts: Vec<_> = list.parts().map(|part| (part.worth, part.name)).collect();
+        let worthy = (5000..6000).step_by(2).map(|at| (1, names[at].as_str()));
+        assert_eq!(parts[..500], worthy.collect::<Vec<_>>());
+        assert_eq!(parts.len(), NAMES_MAX / (2 + 4005));
+        assert!(parts[500..].iter().all(|(worth, _)| *worth == 0));
+        assert_eq!(list.names.len(), parts.len(), "no name without a page");
     }
 
     #[test]

@@ -33,8 +33,8 @@ use thermocline_core::{ObjectId, PageId, Warming};
 const SLOTS_AT_ONCE: u32 = 16 << 10;
 /// Pages looked at under one hold of it.
 const PAGES_AT_ONCE: u32 = 4096;
-/// The longest rest between two requests: whoever ends a mount waits for it.
-const REST_MAX: Duration = Duration::from_secs(1);
+/// The longest part of a rest: whoever ends a mount waits for it.
+const NAP: Duration = Duration::from_secs(1);
 
 /// How much of base warming may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,8 +64,7 @@ impl WarmPace {
             true => 1.0 / self.requests_per_s - took.as_secs_f64(),
             false => 0.0,
         };
-        let rest = share.max(limit).clamp(0.0, REST_MAX.as_secs_f64());
-        Duration::from_secs_f64(rest)
+        Duration::from_secs_f64(share.max(limit).max(0.0))
     }
 }
 
@@ -204,8 +203,9 @@ impl Engine {
                     let started = Instant::now();
                     let read = self.warm_run(object, &run, tally);
                     let rest = pace.rest(started.elapsed());
-                    if !self.config.inline {
-                        std::thread::sleep(rest);
+                    // A base that fails is not asked faster.
+                    if !self.config.inline && !nap(rest, || go_on(tally)) {
+                        return Ok(WarmEnd::Stopped);
                     }
                     read?;
                 }
@@ -307,6 +307,20 @@ impl Engine {
     }
 }
 
+/// Rests as long as `go_on` says so, which is asked after every [`NAP`].
+fn nap(rest: Duration, mut go_on: impl FnMut() -> bool) -> bool {
+    let mut left = rest;
+    while left > NAP {
+        std::thread::sleep(NAP);
+        left -= NAP;
+        if !go_on() {
+            return false;
+        }
+    }
+    std::thread::sleep(left);
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,6 +338,22 @@ mod tests {
         };
         assert_eq!(few.rest(ms(3)), ms(7));
         assert_eq!(few.rest(ms(30)), ms(0));
-        assert_eq!(half.rest(Duration::from_secs(9)), REST_MAX);
+        // However long: a share is a promise to base.
+        assert_eq!(half.rest(ms(9000)), ms(9000));
+        let seldom = WarmPace {
+            requests_per_s: 0.1,
+            ..whole
+        };
+        assert_eq!(seldom.rest(ms(0)), ms(10_000));
+    }
+
+    #[test]
+    fn a_long_rest_ends_when_the_mount_does() {
+        let mut asked = 0;
+        let rested = nap(Duration::from_secs(3600), || {
+            asked += 1;
+            false
+        });
+        assert!(!rested && asked == 1);
     }
 }

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use thermocline_core::hint::Role;
 
-use crate::lock::{lock, wait_for};
+use crate::lock::{lock, wait, wait_for};
 
 /// Between an answer and the next question.
 const REST: Duration = Duration::from_secs(1);
@@ -209,7 +209,7 @@ impl Shared {
     fn wait_until_wanted(&self) -> bool {
         let mut state = lock(&self.state);
         while state.wanted.is_empty() && !state.ended {
-            state = wait_for(&self.changed, state, Duration::from_secs(3600));
+            state = wait(&self.changed, state);
         }
         !state.ended
     }
