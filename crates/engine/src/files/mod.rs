@@ -1,13 +1,8 @@
 //! Base files: which id belongs to which file ([`registry`]), what is known of an open one
-<<<<<<< Updated upstream
-//! ([`object`]), and what happens to files: opened and closed ([`open`]), renamed and removed
+//! ([`object`]), and what happens to files: opened and closed ([`open`],
+//! [`closing`]), renamed and removed
 //! ([`names`]), cut and punched ([`cut`], [`fate`]), pinned ([`pins`]), and warmed ([`warm`]) from
 //! a list of hot pages ([`hot_list`]). [`plain`] makes objects of plain files.
-=======
-//! ([`object`]), and what happens to files: opened and closed ([`open`], [`closing`]), renamed
-//! and removed ([`names`]), cut and punched ([`cut`], [`fate`]), and
-//! pinned ([`pins`]). [`plain`] makes objects of plain files.
->>>>>>> Stashed changes
 
 pub(crate) mod closing;
 pub(crate) mod cut;
