@@ -18,7 +18,7 @@
 //!
 //! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean);
 //! a miss [`DRAWS`] + [`KEPT`] evaluations of 17 tables besides, four times as many in write-back.
-//! *Memory*: for each slot six pages remembered, on flash or not, of 32 bytes; a sample under
+//! *Memory*: for each slot six pages remembered, on flash or not, of 33 bytes; a sample under
 //! observation of 68; 54 for trail, entry and places of extents and blocks, up to 74 where the
 //! slots are no power of two; besides 0.4 MiB whatever the size. Write-back takes 0.3 MiB more, and
 //! has 65,536 samples at least (4.3 MiB): allocated once, when the first page is cleaned. Else

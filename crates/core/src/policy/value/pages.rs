@@ -3,16 +3,19 @@
 //! A table of lines of [`WAYS`] entries; a page is in the line its address hashes to, or nowhere.
 //! A new page takes a free entry, else that of the page that is not on flash and was requested
 //! least recently; where all are on flash it is not remembered. So there are no lists, nothing
-//! is allocated, and a page is found with one or two cache lines.
+//! is allocated. Beside the entries are eight bits of each page's hash, which say of most entries
+//! that they are not the page's: a page is found with two or three cache lines, and one that is not
+//! remembered is missed with one.
 //!
 //! A page is known by its object and the low 32 bits of its index: two pages of an object 2³²
 //! pages apart would be taken for one, which costs speed and never contents.
 //!
-//! Memory: 32 bytes an entry and two bits.
+//! Memory: 33 bytes an entry and two bits.
 //!
 //! # Invariants (checked by [`Pages::assert_invariants`])
 //! 1. An entry in use is in the line of its page, and no page has two.
 //! 2. Only entries in use are on flash.
+//! 3. An entry in use has the tag of its page, a free one [`FREE`].
 
 use super::samples::NONE;
 use crate::hash;
@@ -20,6 +23,8 @@ use crate::page::{ObjectId, PageId};
 
 /// Entries of a line.
 const WAYS: usize = 8;
+/// The tag of an entry that holds no page.
+const FREE: u8 = 0;
 
 /// The past of a page. Times are low halves of numbers of requests, 0 for never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +123,8 @@ pub(super) enum Place {
 #[derive(Clone, Debug)]
 pub(super) struct Pages {
     entries: Vec<Past>,
+    /// Of each entry; by line.
+    tags: Vec<[u8; WAYS]>,
     on_flash: Vec<u64>,
     buffered: Vec<u64>,
     lines: u64,
@@ -131,6 +138,7 @@ impl Pages {
         assert!(entries < NONE as usize, "entries have numbers");
         Self {
             entries: vec![Past::EMPTY; entries],
+            tags: vec![[FREE; WAYS]; lines as usize],
             on_flash: vec![0; entries.div_ceil(64)],
             buffered: vec![0; entries.div_ceil(64)],
             lines,
@@ -139,10 +147,11 @@ impl Pages {
 
     /// The entry of `page`.
     pub(super) fn find(&self, page: PageId) -> Option<u32> {
-        let line = self.line(page);
-        let ways = &self.entries[line..line + WAYS];
-        let found = ways.iter().position(|past| past.is_of(page))?;
-        Some((line + found) as u32)
+        let (line, tag) = self.line(page);
+        let tags = &self.tags[line / WAYS];
+        let mut ways = (line..).zip(tags).filter(|(_, of)| **of == tag);
+        let found = ways.find(|(at, _)| self.entries[*at].is_of(page));
+        found.map(|(at, _)| at as u32)
     }
 
     /// Where `page`, requested now, may be remembered.
@@ -150,7 +159,7 @@ impl Pages {
         if let Some(found) = self.find(page) {
             return Place::Known(found);
         }
-        let line = self.line(page);
+        let (line, _) = self.line(page);
         let ways = (line..line + WAYS).map(|at| at as u32);
         let idle = |at: u32| match self.get(at) {
             past if past.is_free() => u32::MAX,
@@ -167,6 +176,9 @@ impl Pages {
     pub(super) fn take(&mut self, at: u32, page: PageId) -> &mut Past {
         debug_assert!(!self.is_on_flash(at), "invariant 2");
         set(&mut self.buffered, at, false);
+        let (line, tag) = self.line(page);
+        debug_assert_eq!(line, at as usize / WAYS * WAYS, "invariant 1");
+        self.tags[line / WAYS][at as usize % WAYS] = tag;
         let past = &mut self.entries[at as usize];
         debug_assert_eq!(
             past.samples, NONE,
@@ -185,6 +197,7 @@ impl Pages {
         debug_assert_eq!(self.get(at).samples, NONE, "samples end before");
         self.set_on_flash(at, false);
         self.entries[at as usize] = Past::EMPTY;
+        self.tags[at as usize / WAYS][at as usize % WAYS] = FREE;
     }
 
     /// What is in `at`.
@@ -237,15 +250,20 @@ impl Pages {
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
         let bits = self.on_flash.capacity() + self.buffered.capacity();
-        self.entries.capacity() * size_of::<Past>() + bits * 8
+        self.entries.capacity() * size_of::<Past>() + self.tags.capacity() * WAYS + bits * 8
     }
 
     /// Panics unless the numbered invariants hold. O(entries).
     pub(super) fn assert_invariants(&self) {
         for at in 0..self.entries.len() as u32 {
+            let tag = self.tags[at as usize / WAYS][at as usize % WAYS];
             match self.get(at).is_free() {
-                true => assert!(!self.is_on_flash(at), "invariant 2"),
+                true => {
+                    assert!(!self.is_on_flash(at), "invariant 2");
+                    assert_eq!(tag, FREE, "invariant 3");
+                }
                 false => {
+                    assert_eq!(tag, self.line(self.get(at).page()).1, "invariant 3");
                     let found = self.find(self.get(at).page());
                     assert_eq!(found, Some(at), "invariant 1");
                 }
@@ -253,11 +271,12 @@ impl Pages {
         }
     }
 
-    /// First entry of the line of `page`.
-    fn line(&self, page: PageId) -> usize {
+    /// First entry of the line of `page`, and its tag.
+    fn line(&self, page: PageId) -> (usize, u8) {
         let known = PageId::new(page.object, u64::from(page.index as u32));
-        let hash = hash::of_page(known) >> 32;
-        ((hash * self.lines) >> 32) as usize * WAYS
+        let hash = hash::of_page(known);
+        let line = ((hash >> 32) * self.lines) >> 32;
+        (line as usize * WAYS, (hash as u8).max(FREE + 1))
     }
 }
 
