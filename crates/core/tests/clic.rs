@@ -146,6 +146,42 @@ fn statistics_by_hand() {
     }
 }
 
+/// What one instance learned of every fourth page another one begins with: the same shares of
+/// requests, distances four times as long.
+#[test]
+fn another_instance_teaches() {
+    let (a, b) = (hints(1), hints(2));
+    let mut tier = Tier::new("clic", &options(4, window(8)));
+    for (index, object) in [
+        (1, a),
+        (2, b),
+        (1, a),
+        (3, b),
+        (1, a),
+        (2, b),
+        (4, a),
+        (5, b),
+        (6, a),
+    ] {
+        tier.request(index, Op::Read, object);
+    }
+    let learned = tier.policy.learned().expect("CLIC learns");
+    let mut taught = Tier::new("clic", &options(16, window(1000)));
+    taught.policy.taught(&learned, 4.0);
+    taught.policy.assert_invariants(&taught.slots);
+    let both = learned.hint_sets.iter().zip(taught.learned());
+    assert_eq!(both.clone().count(), 2);
+    for (teacher, own) in both {
+        assert_eq!(own.hints, teacher.hints);
+        assert_eq!(
+            (own.requests, own.rereads),
+            (teacher.requests, teacher.rereads)
+        );
+        assert_eq!(own.distance, 4.0 * teacher.distance);
+        assert_eq!(own.priority, teacher.priority / 4.0);
+    }
+}
+
 /// §3.2.2: the outqueue forgets what was put there first, and with it the re-reference.
 #[test]
 fn a_short_outqueue_misses_long_distances() {

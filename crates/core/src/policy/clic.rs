@@ -224,6 +224,11 @@ impl TierPolicy for Clic {
         self.pages.on_trim(object, first);
     }
 
+    fn taught(&mut self, learned: &Learned, slots: f64) {
+        self.pages.taught(learned, slots);
+        self.requeue();
+    }
+
     fn learned(&self) -> Option<Learned> {
         Some(self.pages.learned())
     }

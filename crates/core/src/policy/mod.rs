@@ -325,6 +325,10 @@ pub trait TierPolicy: Send {
         0.0
     }
 
+    /// Begins with what another instance learned of hints from one of each `slots` slots and as
+    /// small a share of the requests. Called before anything else, or not at all.
+    fn taught(&mut self, _learned: &Learned, _slots: f64) {}
+
     /// What was learned about hints, most valuable first; `None` where nothing is learned.
     fn learned(&self) -> Option<Learned> {
         None

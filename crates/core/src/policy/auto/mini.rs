@@ -1,7 +1,7 @@
 //! A miniature: a policy in charge of a tier without bytes, whose flash writes are done at once.
 
 use crate::page::{BlockId, ObjectId, PageId};
-use crate::policy::{Access, Decision, Op, Opportunity, Removal, TierPolicy};
+use crate::policy::{Access, Decision, Learned, Op, Opportunity, Removal, TierPolicy};
 use crate::tier::SlotTable;
 
 /// What one request came to.
@@ -86,6 +86,11 @@ impl Mini {
     /// Pages written to flash so far.
     pub(super) fn writes(&self) -> u64 {
         self.writes
+    }
+
+    /// What its policy learned.
+    pub(super) fn learned(&self) -> Option<Learned> {
+        self.policy.learned()
     }
 
     /// Whether it holds `page`.

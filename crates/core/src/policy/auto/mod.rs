@@ -1,22 +1,26 @@
 //! Auto: follows whichever of a few policies does best on a sample of the requests.
 //!
-//! *Algorithm*: each of [`FINALISTS`] runs twice. Its *miniature* manages a tier of its own, m
-//! slots without bytes, and sees the requests of the sample alone: the share m / C of all extents
-//! by hash, C being the slots of the tier (Waldspurger et al., Cached miniature simulation, USENIX
-//! ATC 2017). Miniatures say which finalist would do best if it had always been in charge; all see
-//! the same requests, and are held against what the tier itself earned there ([`race`]). Its *live
-//! instance* is told of every request and of what is really on flash. The live instance of the
-//! leader decides, so after a change of leader contents come to be those of the new one as it
-//! evicts (after Smaragdakis, General adaptive replacement policies, ISMM 2004): nothing is
-//! flushed, handed over or learned again.
+//! *Algorithm*: each of [`FINALISTS`] runs in *miniature*: it manages a tier of its own, m slots
+//! without bytes, and sees the requests of the sample alone: the share m / C of all extents by
+//! hash, C being the slots of the tier (Waldspurger et al., Cached miniature simulation, USENIX ATC
+//! 2017). Miniatures say which finalist would do best if it had always been in charge; all see the
+//! same requests, and are held against what the tier itself earned there ([`race`]). *In life* are
+//! two at most, told of the requests and of what is really on flash: `value`, always, because what
+//! it learns takes long, and a *second*, which is the leader or about to be. The second one is made
+//! when its miniature comes near a decisive lead; it takes over what its miniature learned of
+//! hints ([`TierPolicy::taught`]), and the pages on flash are told to it [`TOLD`] slots a decision,
+//! so that nobody waits for it. It decides from when it leads and knows them all; `value` does
+//! until then. So contents come to be those of the new leader as it evicts (after Smaragdakis,
+//! General adaptive replacement policies, ISMM 2004): nothing is flushed.
 //!
 //! *Score*, in read hits: a read hit is 1, a page written to flash costs [`PRICE`], the wear
 //! price of `value`, and the time it takes: W_S / ΔR ([`Costs::random_saving`]).
 //!
-//! *Cost*: for each request what the finalists' `on_request` cost in sum, and for m / C of the
-//! requests a whole request of each. Nothing is allocated after the start but what the finalists
-//! allocate. *Memory*: the finalists' sum for the tier and once more for m slots, m being C / 16
-//! between [`SAMPLE_MIN`] and [`SAMPLE_MAX`] and at most C, and 24 bytes for each of these.
+//! *Cost*: `value`'s, that of the second while there is one, and for each request the hash of its
+//! extent; for m / C of the requests a whole request of each miniature. Nothing is allocated but
+//! when a second one is made, and what the finalists allocate. *Memory*: `value`'s, the second
+//! one's, and of all four that of m slots and 24 bytes for each of these; m is C / [`SAMPLE_SHARE`]
+//! between [`SAMPLE_MIN`] and [`SAMPLE_MAX`], and at most C.
 //!
 //! # The bound
 //! Let b = 1 + the price, the most that two scores of a request differ by, and S the *stretches*
@@ -44,9 +48,13 @@
 //! ```text
 //! value leads --another is ahead by enough--> that one leads --the same--> ...
 //! ```
+//! and of the second: none --its miniature comes near--> being told --of every slot--> ready; none
+//! again when its lead is gone and it does not lead.
 //!
 //! # Invariants (checked by [`TierPolicy::assert_invariants`], with those of the parts)
 //! 1. A miniature holds sampled pages only.
+//! 2. The second one knows the pages in slots below `told`, and no other.
+//! 3. While another than `value` leads it is the second one.
 
 mod mini;
 mod race;
@@ -54,11 +62,12 @@ mod race;
 mod tests;
 
 use super::{
-    Access, Decision, DirtyPages, Learned, LearnedFinalist, LearnedRace, Opportunity,
-    PolicyOptions, Refusal, Removal, TierPolicy, build,
+    Access, Decision, DirtyPages, Learned, LearnedFinalist, LearnedRace, Op, Opportunity,
+    PolicyOptions, Removal, TierPolicy, Value, build,
 };
 use crate::cost::Costs;
 use crate::hash::mix;
+use crate::hint::HintSet;
 use crate::page::{ObjectId, PageId, SlotId};
 use crate::tier::SlotTable;
 use mini::{Effect, Mini};
@@ -75,7 +84,9 @@ const SAMPLE_MIN: u32 = 4096;
 /// Slots of a miniature at most.
 const SAMPLE_MAX: u32 = 16_384;
 /// Slots of the tier for one of a miniature, between these.
-const SAMPLE_SHARE: u32 = 16;
+const SAMPLE_SHARE: u32 = 64;
+/// Slots whose pages a second one is told of at a decision.
+const TOLD: u32 = 64;
 /// Pages of an extent, as a power of two: sampled together.
 const EXTENT: u32 = 5;
 /// The hash that samples is another one than that of maps.
@@ -83,9 +94,43 @@ const SALT: u64 = 0x6175_746f;
 /// The fewest requests of a learning window of a miniature.
 const WINDOW_MIN: u64 = 100;
 
+/// A finalist in life besides `value`.
+struct Second {
+    finalist: usize,
+    policy: Box<dyn TierPolicy>,
+    /// It knows the pages in the slots below.
+    told: u32,
+}
+
+impl Second {
+    /// `slot`, if its page is known here.
+    fn knows(&self, slot: SlotId) -> bool {
+        slot.0 < self.told
+    }
+
+    /// Tells of the pages in some more slots; `number` is that of the request at hand.
+    fn tell(&mut self, slots: &SlotTable, capacity: u32, number: u64) {
+        for slot in (self.told..capacity).take(TOLD as usize).map(SlotId) {
+            if let Some(page) = slots.page(slot) {
+                let access = Access {
+                    page,
+                    op: Op::Read,
+                    hints: HintSet::UNKNOWN,
+                    number,
+                };
+                self.policy.on_admit(&access, slot);
+            }
+            self.told = slot.0 + 1;
+        }
+    }
+}
+
 /// See the module text.
 pub struct Auto {
-    live: Vec<Box<dyn TierPolicy>>,
+    options: PolicyOptions,
+    /// The first finalist.
+    value: Box<dyn TierPolicy>,
+    second: Option<Second>,
     minis: Vec<Mini>,
     race: Race,
     /// Slots of the tier and of a miniature.
@@ -109,13 +154,12 @@ impl Auto {
             .min(capacity);
         let mut options = options.clone();
         options.value.counts_time = false;
-        let options = &options;
-        let scaled = scaled(options, sampled);
-        let live = FINALISTS.iter().filter_map(|name| build(name, options));
+        let scaled = scaled(&options, sampled);
         let minis = FINALISTS.iter().filter_map(|name| build(name, &scaled));
         let price = price(&options.costs);
         Self {
-            live: live.collect(),
+            value: Box::new(Value::new(&options)),
+            second: None,
             minis: minis.map(|policy| Mini::new(policy, sampled)).collect(),
             race: Race::new(sampled),
             capacity,
@@ -123,10 +167,11 @@ impl Auto {
             requests: 0,
             absent: None,
             price,
+            options,
         }
     }
 
-    /// The finalist that decides.
+    /// The finalist that leads; it decides once it has been told of all pages on flash.
     #[must_use]
     pub fn leader(&self) -> &'static str {
         FINALISTS[self.race.leader()]
@@ -171,11 +216,49 @@ impl Auto {
             false => 0.0,
         };
         self.race.observe(part, &scores, own);
+        self.call();
         self.absent = (!resident).then_some((access.page, part));
     }
 
+    /// Makes the second one that is wanted now, or lets go of one that is not.
+    fn call(&mut self) {
+        let now = self.second.as_ref().map(|second| second.finalist);
+        let wanted = self.race.wanted(now);
+        if wanted == now {
+            return;
+        }
+        self.second = wanted.and_then(|finalist| {
+            let mut policy = build(FINALISTS[finalist], &self.options)?;
+            if let Some(learned) = self.minis[finalist].learned() {
+                let slots = f64::from(self.capacity) / f64::from(self.sampled.max(1));
+                policy.taught(&learned, slots);
+            }
+            Some(Second {
+                finalist,
+                policy,
+                told: 0,
+            })
+        });
+    }
+
+    /// The second one, where it decides.
+    fn second_leading(&self) -> Option<&Second> {
+        let second = self.second.as_ref()?;
+        let leads = second.finalist == self.race.leader() && second.told == self.capacity;
+        leads.then_some(second)
+    }
+
     fn leading(&self) -> &dyn TierPolicy {
-        self.live[self.race.leader()].as_ref()
+        match self.second_leading() {
+            Some(second) => second.policy.as_ref(),
+            None => self.value.as_ref(),
+        }
+    }
+
+    /// All in life.
+    fn live(&mut self) -> impl Iterator<Item = &mut Box<dyn TierPolicy>> {
+        let second = self.second.as_mut().map(|second| &mut second.policy);
+        std::iter::once(&mut self.value).chain(second)
     }
 
     /// Who leads, and by how much.
@@ -232,8 +315,10 @@ impl TierPolicy for Auto {
     }
 
     fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
-        for policy in &mut self.live {
-            policy.on_request(access, resident);
+        self.value.on_request(access, resident);
+        if let Some(second) = &mut self.second {
+            let known = resident.filter(|slot| second.knows(*slot));
+            second.policy.on_request(access, known);
         }
         if let Some(part) = self.part(access.page) {
             self.run_miniatures(access, part, resident.is_some());
@@ -241,24 +326,30 @@ impl TierPolicy for Auto {
     }
 
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
-        match self.live.get_mut(self.race.leader()) {
-            Some(leader) => leader.decide(access, why, slots),
-            None => Decision::Refuse(Refusal::Cold),
+        if let Some(second) = &mut self.second {
+            second.tell(slots, self.capacity, access.number);
+        }
+        match (self.second_leading().is_some(), &mut self.second) {
+            (true, Some(second)) => second.policy.decide(access, why, slots),
+            _ => self.value.decide(access, why, slots),
         }
     }
 
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
-        for policy in &mut self.live {
-            policy.on_admit(access, slot);
+        self.value.on_admit(access, slot);
+        if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
+            second.policy.on_admit(access, slot);
         }
         if let Some((_, part)) = self.absent.take_if(|(page, _)| *page == access.page) {
             self.race.charge(part, self.price);
+            self.call();
         }
     }
 
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
-        for policy in &mut self.live {
-            policy.on_remove(page, slot, why);
+        self.value.on_remove(page, slot, why);
+        if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
+            second.policy.on_remove(page, slot, why);
         }
         let is_gone = matches!(why, Removal::Trimmed | Removal::Stale | Removal::Outdated);
         if is_gone && self.part(page).is_some() {
@@ -269,30 +360,24 @@ impl TierPolicy for Auto {
     }
 
     fn on_trim(&mut self, object: ObjectId, first: u64) {
-        for policy in &mut self.live {
-            policy.on_trim(object, first);
-        }
+        self.live().for_each(|policy| policy.on_trim(object, first));
         for mini in &mut self.minis {
             mini.trim(object, first);
         }
     }
 
     fn on_pool_hits(&mut self, page: PageId, hits: u32) {
-        for policy in &mut self.live {
-            policy.on_pool_hits(page, hits);
-        }
+        self.live()
+            .for_each(|policy| policy.on_pool_hits(page, hits));
     }
 
     fn on_pool(&mut self, page: PageId, buffered: bool) {
-        for policy in &mut self.live {
-            policy.on_pool(page, buffered);
-        }
+        self.live()
+            .for_each(|policy| policy.on_pool(page, buffered));
     }
 
     fn on_time(&mut self, now_ms: u64) {
-        for policy in &mut self.live {
-            policy.on_time(now_ms);
-        }
+        self.live().for_each(|policy| policy.on_time(now_ms));
     }
 
     fn dirty_pages(&self) -> DirtyPages {
@@ -315,19 +400,31 @@ impl TierPolicy for Auto {
     }
 
     fn bytes(&self) -> usize {
-        let live: usize = self.live.iter().map(|policy| policy.bytes()).sum();
-        live + self.minis.iter().map(Mini::bytes).sum::<usize>()
+        let second = self
+            .second
+            .as_ref()
+            .map_or(0, |second| second.policy.bytes());
+        self.value.bytes() + second + self.minis.iter().map(Mini::bytes).sum::<usize>()
     }
 
     fn bytes_full(&self) -> usize {
-        let live: usize = self.live.iter().map(|policy| policy.bytes_full()).sum();
-        live + self.minis.iter().map(Mini::bytes_full).sum::<usize>()
+        let second = self.second.as_ref();
+        let second = second.map_or(0, |second| second.policy.bytes_full());
+        let minis: usize = self.minis.iter().map(Mini::bytes_full).sum();
+        self.value.bytes_full() + second + minis
     }
 
     fn assert_invariants(&self, slots: &SlotTable) {
-        for policy in &self.live {
-            policy.assert_invariants(slots);
+        self.value.assert_invariants(slots);
+        if let Some(second) = &self.second {
+            assert!(second.told <= self.capacity, "invariant 2");
+            if second.told == self.capacity {
+                second.policy.assert_invariants(slots);
+            }
         }
+        let second = self.second.as_ref().map_or(0, |second| second.finalist);
+        let leader = self.race.leader();
+        assert!(leader == 0 || leader == second, "invariant 3");
         for mini in &self.minis {
             mini.assert_invariants();
             let mut pages = mini.pages();

@@ -21,6 +21,8 @@ use super::COUNT;
 pub(super) const PARTS: usize = 8;
 /// The least decisive lead, as a share of what always is.
 const LEAD: f64 = 0.5;
+/// A lead near a decisive one, as a share of the least.
+const NEAR: f64 = 0.5;
 /// Stretches in which what decides grows: a mount of weeks is to follow its workload still.
 const GROWTH: u64 = 8;
 /// The least decisive lead, as a multiple of its standard deviation.
@@ -124,6 +126,19 @@ impl Race {
             lead.add(part, price);
         }
         self.decide();
+    }
+
+    /// Who is to be in life besides the first, where `now` is: the leader; else who is near a
+    /// decisive lead; else `now` while it has any.
+    pub(super) fn wanted(&self, now: Option<usize>) -> Option<usize> {
+        if self.leader > 0 {
+            return Some(self.leader);
+        }
+        let near = NEAR * LEAD * self.most();
+        let others = self.leads.iter().enumerate().skip(1);
+        let best = others.max_by(|a, b| a.1.sum.total_cmp(&b.1.sum));
+        let coming = best.filter(|(_, lead)| lead.sum > near).map(|(at, _)| at);
+        coming.or(now.filter(|at| self.leads[*at].sum > 0.0))
     }
 
     fn decide(&mut self) {

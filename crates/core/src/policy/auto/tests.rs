@@ -62,6 +62,8 @@ struct Outcome {
     best: f64,
     /// Of whoever led at first.
     first: f64,
+    /// Requests at which the second one decided.
+    second: u64,
     auto: Auto,
 }
 
@@ -74,7 +76,7 @@ impl Outcome {
         let alone = FINALISTS.iter().filter_map(|name| build(name, &options));
         let mut alone: Vec<Mini> = alone.map(|policy| Mini::new(policy, SLOTS)).collect();
         let mut slots = SlotTable::new(SLOTS);
-        let mut score = 0.0;
+        let (mut score, mut second) = (0.0, 0);
         for number in 1..=length {
             let (index, op) = next(number, &slots);
             let access = Access {
@@ -87,7 +89,8 @@ impl Outcome {
             for tier in &mut alone {
                 tier.serve(&access);
             }
-            if number % 5000 == 0 {
+            second += u64::from(auto.second_leading().is_some());
+            if number % 500 == 0 {
                 auto.assert_invariants(&slots);
             }
         }
@@ -104,6 +107,7 @@ impl Outcome {
             score,
             first: scores.clone().next().expect("some"),
             best: scores.fold(f64::NEG_INFINITY, f64::max),
+            second,
             auto,
         }
     }
@@ -127,14 +131,19 @@ fn the_bound_holds_for_each_kind_of_stream() {
 
 #[test]
 fn the_bound_holds_for_streams_that_turn() {
-    let (mut changes, mut gains) = (0, 0.0f64);
+    let (mut changes, mut second, mut gains) = (0, 0, 0.0f64);
     for turn in [500, 2000, 6000, 20_000] {
         let outcome = Outcome::of(80_000, |number, _| request(number / turn, number));
         outcome.assert_bound(turn);
         changes += outcome.auto.changes();
+        second += outcome.second;
         gains = gains.max(outcome.score - outcome.first);
     }
     assert!(changes > 0, "another one leads at times");
+    assert!(
+        second > 10_000,
+        "which is told of what is on flash, and decides"
+    );
     assert!(gains > 0.0, "and does better than the first alone");
 }
 
@@ -203,4 +212,40 @@ fn what_is_gone_is_gone_from_miniatures() {
     assert_eq!(on_flash(&auto), COUNT);
     auto.on_trim(ObjectId(3), 0);
     assert_eq!(on_flash(&auto), 0);
+}
+
+/// One that was called when the tier was full knows what is on flash, and nothing else.
+#[test]
+fn a_second_one_is_told_step_by_step() {
+    let options = PolicyOptions::new(SLOTS);
+    let mut auto = Auto::new(&options);
+    let mut slots = SlotTable::new(SLOTS);
+    let mut step = |auto: &mut Auto, number: u64| {
+        let access = Access {
+            page: PageId::new(ObjectId(1), mix(number, 9) % 1000),
+            op: Op::Read,
+            hints: HintSet::UNKNOWN,
+            number,
+        };
+        serve(auto, &mut slots, &access);
+        auto.assert_invariants(&slots);
+    };
+    (1..2000).for_each(|number| step(&mut auto, number));
+    auto.second = Some(Second {
+        finalist: 3,
+        policy: build("lru", &options).expect("a finalist"),
+        told: 0,
+    });
+    let mut told = 0;
+    for number in 2000..2200 {
+        // As if its lead went on.
+        let mut scores = [0.0; COUNT];
+        scores[3] = 0.2;
+        auto.race.observe(number as usize % PARTS, &scores, 0.0);
+        step(&mut auto, number);
+        let now = auto.second.as_ref().map_or(0, |second| second.told);
+        assert!(now - told <= TOLD, "a few at a time");
+        told = now;
+    }
+    assert_eq!(told, SLOTS, "all in the end");
 }

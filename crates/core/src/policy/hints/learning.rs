@@ -170,6 +170,26 @@ impl<E: Evidence> Learning<E> {
         self.regroup()
     }
 
+    /// Begins with the counts of another instance that saw the requests of one page of `slots`, as
+    /// if they were those of a window; where hint types are chosen it begins with nothing. Gives
+    /// whether a page's group changed. O(hint sets).
+    pub fn taught(&mut self, learned: &Learned, slots: f64) -> bool {
+        if learned.windows == 0 || self.step != Step::Plain {
+            return false;
+        }
+        let report = learned.hint_sets.iter().map(|set| {
+            let counts = Counts {
+                requests: set.requests as u64,
+                rereads: set.rereads as u64,
+                distance: (set.rereads * set.distance * slots) as u64,
+            };
+            (set.hints, counts, self.empty.clone())
+        });
+        self.groups.renew(HintTypes::ALL, self.r, report);
+        self.windows += 1;
+        self.regroup()
+    }
+
     /// What was learned, most valuable first; `resident` counts the pages of a group on flash.
     #[must_use]
     pub fn learned(&self, resident: impl Fn(GroupId) -> u32) -> Learned {

@@ -222,6 +222,13 @@ impl<E: Evidence> HintedPages<E> {
         }
     }
 
+    /// For [`crate::policy::TierPolicy::taught`].
+    pub fn taught(&mut self, learned: &Learned, slots: f64) {
+        if self.learning.taught(learned, slots) {
+            self.rebuild();
+        }
+    }
+
     /// For [`crate::policy::TierPolicy::learned`].
     #[must_use]
     pub fn learned(&self) -> Learned {
