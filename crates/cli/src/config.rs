@@ -113,6 +113,8 @@ pub(crate) struct TierSection {
     pub(crate) drive_writes_per_day: f64,
     /// Seed of the policies that draw lots.
     pub(crate) seed: u64,
+    /// Directories that hold a database each.
+    pub(crate) clients: Vec<String>,
     /// Files whose pages are loaded and never evicted.
     pub(crate) pin: Vec<String>,
 }
@@ -179,6 +181,7 @@ impl Default for TierSection {
             write_back: engine.write_back,
             drive_writes_per_day: engine.drive_writes_per_day,
             seed: engine.seed,
+            clients: engine.clients,
             pin: Vec::new(),
             policy: engine.policy,
         }
@@ -290,6 +293,7 @@ impl Config {
             writers_max: self.tier.writers_max,
             admit_on_write: self.tier.admit_on_write,
             seed: self.tier.seed,
+            clients: self.tier.clients.clone(),
             tac: self.tac,
             clic: self.clic,
             cac: self.cac,

@@ -122,6 +122,10 @@ impl<P: TierPolicy> Rig<P> {
         let access = self.access(index, op);
         let resident = self.slots.find(access.page);
         self.policy.on_request(&access, resident);
+        while let Some(victim) = self.policy.surplus(&self.slots) {
+            let left = self.slots.remove(victim);
+            self.policy.on_remove(left, victim, Removal::Evicted);
+        }
         self.consider(&access, why);
     }
 
@@ -625,6 +629,10 @@ impl TierPolicy for Boxed {
         self.0.decide(access, why, slots)
     }
 
+    fn surplus(&mut self, slots: &SlotTable) -> Option<SlotId> {
+        self.0.surplus(slots)
+    }
+
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
         self.0.on_admit(access, slot);
     }
@@ -720,6 +728,29 @@ fn alpha_is_measured_by_group() {
     let expected = (1.0 + 1.0 / 5.0) * 70.0 - (1.0 + 5.0);
     assert_eq!(rig.policy.benefit(page(1)), expected);
     assert_eq!(rig.policy.groups(), 2, "page 1, and those hardly read");
+}
+
+/// A page of the write-back reserve is served by flash: its requests count there.
+#[test]
+fn requests_from_the_reserve_are_flashs() {
+    let options = options(4, from_the_start());
+    let mut rig = Rig::new(Cac::new(&options), 4, 1).announced();
+    rig.policy.on_reserve(page(1), true);
+    rig.physical(1, Op::Read, Opportunity::Read);
+    rig.policy.on_pool_hits(page(1), 4);
+    rig.policy.on_reserve(page(1), false);
+    rig.physical(1, Op::Read, Opportunity::Read);
+    rig.policy.on_pool_hits(page(1), 2);
+    let measured = rig.policy.measured(page(1)).expect("known");
+    assert_eq!(measured.on_flash, counted(1, 0, 5));
+    assert_eq!(measured.off_flash, counted(1, 0, 3));
+    // It is remembered while it is there, however many others come.
+    rig.policy.on_reserve(page(1), true);
+    for index in 100..200 {
+        rig.physical(index, Op::Read, Opportunity::Read);
+    }
+    assert!(rig.policy.measured(page(1)).is_some());
+    assert!(rig.policy.measured(page(100)).is_none());
 }
 
 /// §6.5.3: under `cc` a hot page stays on flash and bounces, under `cac` it goes back to DRAM.
@@ -890,23 +921,26 @@ proptest! {
         }
     }
 
-    /// Beside one list of pages, the newest version last.
+    /// Beside one queue of versions, the newest last; an older version of a page is invalid.
     #[test]
     fn mv_fifo_equals_the_plainest_code(
         capacity in 1u32..7,
         writes in prop::collection::vec((0u64..12, any::<bool>()), 1..200),
     ) {
         let mut rig = Rig::new(built("mv-fifo", capacity), capacity, 0);
-        let mut model: Vec<u64> = Vec::new();
+        let mut model: Vec<Option<u64>> = Vec::new();
         for (index, write) in writes {
-            let was_there = model.contains(&index);
-            if write || !was_there {
-                model.retain(|other| *other != index);
-                model.push(index);
+            let old = model.iter().position(|version| *version == Some(index));
+            if write || old.is_none() {
+                if let Some(old) = old {
+                    model[old] = None;
+                }
+                model.push(Some(index));
             }
             if model.len() > capacity as usize {
                 model.remove(0);
             }
+            let model: Vec<u64> = model.iter().flatten().copied().collect();
             rig.step(if write { Step::Write(index) } else { Step::Read(index, HintSet::UNKNOWN) });
             prop_assert_eq!(rig.slots.resident() as usize, model.len());
             prop_assert!(model.iter().all(|index| rig.holds(*index)));

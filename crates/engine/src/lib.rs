@@ -91,7 +91,7 @@ pub use files::warm::{WarmEnd, WarmPace, Warmed};
 pub use lifecycle::restart::{Discard, Opener};
 pub use observe::histogram::{Histogram, Latency};
 pub use observe::learned::{FinalistRow, LearnedRow, LearnedTable, LearnedType, RaceTable};
-pub use observe::stats::{LostPage, ObjectStats, PoolStats, Stats, TierStats};
+pub use observe::stats::{ClientStats, LostPage, ObjectStats, PoolStats, Stats, TierStats};
 #[doc(hidden)]
 pub use request::halves::{FailedRead, FlashRead, ReadEnded, ReadStarted};
 pub use settings::config;

@@ -63,6 +63,10 @@ impl TierPolicy for Logged {
         decision
     }
 
+    fn surplus(&mut self, slots: &SlotTable) -> Option<SlotId> {
+        self.policy.surplus(slots)
+    }
+
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
         self.note(Event::Admit(access.page, slot));
         self.policy.on_admit(access, slot);
@@ -81,6 +85,10 @@ impl TierPolicy for Logged {
     fn on_pool_hits(&mut self, page: PageId, hits: u32) {
         self.note(Event::PoolHits(page, hits));
         self.policy.on_pool_hits(page, hits);
+    }
+
+    fn on_reserve(&mut self, page: PageId, reserved: bool) {
+        self.policy.on_reserve(page, reserved);
     }
 
     fn worth(&self, page: PageId) -> f64 {

@@ -358,7 +358,7 @@ impl Bench<'_> {
         let clients = self.experiment.clients;
         let queues = devices.map(|devices| ClosedLoop::new(devices, clients, facts.page_size));
         let warm_up = self.experiment.warm_up;
-        let mut meter = Meter::new(&self.layout, queues, warm_up, facts.requests, facts.traces);
+        let mut meter = Meter::new(&self.layout, queues, warm_up, facts.requests, facts.clients);
         let mut at = 0;
         self.workload.for_each_chunk(|chunk, hint_sets| {
             for request in chunk {
@@ -403,8 +403,11 @@ impl Bench<'_> {
             .map(|ns| *ns as f64 / 1e6)
             .collect();
         result.by_object = counted.objects;
-        if self.workload.facts().traces > 1 {
+        if self.workload.facts().clients > 1 {
             result.by_client = counted.clients;
+            for (of, number) in result.by_client.iter_mut().zip(1..) {
+                of.name = self.workload.client_name(number);
+            }
         }
         if let Some(elapsed) = counted.elapsed {
             time(result, &elapsed);

@@ -33,9 +33,11 @@ pub struct Totals {
     pub io_read_hits: u64,
 }
 
-/// Reads of one client; several traces are several clients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Reads of one client: a database of a trace, or a trace that names none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClientTotals {
+    /// What it is called; empty while it is counted.
+    pub name: String,
     /// Page reads.
     pub reads: u64,
     /// Of these, those base did not serve.

@@ -47,6 +47,11 @@ pub(crate) struct Splitter {
     pub(crate) noise_at: usize,
     /// Of each trace: what its offsets are divided by, and the numbers of its objects.
     traces: Vec<(u64, Vec<Option<u32>>)>,
+    /// Of each trace: the hint type that names the database, where it has one.
+    pub(crate) databases: Vec<Option<usize>>,
+    /// Of each client: its trace, and its number there. Every trace has a number 0; none at all are
+    /// told apart where there is but one trace, of one database.
+    pub(crate) clients: Vec<(usize, u32)>,
     /// Of each object: the page after the last one requested.
     pub(crate) ends: Vec<u64>,
     /// Of each object: its trace, and its number there.
@@ -67,6 +72,8 @@ impl Splitter {
             noise: None,
             noise_at: 0,
             traces: units.into_iter().map(|unit| (unit, Vec::new())).collect(),
+            databases: Vec::new(),
+            clients: Vec::new(),
             ends: Vec::new(),
             objects: Vec::new(),
             hints: Interner::default(),
@@ -125,6 +132,26 @@ impl Splitter {
         Ok(())
     }
 
+    /// Tells databases apart: the n-th of `databases` is the hint type that names those of trace n.
+    pub(crate) fn tell_apart(&mut self, databases: Vec<Option<usize>>) {
+        debug_assert_eq!(databases.len(), self.traces.len(), "one for each trace");
+        if databases.len() > 1 || databases.iter().any(Option::is_some) {
+            self.clients = (0..databases.len()).map(|trace| (trace, 0)).collect();
+        }
+        self.databases = databases;
+    }
+
+    /// The number, from 1, of a trace's database among those of all traces.
+    fn client(&mut self, trace: usize, database: u32) -> u32 {
+        let of = (trace, database);
+        let at = self.clients.iter().position(|known| *known == of);
+        let at = at.unwrap_or_else(|| {
+            self.clients.push(of);
+            self.clients.len() - 1
+        });
+        at as u32 + 1
+    }
+
     fn leaves_out(&mut self, record: &TraceRecord) -> bool {
         let bypassed = record.served == Served::Bypass && self.bypassed == Bypassed::Skip;
         let ignored = record.op == Op::Write && self.writes == Writes::Ignore;
@@ -176,8 +203,13 @@ impl Splitter {
 
     fn hint_set(&mut self, trace: usize, record: &TraceRecord) -> u32 {
         let mut hints = record.hints;
-        if self.traces.len() > 1 {
-            hints = hints.from_client(trace as u32 + 1);
+        if !self.clients.is_empty() {
+            let position = self.databases[trace];
+            let database = position.map_or(0, |position| hints.get(position));
+            if let Some(position) = position {
+                hints.set(position, 0);
+            }
+            hints = hints.from_client(self.client(trace, database));
         }
         if let (Some(noise), true) = (&self.noise, record.op != Op::Trim) {
             hints = noise.add(self.ios, &hints);
@@ -325,6 +357,7 @@ mod tests {
     #[test]
     fn several_traces_are_several_clients_with_their_own_objects() {
         let mut s = Splitter::new(4096, [4096, 4096]);
+        s.tell_apart(vec![None, None]);
         let mut out = Vec::new();
         for trace in [0, 1, 0] {
             let record = record(Op::Read, 0, 1);
@@ -339,5 +372,24 @@ mod tests {
         assert_eq!(seen, [(0, 0), (1, 1), (0, 0)]);
         let clients: Vec<u32> = s.hints.sets().iter().map(HintSet::client).collect();
         assert_eq!(clients, [1, 2]);
+    }
+
+    #[test]
+    fn databases_of_one_trace_are_clients_whose_hints_do_not_name_them() {
+        let mut s = Splitter::new(4096, [4096]);
+        s.tell_apart(vec![Some(8)]);
+        for database in [2, 0, 1, 2] {
+            let mut record = record(Op::Read, 0, 1);
+            record.hints.set(8, database);
+            split(&mut s, record);
+        }
+        let sets: Vec<_> = s
+            .hints
+            .sets()
+            .iter()
+            .map(|h| (h.client(), h.get(8)))
+            .collect();
+        assert_eq!(sets, [(2, 0), (1, 0), (3, 0)]);
+        assert_eq!(s.clients, [(0, 0), (0, 2), (0, 1)]);
     }
 }

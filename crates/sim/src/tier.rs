@@ -94,7 +94,10 @@ impl PolicyTier {
         let resident = self.slots.find(page);
         self.policy.on_request(&access, resident);
         let flash_writes = match resident {
-            Some(_) if whole => 1,
+            Some(_) if whole => {
+                self.shed();
+                1
+            }
             Some(slot) => {
                 self.slots.remove(slot);
                 self.policy.on_remove(page, slot, Removal::Stale);
@@ -162,6 +165,14 @@ impl PolicyTier {
         let Some(slot) = slot else { return 0 };
         self.policy.on_admit(access, slot);
         1
+    }
+
+    /// Evicts pages while the policy takes more room than there is.
+    fn shed(&mut self) {
+        while let Some(victim) = self.policy.surplus(&self.slots) {
+            let left = self.slots.remove(victim);
+            self.policy.on_remove(left, victim, Removal::Evicted);
+        }
     }
 
     fn evict_frame(&mut self, frame: FrameId) {

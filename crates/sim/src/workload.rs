@@ -17,7 +17,7 @@ use thermocline_core::hash;
 use thermocline_core::hint::HINT_TYPES_MAX;
 use thermocline_core::noise::NoiseHints;
 use thermocline_core::{HintSet, ObjectId, PageId};
-use thermocline_trace::Catalog;
+use thermocline_trace::{Catalog, DATABASE};
 
 /// Page requests handed over at a time.
 const CHUNK: usize = 1 << 16;
@@ -83,8 +83,10 @@ pub struct Facts {
     pub first_touch_reads: u64,
     /// Different hint sets.
     pub hint_sets: u64,
-    /// Traces: clients that give hints.
+    /// Traces.
     pub traces: usize,
+    /// Clients that give hints: databases of all traces; 1 where none are told apart.
+    pub clients: usize,
     /// Requests left out because they were recorded past the tier.
     pub skipped_bypassed: u64,
     /// Writes left out because they are to be ignored.
@@ -117,6 +119,10 @@ pub struct Workload {
     catalogs: Vec<Option<Catalog>>,
     /// Of each object: its trace, and its number there.
     objects: Vec<(usize, ObjectId)>,
+    /// Of each client: its trace, and its number there.
+    clients: Vec<(usize, u32)>,
+    /// Of each trace: the hint type that names its databases.
+    databases: Vec<Option<usize>>,
     noise_at: usize,
     decoded: Option<Vec<PageRequest>>,
     /// Of each decoded request: the number of its page.
@@ -153,6 +159,7 @@ impl Workload {
             distinct_pages: scan.pages.len() as u64,
             hint_sets: splitter.hints.sets().len() as u64,
             traces: openers.len(),
+            clients: splitter.clients.len().max(1),
             skipped_bypassed: splitter.skipped_bypassed,
             skipped_writes: splitter.skipped_writes,
             counts_pages,
@@ -172,6 +179,8 @@ impl Workload {
                 .map(|source| source.catalog().cloned())
                 .collect(),
             noise_at: splitter.noise_at,
+            clients: splitter.clients.clone(),
+            databases: splitter.databases.clone(),
             objects: splitter.objects.clone(),
             hint_sets: splitter.hints.sets().to_vec(),
             decoded: scan.fits.then_some(scan.decoded),
@@ -250,8 +259,30 @@ impl Workload {
     }
 
     fn catalog_of(&self, hints: &HintSet) -> Option<&Catalog> {
-        let at = hints.client().saturating_sub(1) as usize;
-        self.catalogs.get(at)?.as_ref()
+        self.catalogs.get(self.trace_of(hints.client()))?.as_ref()
+    }
+
+    /// The trace of a client's requests, from 0.
+    fn trace_of(&self, client: u32) -> usize {
+        let at = client.saturating_sub(1) as usize;
+        self.clients.get(at).map_or(0, |(trace, _)| *trace)
+    }
+
+    /// What to call client `client`, from 1: its trace, and in it its database.
+    #[must_use]
+    pub fn client_name(&self, client: u32) -> String {
+        let trace = self.trace_of(client);
+        let number = self.clients.get(client.saturating_sub(1) as usize);
+        let number = number.map_or(0, |(_, number)| *number);
+        let catalog = self.catalogs.get(trace).and_then(Option::as_ref);
+        let position = self.databases.get(trace).copied().flatten();
+        let name = position.filter(|_| number != 0);
+        let name = name.and_then(|position| catalog?.value_name(position, number));
+        match (name, position) {
+            (Some(name), _) => name.to_string(),
+            (None, Some(_)) => format!("trace {}, no database", trace + 1),
+            (None, None) => format!("trace {}", trace + 1),
+        }
     }
 
     /// Hands over all page requests and trims in order, in chunks, with the hint sets they name.
@@ -308,6 +339,11 @@ fn start(
         false => u64::from(page_size),
     };
     let mut splitter = Splitter::new(page_size, sources.iter().map(|of| unit(of.as_ref())));
+    let names = |of: &dyn Records| {
+        let mut names = of.schema().names().iter();
+        names.position(|name| name == DATABASE)
+    };
+    splitter.tell_apart(sources.iter().map(|of| names(of.as_ref())).collect());
     splitter.writes = options.writes;
     splitter.bypassed = options.bypassed;
     let types = sources.iter().map(|source| source.schema().names().len());

@@ -10,6 +10,10 @@ use thermocline_core::HintSchema;
 use crate::error::RecordError;
 use crate::reader::Addressing;
 
+/// The hint type that names the database of a request, where one mount serves several: whoever
+/// replays the trace takes each for a client of its own.
+pub const DATABASE: &str = "database";
+
 /// Version of the format described in docs/trace-format.md.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 

@@ -28,6 +28,7 @@ mod split;
 mod write;
 
 pub use catalog::Catalog;
+pub use column::DATABASE;
 pub use error::{ReadError, RecordError};
 pub use format::Format;
 pub use import::CsvColumns;

@@ -16,7 +16,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thermocline::Engine;
-use thermocline_trace::{RecordError, Recorder, RecorderOptions, RecorderSummary, Sample};
+use thermocline_core::HintSchema;
+use thermocline_trace::{
+    DATABASE, RecordError, Recorder, RecorderOptions, RecorderSummary, Sample,
+};
 
 /// The recordings of one mount.
 pub(crate) struct Recording {
@@ -47,19 +50,24 @@ enum Phase {
     Failed(String),
 }
 
-/// A recorder of a trace that starts now.
+/// A recorder of a trace that starts now, with a column for the client where there are `clients`.
 pub(crate) fn recorder(
     path: &Path,
     page_size: u32,
     sample: Sample,
+    clients: bool,
 ) -> Result<Recorder, RecordError> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
+    let schema = clients
+        .then(|| HintSchema::with_custom([DATABASE]))
+        .flatten();
     let options = RecorderOptions {
         page_size,
         sample,
         start_unix_ns: u64::try_from(now.as_nanos()).unwrap_or(0),
+        schema: schema.unwrap_or_default(),
         ..RecorderOptions::default()
     };
     Recorder::create(path, options)
@@ -145,10 +153,11 @@ impl Recording {
         if let Some(ended) = state.thread.take() {
             let _panicked = ended.join();
         }
-        let recorder = recorder(path, self.page_size, sample).map_err(|error| {
-            log::line(&format!("refused: {error}"));
-            io::Error::from(io::ErrorKind::InvalidInput)
-        })?;
+        let recorder =
+            recorder(path, self.page_size, sample, self.engine.has_clients()).map_err(|error| {
+                log::line(&format!("refused: {error}"));
+                io::Error::from(io::ErrorKind::InvalidInput)
+            })?;
         let recording = Arc::clone(self);
         let thread = std::thread::Builder::new().name("recording".into());
         let thread = thread.spawn(move || recording.run(length))?;

@@ -404,6 +404,7 @@ fn recorder(plan: &Plan) -> Result<Option<Recorder>, Failure> {
         path,
         plan.config.page_size()?,
         Sample::ALL,
+        !plan.config.tier.clients.is_empty(),
     )?))
 }
 

@@ -198,8 +198,7 @@ impl Hierarchy {
             self.evict_frame(victim.frame, out);
         }
         let prefetched = hints.request() == RequestType::SequentialRead;
-        let slot = self.slots.find(page);
-        let on_flash = slot.is_some_and(|slot| !self.slots.is_reserve(slot));
+        let on_flash = self.slots.find(page).is_some();
         let frame = self.pool.fill(page, *hints, on_flash, prefetched)?;
         self.policy.on_pool(page, true);
         Some(frame)

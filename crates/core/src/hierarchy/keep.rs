@@ -13,11 +13,12 @@
 //!
 //! # Invariants
 //! 1. A clean page in a kept slot belongs to a pinned object.
+//! 2. The pool weighs a page at flash's price exactly while the page has a slot, whosever it is.
 //!
 //! [`HierarchyOptions::keeps`]: super::HierarchyOptions::keeps
 
 use super::{Action, Hierarchy};
-use crate::page::{ObjectId, PageId, SlotId};
+use crate::page::{FrameId, ObjectId, PageId, SlotId};
 use crate::policy::{Access, Refusal, Removal};
 use crate::pool::FlashMove;
 use crate::tier::Area;
@@ -94,7 +95,20 @@ impl Hierarchy {
         Some(slot)
     }
 
+    /// `page` came into the reserve, where flash serves it as it does from any other slot.
+    pub(super) fn came_to_reserve(&mut self, page: PageId, how: FlashMove) {
+        self.policy.on_reserve(page, true);
+        self.flash_move(page, how);
+    }
+
     pub(super) fn assert_kept(&self) {
+        for frame in (0..self.pool.capacity()).map(FrameId) {
+            let page = self.pool.page(frame);
+            let on_flash = page.map(|page| self.slots.find(page).is_some());
+            let told = self.pool.is_on_flash(frame);
+            let same = told.is_none() || told == on_flash;
+            assert!(same, "invariant 2 of pinned objects: {page:?}");
+        }
         for (slot, page) in self.slots.occupied() {
             let used = self.slots.is_dirty(slot) || self.slots.pins(slot) > 0;
             let in_vain = self.is_kept_in_vain(slot, page);

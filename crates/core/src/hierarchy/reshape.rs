@@ -183,6 +183,25 @@ impl Hierarchy {
         may
     }
 
+    /// Tells a new policy of the pages on flash and in the pool.
+    pub(super) fn introduce(&self, policy: &mut dyn TierPolicy) {
+        for (slot, page) in self.slots.residents() {
+            let access = quiet_access(page, self.requests);
+            policy.on_admit(&access, slot);
+            if self.slots.is_dirty(slot) {
+                policy.on_dirty(&access, slot);
+            }
+        }
+        let reserve = self.slots.occupied();
+        for (_, page) in reserve.filter(|(slot, _)| self.slots.is_reserve(*slot)) {
+            policy.on_reserve(page, true);
+        }
+        let frames = (0..self.pool.capacity()).map(FrameId);
+        for page in frames.filter_map(|frame| self.pool.page(frame)) {
+            policy.on_pool(page, true);
+        }
+    }
+
     /// The policy in force, empty, at another size.
     pub(super) fn anew(
         &self,
@@ -200,21 +219,6 @@ impl Hierarchy {
         self.introduce(policy.as_mut());
         self.policy = policy;
         Ok(())
-    }
-
-    /// Tells a new policy of the pages on flash and in the pool.
-    pub(super) fn introduce(&self, policy: &mut dyn TierPolicy) {
-        for (slot, page) in self.slots.residents() {
-            let access = quiet_access(page, self.requests);
-            policy.on_admit(&access, slot);
-            if self.slots.is_dirty(slot) {
-                policy.on_dirty(&access, slot);
-            }
-        }
-        let frames = (0..self.pool.capacity()).map(FrameId);
-        for page in frames.filter_map(|frame| self.pool.page(frame)) {
-            policy.on_pool(page, true);
-        }
     }
 
     fn take_over(&mut self, mut policy: Box<dyn TierPolicy>, options: &HierarchyOptions) {

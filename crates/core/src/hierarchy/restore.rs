@@ -70,6 +70,9 @@ impl Hierarchy {
                 self.policy.on_dirty(&access, slot);
             }
         }
+        if self.slots.is_reserve(slot) {
+            self.policy.on_reserve(entry.page, true);
+        }
         self.came_in(entry.page);
         true
     }

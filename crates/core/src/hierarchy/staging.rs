@@ -5,7 +5,7 @@ use crate::health::{Fault, Way};
 use crate::ledger::{Ahead, MapChange};
 use crate::page::{ObjectId, PageId, SlotId};
 use crate::policy::Removal;
-use crate::tier::{SlotState, Written};
+use crate::tier::{Area, SlotState, Written};
 
 impl Hierarchy {
     /// Pages waiting for or under way to flash.
@@ -273,13 +273,13 @@ impl Hierarchy {
         if let Some(block) = block {
             self.ledger.removed(block, page, dirty);
         }
-        if !self.slots.is_reserve(slot) {
-            if self.slots.is_policy(slot) {
-                self.policy.on_remove(page, slot, why);
-            }
-            self.counters.removals[why as usize] += 1;
-            self.flash_move(page, crate::pool::FlashMove::Left);
+        match self.slots.area(slot) {
+            Area::Policy => self.policy.on_remove(page, slot, why),
+            Area::Reserve => self.policy.on_reserve(page, false),
+            Area::Kept => {}
         }
+        self.counters.removals[why as usize] += u64::from(!self.slots.is_reserve(slot));
+        self.flash_move(page, crate::pool::FlashMove::Left);
         self.lost.remove(&page);
         // A writer that is at work still needs the bytes; they go when it ends.
         if staged && !writing {

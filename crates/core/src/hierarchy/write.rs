@@ -174,6 +174,7 @@ impl Hierarchy {
                 }
                 self.tell_write(access);
                 self.rewrite(slot, access, frame, out);
+                self.shed(out);
                 Placed::Flash
             }
             Some(_) => Placed::Base,
@@ -181,6 +182,18 @@ impl Hierarchy {
             None if !back || self.slots.capacity() == 0 => Placed::Base,
             None if !self.make_dirty_room(out) => Placed::Wait,
             None => self.place_new(access, frame, how, out),
+        }
+    }
+
+    /// Evicts pages while the policy takes more room than there is: see [`TierPolicy::surplus`].
+    /// Where the tier is on its way to rest, or the reserve is full, a later write does.
+    fn shed(&mut self, out: &mut Vec<Action>) {
+        while self.calm == Calm::Open
+            && let Some(victim) = self.policy.surplus(&self.slots)
+        {
+            if self.give_way(victim, out).is_err() {
+                return;
+            }
         }
     }
 
@@ -245,6 +258,7 @@ impl Hierarchy {
         if let Some(slot) = self.slots.admit_reserve(page) {
             self.counters.reserved += 1;
             self.came_in(page);
+            self.came_to_reserve(page, how);
             out.push(stage(frame, slot, page));
             self.queue_write(slot, out);
             out.push(Action::WakeDestager);
@@ -306,7 +320,10 @@ impl Hierarchy {
             Some(slot) if around && self.slots.is_policy(slot) => {
                 self.remove(slot, Removal::Outdated, out);
             }
-            Some(slot) if keep => self.update(slot, page, frame, out),
+            Some(slot) if keep => {
+                self.update(slot, page, frame, out);
+                self.shed(out);
+            }
             Some(slot) => self.remove(slot, Removal::Stale, out),
             None if !keep || ((asked || around) && !self.keeps(page)) => {}
             None => {
@@ -435,6 +452,7 @@ impl Hierarchy {
         match self.slots.transfer(slot) {
             Some(to) => {
                 self.came_in(access.page);
+                self.policy.on_reserve(access.page, false);
                 self.admitted(access, to, FlashMove::Entered);
                 self.became_dirty(access, to, out);
             }
@@ -460,7 +478,7 @@ impl Hierarchy {
         self.counters.reserved += 1;
         self.counters.removals[Removal::Evicted as usize] += 1;
         self.policy.on_remove(page, victim, Removal::Evicted);
-        self.flash_move(page, FlashMove::Left);
+        self.policy.on_reserve(page, true);
         Ok(())
     }
 }

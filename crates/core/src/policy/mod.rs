@@ -11,7 +11,8 @@
 //! - priority groups (hStorage-DB): `on_request` re-allocates between groups; `decide` is
 //!   selective allocation, its victim selective eviction; `on_trim` is priority N;
 //! - CAC, CC and their rivals: `decide` with [`Opportunity::PoolEviction`] and
-//!   [`Opportunity::Clean`]; `on_pool_hits` brings logical reads, `on_pool` what DRAM holds.
+//!   [`Opportunity::Clean`]; `on_pool_hits` brings logical reads, `on_pool` what DRAM holds,
+//!   `on_reserve` what flash holds past them.
 
 mod arc;
 mod auto;
@@ -263,6 +264,12 @@ pub trait TierPolicy: Send {
     /// and [`Self::on_remove`] are told of afterwards.
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision;
 
+    /// A page that has to leave, because pages that were written again take more room than there
+    /// is; its caller evicts it and asks again. `None` where a page takes as much room as its slot.
+    fn surplus(&mut self, _slots: &SlotTable) -> Option<SlotId> {
+        None
+    }
+
     /// The page was given `slot`.
     fn on_admit(&mut self, access: &Access, slot: SlotId);
 
@@ -278,6 +285,11 @@ pub trait TierPolicy: Send {
 
     /// `page` came into the DRAM pool (`buffered`), or left it. Not called without a pool.
     fn on_pool(&mut self, _page: PageId, _buffered: bool) {}
+
+    /// `page`, which has no slot of the policy's, came into the write-back reserve (`reserved`), or
+    /// left it. While it is there flash serves it, though its requests come without a slot.
+    /// Called after [`Self::on_remove`] and before [`Self::on_admit`] when it changes over.
+    fn on_reserve(&mut self, _page: PageId, _reserved: bool) {}
 
     /// It is `now_ms` milliseconds since a moment that stays the same. For policies that have an
     /// allowance by time; the others do not ask. Called now and then, or never.

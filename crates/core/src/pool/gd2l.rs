@@ -153,6 +153,10 @@ impl PoolPolicy for Gd2l {
         }
     }
 
+    fn is_on_flash(&self, frame: FrameId) -> Option<bool> {
+        Some(usize::from(self.queue_of[frame.at()]) == ON_FLASH)
+    }
+
     fn victim(&mut self, may: &dyn Fn(FrameId) -> bool) -> Option<FrameId> {
         let victim = self.in_order().find(|frame| may(*frame))?;
         self.inflation = self.inflation.max(self.h[victim.at()]);

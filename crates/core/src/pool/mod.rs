@@ -88,6 +88,12 @@ pub trait PoolPolicy: Send {
     /// The page in the filled `frame` came to flash or left it.
     fn on_flash(&mut self, _frame: FrameId, _how: FlashMove) {}
 
+    /// Whether the page in the filled `frame` is on flash as far as the policy was told; `None` for
+    /// policies to which it is all the same.
+    fn is_on_flash(&self, _frame: FrameId) -> Option<bool> {
+        None
+    }
+
     /// The first frame in eviction order that `may` leave. The caller evicts it: policies move
     /// their hand or raise their inflation here. `may` must not change meanwhile.
     fn victim(&mut self, may: &dyn Fn(FrameId) -> bool) -> Option<FrameId>;
@@ -286,6 +292,13 @@ impl Pool {
         if self.frames[frame.at()].filled {
             self.policy.on_flash(frame, how);
         }
+    }
+
+    /// [`PoolPolicy::is_on_flash`] of a filled frame; `None` for a free one.
+    #[must_use]
+    pub fn is_on_flash(&self, frame: FrameId) -> Option<bool> {
+        let filled = self.frames[frame.at()].filled;
+        filled.then(|| self.policy.is_on_flash(frame))?
     }
 
     /// The filled `frame` got new bytes at `now` (any unit, not falling) by a write with `hints`.

@@ -153,6 +153,8 @@ pub struct Object {
     pub(crate) group: String,
     /// Value of the object hint.
     pub(crate) hint: u32,
+    /// The client whose file it is: see [`crate::files::clients`].
+    pub(crate) client: u32,
     pub(crate) base: Arc<dyn Device>,
     pub(crate) stamp: StampFn,
     pub(crate) touch: TouchFn,
@@ -274,6 +276,7 @@ impl Object {
             cached: spec.cached,
             name: RwLock::new(spec.name),
             hint: group_hint(&spec.group),
+            client: 0,
             group: spec.group,
             base: spec.base,
             stamp: spec.stamp,

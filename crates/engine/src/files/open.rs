@@ -13,6 +13,7 @@
 //!    or buried, and it is the only one there; the registry says *open* for exactly that time.
 
 use crate::engine::Engine;
+use crate::files::clients::client_of;
 use crate::files::object::{Object, ObjectSpec};
 use crate::files::registry::Registry;
 use crate::files::room::has_nothing_of;
@@ -126,7 +127,9 @@ impl Engine {
         } else {
             self.drop_past_end(id, length);
         }
-        let object = Object::new(id, spec, length, opened.counts);
+        let client = client_of(&self.config.clients, &spec.name);
+        let mut object = Object::new(id, spec, length, opened.counts);
+        object.client = client;
         object.promised.store(opened.promised, Ordering::Release);
         let losing = registry.is_losing_name(&object.identity);
         object.under_way.loses_name(losing);

@@ -165,9 +165,14 @@ fn describe(hints: &HintSet, groups: &Groups) -> String {
             format!("{type_name}={}", value_name(position, value, groups))
         })
         .collect();
-    match named.is_empty() {
+    let text = match named.is_empty() {
         true => "no hint".into(),
         false => named.join(" "),
+    };
+    // Its place in the setting, from 1.
+    match hints.client() {
+        0 => text,
+        client => format!("client={client} {text}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Requests as a trace records them.
 
 use crate::engine::{Engine, Request};
+use crate::files::clients::POSITION;
 use crate::files::object::Object;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -16,6 +17,7 @@ impl Engine {
         // Held to the end: a file that is opened meanwhile names itself to the new recorder.
         let objects = self.objects.read();
         if let Some(recorder) = &recorder {
+            self.name_clients(recorder);
             for object in objects.iter().flatten() {
                 name_in_trace(recorder, object);
             }
@@ -94,7 +96,7 @@ impl Engine {
             offset: request.offset,
             length,
             latency_ns: started.elapsed().as_nanos() as u64,
-            hints: self.complete(&request.hints, object, None),
+            hints: in_trace(self.complete(&request.hints, object, None)),
         };
         let sample = recorder.sample();
         if sample.is_all() || !matches!(op, Op::Read | Op::Write) {
@@ -121,6 +123,14 @@ impl Engine {
         };
         let now = Instant::now();
         self.record(&request, object, op, length, Served::Unknown, now);
+    }
+}
+
+/// Hints as a trace has them: the client is one of them.
+fn in_trace(hints: HintSet) -> HintSet {
+    match hints.client() {
+        0 => hints,
+        client => hints.with(POSITION, client),
     }
 }
 

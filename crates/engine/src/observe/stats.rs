@@ -60,6 +60,9 @@ pub struct Stats {
     pub pool: PoolStats,
     /// Objects with pages on flash or requests, most pages on flash first.
     pub objects: Vec<ObjectStats>,
+    /// Databases that are told apart; empty where none are.
+    #[serde(default)]
+    pub clients: Vec<ClientStats>,
     /// Trace rows that could not be recorded because the queue was full.
     pub trace_dropped: Option<u64>,
 }
@@ -197,6 +200,21 @@ pub struct PoolStats {
     pub evictions: u64,
 }
 
+/// One database of several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientStats {
+    /// Its directory; empty for files of none.
+    pub name: String,
+    /// Pages on flash.
+    pub resident: u64,
+    /// Read requests.
+    pub reads: u64,
+    /// Read requests served entirely from pool, buffer or flash.
+    pub hits: u64,
+    /// Write requests.
+    pub writes: u64,
+}
+
 /// One object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ObjectStats {
@@ -258,6 +276,7 @@ impl Engine {
             evictions: counters.pool_evictions,
         };
         drop(inner);
+        let objects = self.object_stats();
         let latency = |served: &Served| {
             let latency = self.latency[*served as usize].latency();
             (latency.count > 0).then(|| (served.name().to_string(), latency))
@@ -276,7 +295,8 @@ impl Engine {
             write_latency: self.write_latency.latency(),
             tier: self.tier_stats(),
             pool,
-            objects: self.object_stats(),
+            clients: self.client_stats(&objects),
+            objects,
             trace_dropped: self.recorder().map(|recorder| recorder.dropped()),
         }
     }

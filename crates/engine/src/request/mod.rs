@@ -74,7 +74,10 @@ impl Engine {
         object: &Object,
         page: Option<&[u8]>,
     ) -> HintSet {
-        let mut hints = *hints;
+        let mut hints = match object.client {
+            0 => *hints,
+            client => hints.from_client(client),
+        };
         let mut fill = |position: usize, value: u32| {
             if hints.get(position) == 0 {
                 hints.set(position, value);

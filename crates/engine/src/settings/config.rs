@@ -3,6 +3,7 @@
 use crate::claim::TICK;
 use crate::clock::SharedClock;
 use crate::error::Error;
+use crate::files::clients::are_apart;
 use crate::files::pins::Pins;
 use crate::mutant::Mutant;
 pub use crate::settings::policy_section::{CacSettings, ClicSettings, PolicySection, TacSettings};
@@ -53,6 +54,9 @@ pub struct EngineConfig {
     pub admit_on_write: bool,
     /// Seed of the policies that draw lots.
     pub seed: u64,
+    /// Directories below the base that hold a database each: clients whose hints are told apart.
+    /// None lies in another.
+    pub clients: Vec<String>,
     /// Parameters of TAC.
     pub tac: TacSettings,
     /// Parameters of the policies that learn from hints.
@@ -102,6 +106,7 @@ impl Default for EngineConfig {
             writers_max: 4,
             admit_on_write: true,
             seed: 1,
+            clients: Vec::new(),
             tac: TacSettings::default(),
             clic: ClicSettings::default(),
             cac: CacSettings::default(),
@@ -290,6 +295,12 @@ impl EngineConfig {
             "drive_writes_per_day",
             writes,
             "at least 0; 0 for no limit",
+        )?;
+        need(
+            are_apart(&self.clients),
+            "clients",
+            self.clients.join(", "),
+            "directories below the base, none in another",
         )?;
         self.tac.check()?;
         self.clic.check()?;

@@ -1,5 +1,6 @@
 //! What a mount says about itself: one structure, shown as text, as JSON and as metrics.
 
+mod clients;
 pub(crate) mod exposition;
 pub(crate) mod live;
 pub(crate) mod metrics;

@@ -48,6 +48,7 @@ pub(crate) fn render(report: &Report, earlier: Option<&Report>) -> String {
         let _ = self::learned(&mut out, learned);
     }
     let _ = devices(&mut out, report, earlier);
+    let _ = super::clients::clients(&mut out, report);
     let _ = objects(&mut out, report);
     folded(&out)
 }

@@ -192,7 +192,7 @@ fn learned_table(run: &RunResult, learned: &LearnedTable) -> String {
     for row in learned.hint_sets.iter().take(LEARNED_ROWS) {
         let client = match row.client {
             0 => String::new(),
-            client => format!("trace {client}: "),
+            client => format!("client {client}: "),
         };
         table.row([
             format!("{client}{}", row.hints),

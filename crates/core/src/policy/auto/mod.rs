@@ -376,6 +376,11 @@ impl TierPolicy for Auto {
             .for_each(|policy| policy.on_pool(page, buffered));
     }
 
+    fn on_reserve(&mut self, page: PageId, reserved: bool) {
+        self.live()
+            .for_each(|policy| policy.on_reserve(page, reserved));
+    }
+
     fn on_time(&mut self, now_ms: u64) {
         self.live().for_each(|policy| policy.on_time(now_ms));
     }

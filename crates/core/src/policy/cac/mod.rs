@@ -37,6 +37,8 @@
 //! - *Equal benefit*: the newcomer stays out (§6.4.1: B(p') < B(p)).
 //! - *Outqueue*: 1 entry a slot (§6.5.1). A trimmed page of flash is forgotten; what is known of
 //!   absent ones leaves by age.
+//! - *The reserve* of write-back, which the thesis does not have, is served by flash: requests for
+//!   a page there count as on flash (R_S), and the page is remembered while it is there.
 //! - *No pool* (no frame was ever announced): pages come in when they are read, else nothing
 //!   clean ever would. Every logical read is a physical one then: α is 1 and CAC is CC.
 //! - *Write-through*: B counts the writes that write-back would save. Choose `tac` there.
@@ -267,6 +269,10 @@ impl Cac {
     /// Puts the page where it is now, and forgets the oldest of those that are nowhere.
     fn put(&mut self, at: At, resident: bool, buffered: bool) {
         self.pages.put(at, resident, buffered);
+        self.forget_excess();
+    }
+
+    fn forget_excess(&mut self) {
         while let Some(known) = self.pages.pop_excess() {
             self.groups.forget(&known.counted);
         }
@@ -313,13 +319,13 @@ impl Cac {
         }
     }
 
-    fn measure(&mut self, at: At, access: &Access, on_flash: bool) {
+    fn measure(&mut self, at: At, access: &Access, resident: bool) {
         let one = self.one();
         let Some(known) = self.pages.get_mut(at) else {
             return;
         };
-        debug_assert_eq!(known.resident, on_flash, "told of every change");
-        let counts = known.measured.side(on_flash);
+        debug_assert_eq!(known.resident, resident, "told of every change");
+        let counts = known.measured.side(known.is_on_flash());
         if access.op == Op::Write {
             counts.writes = counts.writes.saturating_add(one);
         } else if access.hints.request() != RequestType::SequentialRead {
@@ -397,7 +403,7 @@ impl TierPolicy for Cac {
         let hits = hits.saturating_mul(self.one());
         let at = self.pages.find(page);
         if let Some(known) = at.and_then(|at| self.pages.get_mut(at)) {
-            let counts = known.measured.side(known.resident);
+            let counts = known.measured.side(known.is_on_flash());
             counts.logical = counts.logical.saturating_add(hits);
         }
     }
@@ -415,6 +421,17 @@ impl TierPolicy for Cac {
         }
         let resident = self.pages.get(at).is_some_and(|known| known.resident);
         self.put(at, resident, buffered);
+    }
+
+    fn on_reserve(&mut self, page: PageId, reserved: bool) {
+        let at = match reserved {
+            true => Some(self.pages.find_or_add(page)),
+            false => self.pages.find(page),
+        };
+        let Some(at) = at else { return };
+        self.count(at);
+        self.pages.set_reserved(at, reserved);
+        self.forget_excess();
     }
 
     fn keeps_outdated(&self) -> bool {
@@ -451,5 +468,11 @@ impl TierPolicy for Cac {
         }
         let residents = self.pages.iter().filter(|known| known.resident);
         assert_eq!(residents.count(), self.heap.len(), "and nobody else is");
+        let reserved = self.pages.iter().filter(|known| known.reserved);
+        assert_eq!(reserved.count(), slots.reserved() as usize, "the reserve's");
+        for (slot, page) in slots.occupied().filter(|(slot, _)| slots.is_reserve(*slot)) {
+            let known = self.known(page).is_some_and(|known| known.reserved);
+            assert!(known, "{page:?} in {slot:?} is known to be of the reserve");
+        }
     }
 }

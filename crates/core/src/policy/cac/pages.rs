@@ -37,6 +37,8 @@ pub(super) struct Known {
     pub counted: Counted,
     pub resident: bool,
     pub buffered: bool,
+    /// In the write-back reserve: flash serves it, in no slot of the policy's.
+    pub reserved: bool,
 }
 
 impl Known {
@@ -49,6 +51,7 @@ impl Known {
             counted: Counted::default(),
             resident: false,
             buffered: false,
+            reserved: false,
         }
     }
 
@@ -57,7 +60,12 @@ impl Known {
     }
 
     fn is_absent(&self) -> bool {
-        !self.resident && !self.buffered
+        !self.is_on_flash() && !self.buffered
+    }
+
+    /// Whether flash serves it.
+    pub(super) fn is_on_flash(&self) -> bool {
+        self.resident || self.reserved
     }
 }
 
@@ -137,7 +145,24 @@ impl Pages {
         };
         let was_absent = known.is_absent();
         (known.resident, known.buffered) = (resident, buffered);
-        match (was_absent, known.is_absent()) {
+        let is_absent = known.is_absent();
+        self.requeue(at, was_absent, is_absent);
+    }
+
+    /// The page is in the reserve, or is not.
+    pub(super) fn set_reserved(&mut self, at: At, reserved: bool) {
+        let Some(known) = self.known[at.0 as usize].as_mut() else {
+            debug_assert!(false, "a place in use");
+            return;
+        };
+        let was_absent = known.is_absent();
+        known.reserved = reserved;
+        let is_absent = known.is_absent();
+        self.requeue(at, was_absent, is_absent);
+    }
+
+    fn requeue(&mut self, at: At, was_absent: bool, is_absent: bool) {
+        match (was_absent, is_absent) {
             (true, false) => self.outqueue.remove(&mut self.links, at.0),
             (false, true) => self.outqueue.push_front(&mut self.links, at.0),
             _ => {}
