@@ -124,7 +124,8 @@ fn unit_bytes(suffix: &str) -> Option<u64> {
     }
 }
 
-/// `whole.fraction` times `unit`, exactly: `None` when out of range or not a whole number.
+/// `whole.fraction` times `unit`: `None` when out of range. What is less than a whole byte is left
+/// out; a fraction of what has no parts (`unit` 1) is none.
 fn scale(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     let whole: u64 = whole.parse().ok()?;
     let mut total = u128::from(whole) * u128::from(unit);
@@ -135,7 +136,7 @@ fn scale(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
             .parse::<u128>()
             .ok()?
             .checked_mul(u128::from(unit))?;
-        if scaled % divisor != 0 {
+        if unit == 1 {
             return None;
         }
         total += scaled / divisor;
@@ -285,6 +286,7 @@ mod tests {
             ("8GiB", Size::Bytes(8 << 30)),
             ("8g", Size::Bytes(8 << 30)),
             ("1.5T", Size::Bytes(3 << 39)),
+            ("44.2MiB", Size::Bytes(46_347_059)),
             ("100MB", Size::Bytes(100_000_000)),
             ("100kB", Size::Bytes(100_000)),
             ("4096p", Size::Pages(4096)),

@@ -1,12 +1,16 @@
 //! What durability costs in write-back, as ratios inside one run.
 //!
 //! `cargo bench -p thermocline --bench write_back`
+//! `cargo bench -p thermocline --bench write_back -- profile tier|unbounded|plain THREADS PAGES
+//! SECONDS`: one rival alone, without a pool, for `perf` and `strace`; says how many syncs it made.
 //!
 //! Threads write pages at random places of one object and sync it after each, or after 32: through
 //! [`Engine::write`] and [`Engine::sync`], where flash takes the pages, and with `pwrite` and
 //! `fdatasync` to a plain file of the same length on the same disk. Rounds of the two alternate and
-//! medians of ratios are printed, so that a machine whose speed drifts does not decide. Also:
-//! bytes written to flash that are not pages, for each byte of pages; syncs of the device for each
+//! medians of ratios are printed, and the range of the syncs' ones, so that a machine whose speed
+//! drifts does not decide. *No limit*: a third rival, the tier over a device whose requests have no
+//! deadline, so that a sync is made by the thread that waits for it and not by one of the kernel's
+//! that can be left. Also: bytes written to flash that are not pages, for each byte of pages; syncs of the device for each
 //! commit; commits for each sync asked for. Base, cache and plain file are made under
 //! `THERMOCLINE_BENCH_DIR` (default: the temporary directory), which should be on the flash device.
 //! Every page of object, cache and plain file was written before: no round pays for allocation.
@@ -27,6 +31,8 @@ use thermocline_core::{FileKind, HintSet};
 const PAGE: usize = 8192;
 const PAGES: u64 = 8192;
 const CACHE: u64 = 128 << 20;
+/// What a mount gives its flash device.
+const LIMIT: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(700);
 
@@ -34,32 +40,33 @@ fn main() {
     let directory = std::env::var_os("THERMOCLINE_BENCH_DIR")
         .map_or_else(std::env::temp_dir, std::path::PathBuf::from);
     let directory = tempfile::tempdir_in(directory).expect("a directory");
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
+    if let [mode, rival, threads, writes, seconds] = &arguments[..]
+        && mode == "profile"
+    {
+        let number = |text: &String| text.parse().expect("a number");
+        let limit = (rival != "unbounded").then_some(LIMIT);
+        let rig = Rig::new(directory.path(), 0, limit);
+        let time = Duration::from_secs(number(seconds));
+        return profile(&rig, rival, number(threads), number(writes) as u32, time);
+    }
     println!(
-        "{PAGES} pages of {PAGE} bytes, all on flash, on this machine's disk; median us of a write \
-         and of a sync, syncs/s"
+        "{PAGES} pages of {PAGE} bytes, all on flash, on this machine's disk; median us, syncs/s"
     );
     println!(
-        "{:>6} {:>7} {:>8} | {:>7} {:>8} {:>8} | {:>7} {:>8} {:>8} | {:>7} {:>8} | {:>8} \
-         {:>7} {:>7}",
-        "pool",
-        "threads",
-        "a sync",
-        "plain w",
-        "plain s",
-        "plain/s",
-        "tier w",
-        "tier s",
-        "tier/s",
-        "sync x",
-        "rate x",
-        "metadata",
-        "syncs",
-        "commits"
+        "  pool threads a sync |  plain s plain/s |  tier s  tier/s | sync x  range    rate x | no \
+         limit: sync x, rate x | metadata  syncs commits"
     );
     for pool in [0u64, 16 << 20] {
-        let rig = Rig::new(directory.path(), pool);
+        let bounded = Rig::new(directory.path(), pool, Some(LIMIT));
+        let other = directory.path().join("unbounded");
+        std::fs::create_dir_all(&other).expect("a directory");
+        let unbounded = Rig::new(&other, pool, None);
         for (threads, writes) in [(1, 1), (8, 1), (1, 32), (8, 32)] {
-            compare(&rig, pool, threads, writes);
+            compare([&bounded, &unbounded], pool, threads, writes);
         }
     }
 }
@@ -72,7 +79,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(directory: &Path, pool_bytes: u64) -> Self {
+    fn new(directory: &Path, pool_bytes: u64, deadline: Option<Duration>) -> Self {
         let plain = full_file(&directory.join("plain"));
         let base_path = directory.join("base");
         drop(full_file(&base_path));
@@ -90,7 +97,7 @@ impl Rig {
                 ..BaseIdentity::default()
             },
             format: true,
-            deadline: Some(Duration::from_secs(2)),
+            deadline,
             ..StoreOptions::default()
         };
         let store = Store::open(&cache, &options).expect("a cache");
@@ -151,6 +158,19 @@ impl Rig {
     fn sync(&self) {
         self.engine.sync(&self.object, true).expect("syncs");
     }
+
+    fn plain_write(&self) -> impl Fn(u64, u64) + Sync {
+        |page, word| {
+            let mut bytes = AlignedBuf::new(PAGE);
+            bytes[..8].copy_from_slice(&word.to_le_bytes());
+            let written = self.plain.write_all_at(&bytes, page * PAGE as u64);
+            written.expect("writes");
+        }
+    }
+
+    fn plain_sync(&self) -> impl Fn() + Sync {
+        || self.plain.sync_data().expect("syncs")
+    }
 }
 
 /// A file whose every page was written and is durable.
@@ -173,49 +193,72 @@ fn full_file(path: &Path) -> File {
 
 /// What one rival did in one round.
 struct Round {
-    write_us: f64,
     sync_us: f64,
     syncs_per_second: f64,
+}
+
+/// One rival for some time; its process is what a profiler attaches to when it says so.
+fn profile(rig: &Rig, rival: &str, threads: u64, writes: u32, time: Duration) {
+    let before = rig.flash.read(String::new());
+    println!("process {}: {rival} begins", std::process::id());
+    let made = match rival {
+        "plain" => round(
+            threads,
+            writes,
+            1,
+            time,
+            &rig.plain_write(),
+            &rig.plain_sync(),
+        ),
+        _ => round(threads, writes, 1, time, &|p, w| rig.write(p, w), &|| {
+            rig.sync()
+        }),
+    };
+    let after = rig.flash.read(String::new());
+    let syncs = made.syncs_per_second * time.as_secs_f64();
+    println!(
+        "{syncs:.0} syncs, median {:.1} us; a sync: {:.3} writes of {:.0} bytes, {:.3} flushes",
+        made.sync_us,
+        (after.write.requests - before.write.requests) as f64 / syncs,
+        (after.write.bytes - before.write.bytes) as f64 / syncs,
+        (after.sync.requests - before.sync.requests) as f64 / syncs,
+    );
 }
 
 fn round(
     threads: u64,
     writes: u32,
     seed: u64,
+    time: Duration,
     write: &(impl Fn(u64, u64) + Sync),
     sync: &(impl Fn() + Sync),
 ) -> Round {
-    let times = Mutex::new((Vec::new(), Vec::new()));
+    let times = Mutex::new(Vec::new());
     let started = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let times = &times;
             scope.spawn(move || {
                 let mut random = seed * 64 + thread;
-                let (mut of_writes, mut of_syncs) = (Vec::new(), Vec::new());
-                while started.elapsed() < ROUND {
+                let mut of_syncs = Vec::new();
+                while started.elapsed() < time {
                     for _ in 0..writes {
                         random = random
                             .wrapping_mul(6_364_136_223_846_793_005)
                             .wrapping_add(1);
-                        let began = Instant::now();
                         write((random >> 33) % PAGES, random);
-                        of_writes.push(began.elapsed().as_secs_f64() * 1e6);
                     }
                     let began = Instant::now();
                     sync();
                     of_syncs.push(began.elapsed().as_secs_f64() * 1e6);
                 }
-                let mut all = times.lock().expect("no panic");
-                all.0.append(&mut of_writes);
-                all.1.append(&mut of_syncs);
+                times.lock().expect("no panic").append(&mut of_syncs);
             });
         }
     });
-    let (of_writes, of_syncs) = times.into_inner().expect("no panic");
+    let of_syncs = times.into_inner().expect("no panic");
     Round {
         syncs_per_second: of_syncs.len() as f64 / started.elapsed().as_secs_f64(),
-        write_us: median(of_writes),
         sync_us: median(of_syncs),
     }
 }
@@ -225,34 +268,52 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn compare(rig: &Rig, pool: u64, threads: u64, writes: u32) {
-    let (mut plain, mut tier) = (Vec::new(), Vec::new());
-    let plain_write = |page: u64, word: u64| {
-        let mut bytes = AlignedBuf::new(PAGE);
-        bytes[..8].copy_from_slice(&word.to_le_bytes());
-        let written = rig.plain.write_all_at(&bytes, page * PAGE as u64);
-        written.expect("writes");
+/// Round `number` of each rival: the tier, the same without deadlines, the plain file.
+fn take_turns(rigs: [&Rig; 2], threads: u64, writes: u32, number: usize) -> [Round; 3] {
+    let [bounded, unbounded] = rigs;
+    let seed = number as u64;
+    let tier = |rig: &Rig| {
+        let (write, sync) = (|p, w| rig.write(p, w), || rig.sync());
+        round(threads, writes, seed, ROUND, &write, &sync)
     };
-    let plain_sync = || rig.plain.sync_data().expect("syncs");
-    let (flash, stats) = (rig.flash.read(String::new()), rig.engine.stats());
-    let mut asked = 0.0;
-    for number in 0..ROUNDS {
-        let seed = number as u64;
-        let ours = || {
-            round(threads, writes, seed, &|p, w| rig.write(p, w), &|| {
-                rig.sync()
-            })
-        };
-        let theirs = || round(threads, writes, seed, &plain_write, &plain_sync);
-        if number % 2 == 0 {
-            tier.push(ours());
-            plain.push(theirs());
-        } else {
-            plain.push(theirs());
-            tier.push(ours());
-        }
-        asked += tier[number].syncs_per_second * ROUND.as_secs_f64();
+    let plain = || {
+        let (write, sync) = (bounded.plain_write(), bounded.plain_sync());
+        round(threads, writes, seed, ROUND, &write, &sync)
+    };
+    let mut rounds = [const { None }; 3];
+    for turn in 0..3 {
+        let which = (turn + number) % 3;
+        rounds[which] = Some(match which {
+            0 => tier(bounded),
+            1 => tier(unbounded),
+            _ => plain(),
+        });
     }
+    rounds.map(|round| round.expect("each had its turn"))
+}
+
+/// Median, least and greatest of the rounds' ratios.
+fn ratios(ours: &[Round], plain: &[Round], value: fn(&Round) -> f64) -> [f64; 3] {
+    let pairs = ours.iter().zip(plain);
+    let all: Vec<f64> = pairs
+        .map(|(ours, plain)| value(ours) / value(plain))
+        .collect();
+    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let greatest = all.iter().copied().fold(0.0, f64::max);
+    [median(all), least, greatest]
+}
+
+fn compare(rigs: [&Rig; 2], pool: u64, threads: u64, writes: u32) {
+    let [rig, _] = rigs;
+    let (flash, stats) = (rig.flash.read(String::new()), rig.engine.stats());
+    let (mut tier, mut unbounded, mut plain) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..ROUNDS {
+        let [ours, without, theirs] = take_turns(rigs, threads, writes, number);
+        tier.push(ours);
+        unbounded.push(without);
+        plain.push(theirs);
+    }
+    let asked: f64 = tier.iter().map(|r| r.syncs_per_second).sum::<f64>() * ROUND.as_secs_f64();
     let (flash_after, stats_after) = (rig.flash.read(String::new()), rig.engine.stats());
     let (tier_before, tier_after) = (stats.tier.expect("a tier"), stats_after.tier.expect("one"));
     let pages = (tier_after.flash_writes - tier_before.flash_writes) * PAGE as u64;
@@ -261,26 +322,19 @@ fn compare(rig: &Rig, pool: u64, threads: u64, writes: u32) {
     let syncs = (flash_after.sync.requests - flash.sync.requests) as f64;
     let of =
         |rounds: &[Round], value: fn(&Round) -> f64| median(rounds.iter().map(value).collect());
-    let ratio = |value: fn(&Round) -> f64| {
-        let pairs = tier.iter().zip(&plain);
-        median(
-            pairs
-                .map(|(ours, theirs)| value(ours) / value(theirs))
-                .collect(),
-        )
-    };
+    let [sync, least, most] = ratios(&tier, &plain, |r| r.sync_us);
+    let [without, without_least, without_most] = ratios(&unbounded, &plain, |r| r.sync_us);
     println!(
-        "{:>3}MiB {threads:>7} {writes:>8} | {:>7.1} {:>8.1} {:>8.0} | {:>7.1} {:>8.1} {:>8.0} | \
-         {:>6.2}x {:>7.2}x | {:>8.4} {:>7.3} {:>7.3}",
+        "{:>3}MiB {threads:>7} {writes:>6} | {:>7.1} {:>7.0} | {:>7.1} {:>7.0} | {sync:>5.2}x \
+         {least:.2}-{most:.2} {:>5.2}x | {without:>5.2}x {without_least:.2}-{without_most:.2} \
+         {:>5.2}x | {:>7.4} {:>6.3} {:>6.3}",
         pool >> 20,
-        of(&plain, |r| r.write_us),
         of(&plain, |r| r.sync_us),
         of(&plain, |r| r.syncs_per_second),
-        of(&tier, |r| r.write_us),
         of(&tier, |r| r.sync_us),
         of(&tier, |r| r.syncs_per_second),
-        ratio(|r| r.sync_us),
-        ratio(|r| r.syncs_per_second),
+        ratios(&tier, &plain, |r| r.syncs_per_second)[0],
+        ratios(&unbounded, &plain, |r| r.syncs_per_second)[0],
         bytes.saturating_sub(pages) as f64 / pages as f64,
         syncs / commits,
         commits / asked,

@@ -16,6 +16,8 @@ mod controlled;
 #[cfg(shuttle)]
 use controlled as real;
 #[cfg(not(shuttle))]
+use std::io::Write;
+#[cfg(not(shuttle))]
 use std::sync as real;
 use std::sync::{LockResult, TryLockError};
 use std::time::Duration;
@@ -40,9 +42,11 @@ pub fn die(why: &str) -> ! {
     panic!("{why}");
     #[cfg(not(shuttle))]
     {
-        eprintln!(
+        // Not `eprintln`: a test's output is kept until its end, which does not come.
+        let _ = writeln!(
+            std::io::stderr(),
             "thermocline: {why} (see above); ending here, \
-         the next start recovers what was acknowledged"
+             the next start recovers what was acknowledged"
         );
         std::process::abort()
     }

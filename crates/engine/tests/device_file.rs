@@ -271,6 +271,67 @@ fn from_file_survives_odd_flags_and_unlink() {
     }
 }
 
+/// Set for the process that may open nothing more.
+const FULL: &str = "THERMOCLINE_TEST_NO_DESCRIPTOR";
+
+/// A file has one descriptor until requests of both kinds were made. Where there is none for the
+/// second kind everything is buffered, and nothing fails.
+#[test]
+fn without_a_descriptor_left_everything_is_buffered() {
+    let Some(path) = std::env::var_os(FULL) else {
+        let dir = tempfile::tempdir().unwrap();
+        let name = "without_a_descriptor_left_everything_is_buffered";
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(FULL, dir.path().join("f"))
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{child:?}");
+        return;
+    };
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true);
+    let file = Arc::new(options.open(path).unwrap());
+    let share = || FileDevice::from_file(Arc::clone(&file), "f", CREATE).unwrap();
+    let device = share();
+    device.write_at(&[1; 8192], 0).unwrap();
+    assert_eq!(descriptors(), before + 1);
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the call reads the limit, and changes this process alone.
+    assert_eq!(
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) },
+        0
+    );
+    assert!(
+        File::open("/dev/null").is_err(),
+        "nothing more can be opened"
+    );
+    device.write_at(&[2; 100], 4090).unwrap();
+    assert!(!device.is_direct());
+    device.write_at(&[3; 4096], 4096).unwrap();
+    device.sync(true).unwrap();
+    let mut buf = [0; 8192];
+    assert_eq!(device.read_at(&mut buf, 0).unwrap(), 8192);
+    assert!(buf[..4090].iter().all(|&b| b == 1) && buf[4090..4096].iter().all(|&b| b == 2));
+    assert!(buf[4096..].iter().all(|&b| b == 3));
+    // Whoever opens the same file anew wants it direct; neither is in the other's way.
+    let again = share();
+    device.write_at(&[4; 100], 4090).unwrap();
+    again.write_at(&[5; 100], 100).unwrap();
+    again.write_at(&[6; 4096], 4096).unwrap();
+    for device in [device, again] {
+        assert_eq!(device.read_at(&mut buf[..5000], 0).unwrap(), 5000);
+        assert!(buf[100..200].iter().all(|&b| b == 5));
+        assert!(buf[4090..4096].iter().all(|&b| b == 4));
+        assert!(buf[4096..5000].iter().all(|&b| b == 6));
+    }
+}
+
 fn check_overwrite(device: FileDevice) {
     device.write_at(&[1; 8192], 0).unwrap();
     device.write_at(&[2; 4096], 0).unwrap();

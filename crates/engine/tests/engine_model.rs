@@ -1,6 +1,9 @@
 //! The engine against plain files in memory: whatever is read must be what a file would hold,
 //! through every policy, with and without pool and tier, with faults, in many threads.
 
+mod aloud;
+
+use aloud::panic_aloud;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,6 +48,7 @@ fn start(
     flash: Option<Arc<MemoryDevice>>,
     slots: u64,
 ) -> Arc<Engine> {
+    panic_aloud();
     let config = EngineConfig {
         page_size: PAGE,
         policy: policy.into(),

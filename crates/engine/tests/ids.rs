@@ -2,8 +2,10 @@
 //! seconds; and the id bug that once was (`Mutant::SharedId`) is found that way when it is planted.
 #![cfg(not(shuttle))]
 
+mod aloud;
 mod crowd;
 
+use aloud::panic_aloud;
 use crowd::{Crowd, Size};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,6 +25,7 @@ const SIZE: Size = Size {
 
 /// Crowds one after another for so long; each by a seed of its own.
 fn crowds(size: Size, most: Duration) -> u64 {
+    panic_aloud();
     let started = Instant::now();
     let mut seed = 0;
     while started.elapsed() < most {
@@ -68,7 +71,8 @@ fn what_flash_answers_late_hits_nothing() {
 fn ids_given_out_twice_are_found() {
     let program = std::env::current_exe().expect("this program");
     let run = Command::new(program)
-        .args(["--exact", "the_planted_bug", "--nocapture"])
+        // Its output is kept, as that of any test: what ends the process says so all the same.
+        .args(["--exact", "the_planted_bug"])
         .env(KEY, "1")
         .output()
         .expect("runs itself");

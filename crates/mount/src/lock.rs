@@ -3,6 +3,7 @@
 //! A panic while a lock was held leaves behind it what may be half changed. Whoever meets such a
 //! lock ends the process: recovery after a crash is the path that is tested.
 
+use std::io::{self, Write};
 use std::panic::Location;
 use std::sync::{
     Condvar, LockResult, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
@@ -53,13 +54,20 @@ pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     sound(lock.write())
 }
 
+/// Ends the process as a crash does, and says why.
+#[cold]
+pub(crate) fn end_process(why: &str) -> ! {
+    // Not `eprintln`: a test's output is kept until its end, which does not come.
+    let _ = writeln!(io::stderr(), "thermocline: {why}; the process ends");
+    std::process::abort()
+}
+
 #[track_caller]
 fn sound<G>(locked: LockResult<G>) -> G {
     let Ok(guard) = locked else {
         let at = Location::caller();
         let kind = std::any::type_name::<G>();
-        eprintln!("thermocline: {at}: a panic broke the lock {kind}; the process ends");
-        std::process::abort();
+        end_process(&format!("{at}: a panic broke the lock {kind}"));
     };
     guard
 }
@@ -96,7 +104,6 @@ mod tests {
         for kind in ["lock", "read", "write"] {
             let child = std::process::Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "lock::tests::a_poisoned_lock_ends_the_process"])
-                .arg("--nocapture")
                 .env(CHILD, kind)
                 .output()
                 .unwrap();

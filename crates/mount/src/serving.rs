@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::fs::Fs;
+use crate::lock::end_process;
 
 /// A file system that is reached through [`Served::fs`] alone.
 pub(crate) struct Served(Arc<Fs>);
@@ -44,8 +45,7 @@ impl Deref for Serving<'_> {
 impl Drop for Serving<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("thermocline: a request was left half served; the process ends");
-            std::process::abort();
+            end_process("a request was left half served");
         }
     }
 }

@@ -50,7 +50,8 @@ fn a_panic_in_a_handler_ends_the_process() {
     // The mount is another process's: a process whose own request is not answered cannot end.
     let name = "a_panic_in_a_handler_ends_the_process";
     let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", name, "--nocapture"])
+        // Its output is kept, as that of any test: what ends the process says so all the same.
+        .args(["--exact", name])
         .env(CHILD, dir.path())
         .stderr(Stdio::piped())
         .spawn()
@@ -67,6 +68,7 @@ fn a_panic_in_a_handler_ends_the_process() {
     let said = String::from_utf8_lossy(&child.stderr);
     assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{said}");
     assert!(said.contains("the bomb went off"), "{said}");
+    assert!(said.contains("fail_stop.rs:"), "where: {said}");
     assert!(said.contains("the process ends"), "{said}");
     let code = unread.expect_err("nobody was left to answer");
     assert!(

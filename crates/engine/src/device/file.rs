@@ -1,10 +1,18 @@
 //! Regular files and block devices.
 //!
-//! One file, up to two descriptors. Requests whose offset and length are multiples of 4096 go
-//! past the page cache (`O_DIRECT`); all others, and everything when direct I/O is off or the
-//! file system refuses it, go through the buffered descriptor. The kernel keeps the two
-//! coherent (a direct read writes dirty pages back first, a direct write drops cached pages),
-//! as long as no buffered and direct requests for the same 4096 bytes run at the same time.
+//! One file, one descriptor, and a second from the first request on that needs it. Requests whose
+//! offset and length are multiples of 4096 go past the page cache (`O_DIRECT`); all others, and
+//! everything when direct I/O is off or the file system refuses it, are buffered. The kernel keeps
+//! the two coherent (a direct read writes dirty pages back first, a direct write drops cached
+//! pages), as long as no buffered and direct requests for the same 4096 bytes run at the same time.
+//!
+//! States: *direct* (the descriptor has `O_DIRECT`, another is opened for buffered requests) ->
+//! *buffered* (it has not, and serves everything), when the file system refuses direct I/O, or
+//! when there is no descriptor left for the other.
+//!
+//! # Invariants
+//! 1. What is buffered by its alignment never goes to a descriptor that has `O_DIRECT`; where
+//!    another device of the same description has set that since, it is taken away again.
 //!
 //! With a deadline every read, write and sync is bounded in time; see the `deadline` module.
 //! Where the system has no io_uring (old kernel, container policy) requests fall back to plain
@@ -74,11 +82,12 @@ impl Default for FileOptions {
 #[derive(Debug)]
 pub struct FileDevice {
     /// Whoever opened it may hold it too: descriptors are scarce where many files are open.
-    buffered: Arc<File>,
-    /// Opened at the first request that can use it; `None` when the system refused.
-    direct: OnceLock<Option<File>>,
-    /// The file system accepted `O_DIRECT` at open and refused it at I/O.
-    direct_refused: AtomicBool,
+    file: Arc<File>,
+    /// Whether `file` has `O_DIRECT`; never again once it has not.
+    direct: AtomicBool,
+    /// For requests that are not aligned, where `file` is direct: opened at the first of them;
+    /// `None` when the system refused.
+    other: OnceLock<Option<File>>,
     options: FileOptions,
     block: bool,
     name: String,
@@ -107,7 +116,9 @@ impl FileDevice {
     /// The second descriptor is a reopening of this one through `/proc/self/fd`, so it is the
     /// same file even when it was opened relative to a directory, renamed or unlinked. When
     /// that fails, all I/O is buffered. `O_APPEND` on the description is cleared (it would
-    /// override write offsets); `options.create*` mean nothing here.
+    /// override write offsets), and `O_DIRECT` is set where `options.direct` asks for it, cleared
+    /// where not: whoever shares `file` reads and writes by that. `options.create*` mean nothing
+    /// here.
     ///
     /// # Errors
     /// Those of `fstat` and `fcntl`; `InvalidInput` when `file` is neither a regular file nor a
@@ -125,15 +136,17 @@ impl FileDevice {
         }
         let flags = status_flags(&file)?;
         let plain = flags & !(libc::O_APPEND | libc::O_DIRECT);
-        if plain != flags {
+        let direct = options.direct && set_status_flags(&file, plain | libc::O_DIRECT).is_ok();
+        if !direct && plain != flags {
             set_status_flags(&file, plain)?;
-            debug_assert!(status_flags(&file)? & (libc::O_APPEND | libc::O_DIRECT) == 0);
         }
+        let set = status_flags(&file)? & (libc::O_APPEND | libc::O_DIRECT);
+        assert_eq!(set, if direct { libc::O_DIRECT } else { 0 }, "invariant 1");
         let read_only = options.read_only || flags & libc::O_ACCMODE == libc::O_RDONLY;
         Ok(Self {
-            buffered: file,
-            direct: OnceLock::new(),
-            direct_refused: AtomicBool::new(false),
+            file,
+            direct: AtomicBool::new(direct),
+            other: OnceLock::new(),
             options: FileOptions {
                 read_only,
                 ..options
@@ -144,10 +157,10 @@ impl FileDevice {
         })
     }
 
-    /// Whether aligned requests go past the page cache. Opens the direct descriptor if no
-    /// request has yet.
+    /// Whether aligned requests go past the page cache.
+    #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.direct_file().is_some()
+        self.direct.load(Ordering::Acquire)
     }
 
     /// Whether a deadline was asked for and this thread can keep it.
@@ -169,39 +182,56 @@ impl FileDevice {
         self.abandoned.count()
     }
 
-    /// The descriptor for direct I/O, unless switched off or refused.
-    fn direct_file(&self) -> Option<&File> {
-        if !self.options.direct || self.direct_refused.load(Ordering::Relaxed) {
-            return None;
+    /// The descriptor for buffered requests.
+    fn buffered(&self) -> &File {
+        if !self.is_direct() {
+            return &self.file;
         }
-        self.direct
-            .get_or_init(|| self.reopen_direct().ok())
-            .as_ref()
+        match self.other.get_or_init(|| self.reopen_buffered().ok()) {
+            Some(other) => other,
+            None => {
+                self.give_up_direct();
+                &self.file
+            }
+        }
     }
 
-    fn reopen_direct(&self) -> io::Result<File> {
+    fn reopen_buffered(&self) -> io::Result<File> {
         let keep = libc::O_SYNC | libc::O_DSYNC;
-        let flags = status_flags(&self.buffered)? & keep | libc::O_DIRECT;
+        let flags = status_flags(&self.file)? & keep;
         let file = OpenOptions::new()
             .read(true)
             .write(!self.options.read_only)
             .custom_flags(flags)
-            .open(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()))?;
-        let (ours, theirs) = (self.buffered.metadata()?, file.metadata()?);
+            .open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        let (ours, theirs) = (self.file.metadata()?, file.metadata()?);
         debug_assert_eq!((ours.dev(), ours.ino()), (theirs.dev(), theirs.ino()));
         Ok(file)
+    }
+
+    /// Whether what a buffered request used has `O_DIRECT`: invariant 1.
+    fn is_made_direct(&self, used: &File) -> bool {
+        let shared = std::ptr::eq(used, &raw const *self.file);
+        shared && status_flags(used).is_ok_and(|flags| flags & libc::O_DIRECT != 0)
+    }
+
+    /// From now on everything is buffered. What is under way ends as it began.
+    fn give_up_direct(&self) {
+        let plain = status_flags(&self.file).map(|flags| flags & !libc::O_DIRECT);
+        // Taking the flag away asks nobody. Should it fail, requests say so one by one.
+        let cleared = plain.and_then(|plain| set_status_flags(&self.file, plain));
+        debug_assert!(cleared.is_ok(), "invariant 1");
+        self.direct.store(false, Ordering::Release);
     }
 
     /// The descriptor for a request of `len` bytes at `offset`, and whether it is direct.
     fn route(&self, offset: u64, len: usize) -> (&File, bool) {
         // An offset no file can have is no reason to give up direct I/O for good (see `settle`).
-        if is_aligned(offset | len as u64)
-            && i64::try_from(offset).is_ok()
-            && let Some(direct) = self.direct_file()
-        {
-            return (direct, true);
+        let aligned = is_aligned(offset | len as u64) && i64::try_from(offset).is_ok();
+        if aligned && self.is_direct() {
+            return (&self.file, true);
         }
-        (&self.buffered, false)
+        (self.buffered(), false)
     }
 
     /// Runs `attempt`, once more buffered when the file system refuses direct I/O at this late
@@ -216,8 +246,11 @@ impl FileDevice {
             let (file, direct) = self.route(offset, len);
             match attempt(file, direct) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if direct && e.raw_os_error() == Some(libc::EINVAL) => {
-                    self.direct_refused.store(true, Ordering::Relaxed);
+                Err(e)
+                    if e.raw_os_error() == Some(libc::EINVAL)
+                        && (direct || self.is_made_direct(file)) =>
+                {
+                    self.give_up_direct();
                     debug_assert!(!self.is_direct(), "the next attempt is another one");
                 }
                 result => return result,
@@ -382,21 +415,21 @@ impl Device for FileDevice {
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
         let operation = Operation::Sync { data_only };
-        if let Some(result) = self.bounded(&self.buffered, 0, self.until(), operation) {
+        if let Some(result) = self.bounded(&self.file, 0, self.until(), operation) {
             return result.map(|_| ());
         }
         if data_only {
-            self.buffered.sync_data()
+            self.file.sync_data()
         } else {
-            self.buffered.sync_all()
+            self.file.sync_all()
         }
     }
 
     fn len(&self) -> io::Result<u64> {
         if self.block {
-            block_len(&self.buffered)
+            block_len(&self.file)
         } else {
-            Ok(self.buffered.metadata()?.len())
+            Ok(self.file.metadata()?.len())
         }
     }
 
@@ -405,7 +438,7 @@ impl Device for FileDevice {
         if self.block {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        self.buffered.set_len(len)
+        self.file.set_len(len)
     }
 
     fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
@@ -416,9 +449,9 @@ impl Device for FileDevice {
         if ahead > 0 {
             // Only where the pieces of a file are on the disk depends on it.
             let keep = libc::FALLOC_FL_KEEP_SIZE;
-            let _ = allocate(&self.buffered, keep, offset, len.saturating_add(ahead));
+            let _ = allocate(&self.file, keep, offset, len.saturating_add(ahead));
         }
-        allocate(&self.buffered, 0, offset, len)
+        allocate(&self.file, 0, offset, len)
     }
 
     fn give_back(&self) -> io::Result<()> {
@@ -432,7 +465,7 @@ impl Device for FileDevice {
         if len == 0 {
             return Ok(());
         }
-        match punch_hole(&self.buffered, offset, len) {
+        match punch_hole(&self.file, offset, len) {
             Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
                 self.write_zeros(offset, len)
             }
@@ -445,7 +478,7 @@ impl Device for FileDevice {
             return false;
         }
         let number = |value: u64| libc::off_t::try_from(value).unwrap_or(libc::off_t::MAX);
-        let fd = self.buffered.as_raw_fd();
+        let fd = self.file.as_raw_fd();
         // Advice: what the system does with it changes no byte.
         // SAFETY: the descriptor is open; the other arguments are plain numbers.
         unsafe {
@@ -455,8 +488,8 @@ impl Device for FileDevice {
     }
 
     fn direct(&self) -> Option<DirectFile<'_>> {
-        Some(DirectFile {
-            file: self.direct_file()?.as_fd(),
+        self.is_direct().then(|| DirectFile {
+            file: self.file.as_fd(),
             deadline: self.options.deadline,
             abandoned: &self.abandoned,
             meters: None,

@@ -62,7 +62,7 @@ impl ObjectSpec {
             name: name.into(),
             group: name.into(),
             identity,
-            base: Arc::new(FileDevice::from_file(file.try_clone()?, label, options)?),
+            base: Arc::new(FileDevice::from_file(Arc::clone(&file), label, options)?),
             kind,
             dialect: Dialect::None,
             cached: true,

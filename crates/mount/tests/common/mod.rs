@@ -2,9 +2,9 @@
 
 #![expect(dead_code, reason = "every test binary uses its own part of this")]
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use thermocline::device::{Device, FileDevice, FileOptions, MemoryDevice};
 use thermocline::{BaseIdentity, Engine, EngineConfig, Store, StoreOptions};
@@ -39,7 +39,21 @@ fn config(pool_bytes: u64, write_back: bool) -> EngineConfig {
     }
 }
 
+/// Has panics say where and why past what a test's output is kept by: one under a request or a lock
+/// ends the process, and with it what was kept.
+fn panic_aloud() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let _ = writeln!(io::stderr(), "{panic}");
+            before(panic);
+        }));
+    });
+}
+
 fn in_memory(flash_bytes: u64, config: EngineConfig) -> Arc<Engine> {
+    panic_aloud();
     let device = Arc::new(MemoryDevice::new());
     let options = store_options(flash_bytes, true);
     let flash = Store::with_device(device, "memory", &options).expect("flash store");
@@ -58,6 +72,7 @@ pub(crate) fn engine_back(flash_bytes: u64, pool_bytes: u64) -> Arc<Engine> {
 
 /// An engine in write-back over a cache file, made if it is not there.
 pub(crate) fn engine_on_file(cache: &Path, pool_bytes: u64) -> Arc<Engine> {
+    panic_aloud();
     let options = store_options(4 << 20, false);
     let flash = Store::open(cache, &options).expect("flash store");
     Engine::start(config(pool_bytes, true), Some(flash)).expect("engine")
