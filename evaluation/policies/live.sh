@@ -37,6 +37,7 @@ set -a # the lanes are processes of their own
 : "${AT_ONCE:=5}"
 : "${GO_TPC:=}"
 : "${KEEP:=}"             # directory that keeps what was measured; what is there is not measured again
+: "${RECORD:=}"           # directory for recordings of the mounts, to simulate; recording takes time
 : "${LOADED:=}"           # directory that keeps the loaded databases
 : "${PRELOAD=}"
 set +a
@@ -45,7 +46,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../workloads" && pwd)
 policies=$here/../policies
 lane=
 if [[ ${1:-} == --lane ]]; then lane=$2; else result=$(realpath -m "${1:-$policies/../results/policies-live.md}"); fi
-KEEP=${KEEP:+$(realpath -m "$KEEP")} LOADED=${LOADED:+$(realpath -m "$LOADED")}
+KEEP=${KEEP:+$(realpath -m "$KEEP")} LOADED=${LOADED:+$(realpath -m "$LOADED")} RECORD=${RECORD:+$(realpath -m "$RECORD")}
 # shellcheck source=../workloads/lib.sh
 source "$here/lib.sh"
 bin=$("$config" --bindir)
@@ -101,12 +102,13 @@ fresh() { # database
     ln -s "$work/wal" "$work/base/data/pg_wal"
     sync -f "$work/base"
 }
-mount() { # workload, policy
+mount() { # workload, policy, repeat
     local size options=(--policy none)
     size=$(cat "$LOADED/$(database "$1").bytes")
     if [[ $2 != none ]]; then
         options=(--policy "$2" --cache "$work/cache" --size "$((size / SHARE / 8192))p")
         if [[ $1 == *-back ]]; then options+=(--write-back); fi
+        if [[ -n $RECORD ]]; then options+=(--record "$RECORD/$1-$2-$3.parquet"); fi
     fi
     "$thermocline" mount "$work/base" "$work/mnt" --page-size 8KiB --emulate-base hdd \
         "${options[@]}" --log "$work/mount.log" > /dev/null
@@ -152,7 +154,7 @@ measure() { # workload, policy, repeat
     [[ ! -e $out.json ]] || return 0
     if [[ $2 == none ]]; then warm=$WARM_SHORT; fi
     fresh "$(database "$1")"
-    mount "$1" "$2"
+    mount "$1" "$2" "$3"
     if [[ $1 == tpch ]]; then buffers=$BUFFERS_TPCH; fi
     start "$work/mnt/data" "$buffers" checkpoint_timeout=30s work_mem=16MB
     if [[ $1 != tpch || $2 != none ]]; then run "$1" "$warm" "1$3" warm; fi
@@ -185,7 +187,7 @@ fi
 [[ -n $GO_TPC ]] || WORKLOADS=$(tr ' ' '\n' <<< "$WORKLOADS" | grep -v '^tpcc' | xargs)
 if [[ -z $LOADED ]]; then LOADED=$work/loaded; fi
 if [[ -z $KEEP ]]; then KEEP=$work/kept; fi
-mkdir -p "$LOADED" "$KEEP"
+mkdir -p "$LOADED" "$KEEP" ${RECORD:+"$RECORD"}
 if ((EUID == 0)); then chmod a+rx "$LOADED"; fi
 for workload in $WORKLOADS; do prepare "$(database "$workload")"; done
 cp "$LOADED"/*.bytes "$LOADED/version" "$KEEP/"
