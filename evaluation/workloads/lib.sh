@@ -6,6 +6,7 @@
 : "${LOADED:=}"           # directory that keeps loaded databases for further runs
 : "${PYTHON_VENV:=}"      # a virtual environment with numpy, pyarrow and tpchgen-cli
 : "${KEEP:=}"             # directory that keeps the recordings; if it has them, nothing is recorded
+: "${PRELOAD=thermocline}" # what PostgreSQL loads at its start; empty: it publishes no plans
 
 thermocline=$(realpath "${THERMOCLINE:-$here/../../target/release/thermocline}")
 config=$(ls -d /usr/lib/postgresql/*/bin/pg_config | sort -V | tail -1)
@@ -41,7 +42,7 @@ python=$venv/bin/python
 server() { bin=$("$here/../../pg/private.sh" "$config" "$work/pg"); }
 start() { # data directory, shared buffers, further settings
     local settings=(listen_addresses=127.0.0.1 "port=$port" "shared_buffers=$2" jit=off
-        shared_preload_libraries=thermocline effective_io_concurrency=0 autovacuum=off
+        "shared_preload_libraries=$PRELOAD" effective_io_concurrency=0 autovacuum=off
         maintenance_io_concurrency=0 checkpoint_timeout=5min max_wal_size=8GB
         max_parallel_workers_per_gather=0 "${@:3}")
     if ! "${as[@]}" "$bin/pg_ctl" -D "$1" -w -t 300 -l "$work/run/log" \
