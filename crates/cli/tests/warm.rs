@@ -116,9 +116,7 @@ fn a_closed_file_may_be_changed_while_it_is_warmed() {
     fs::write(&config, "[warm]\nrequests_per_s = 0.05\n").expect("written");
     let config = config.display();
     ground.mounted(&format!("--size 4M --warm-from auto --config {config}"));
-    eventually("warming", || {
-        count(&ground, "/warm/came") == PAGES as u64
-    });
+    eventually("warming", || count(&ground, "/warm/came") == PAGES as u64);
     assert_eq!(ground.status("/warm/state"), "reading", "it rests");
     let changed: Vec<u8> = content().iter().map(|byte| !byte).collect();
     fs::write(ground.path("base/base/5/16384"), &changed).expect("written");

@@ -249,9 +249,7 @@ impl Scene {
     fn replace(&self, name: &str, pages: u64, version: u8) {
         // So that the file's times tell.
         std::thread::sleep(std::time::Duration::from_millis(20));
-        let bytes: Vec<u8> = (0..pages)
-            .flat_map(|page| content(page, version))
-            .collect();
+        let bytes: Vec<u8> = (0..pages).flat_map(|page| content(page, version)).collect();
         fs::write(self.path(name), bytes).expect("written");
     }
 }
@@ -295,7 +293,10 @@ fn what_is_changed_behind_it_is_read_as_it_is_now() {
         check(&used, PAGES, 4);
         // Another use of the kind finds it too.
         engine.close_object(&used);
-        let (one, two) = (scene.open_aside(&engine, "a"), scene.open_aside(&engine, "a"));
+        let (one, two) = (
+            scene.open_aside(&engine, "a"),
+            scene.open_aside(&engine, "a"),
+        );
         scene.replace("a", PAGES, 5);
         engine.close_aside(&one);
         let used = scene.open(&engine, "a");
@@ -314,18 +315,24 @@ fn a_file_that_is_removed_meanwhile_is_let_go() {
     let identity = Identity::of(&fs::metadata(&path).expect("there"));
     let aside = scene.open_aside(&engine, "a");
     let mut tally = Warmed::default();
-    let ended = engine.warm(&aside, std::iter::once(0..PAGES), &FAST, &mut tally, |tally| {
-        if tally.requests == 1 && path.exists() {
-            engine.before_unlink(&identity);
-            fs::remove_file(&path).expect("removed");
-            let grave = Grave {
-                directory: (0, 0),
-                sync: Arc::new(|| Ok(())),
-            };
-            engine.unlinked(&identity, grave);
-        }
-        true
-    });
+    let ended = engine.warm(
+        &aside,
+        std::iter::once(0..PAGES),
+        &FAST,
+        &mut tally,
+        |tally| {
+            if tally.requests == 1 && path.exists() {
+                engine.before_unlink(&identity);
+                fs::remove_file(&path).expect("removed");
+                let grave = Grave {
+                    directory: (0, 0),
+                    sync: Arc::new(|| Ok(())),
+                };
+                engine.unlinked(&identity, grave);
+            }
+            true
+        },
+    );
     assert_eq!(ended.expect("base is well"), WarmEnd::Done);
     assert_eq!(tally.requests, 1, "nothing more is read of it");
     engine.close_aside(&aside);
