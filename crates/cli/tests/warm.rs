@@ -100,3 +100,27 @@ fn no_list_keeps_a_mount_from_serving() {
     ground.umount();
     assert!(!list(&ground).exists());
 }
+
+/// Whoever restores a file on base, which nobody has open, cannot know that it is being warmed.
+#[test]
+fn a_closed_file_may_be_changed_while_it_is_warmed() {
+    let Some(ground) = Ground::prepare("changing what is warmed") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    (0..3).for_each(|_| ground.read());
+    ground.umount();
+    lose_cache(&ground);
+    // One request brings all of it; the rest after it is long.
+    let config = ground.path("warm.toml");
+    fs::write(&config, "[warm]\nrequests_per_s = 0.05\n").expect("written");
+    let config = config.display();
+    ground.mounted(&format!("--size 4M --warm-from auto --config {config}"));
+    eventually("warming", || count(&ground, "/warm/came") == PAGES as u64);
+    assert_eq!(ground.status("/warm/state"), "reading", "it rests");
+    let changed: Vec<u8> = content().iter().map(|byte| !byte).collect();
+    fs::write(ground.path("base/base/5/16384"), &changed).expect("written");
+    let read = fs::read(ground.mountpoint().join("base/5/16384")).expect("read");
+    assert!(read == changed, "the bytes from before");
+    ground.umount();
+}

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use thermocline::{Engine, EngineConfig, FileKind, HintSet, HotList, Object, ObjectSpec, Request};
-use thermocline::{Store, StoreOptions, WarmEnd, WarmPace, Warmed};
+use thermocline::{Engine, EngineConfig, FileKind, Grave, HintSet, HotList, Identity, Object};
+use thermocline::{ObjectSpec, Request, Store, StoreOptions, WarmEnd, WarmPace, Warmed};
 
 const PAGE: u64 = 8192;
 const PAGES: u64 = 400;
@@ -37,6 +37,8 @@ impl Scene {
             write_back,
             policy: policy.into(),
             pool_bytes: frames * PAGE,
+            // However late the writers are, no page finds the buffer full and stays away.
+            write_buffer_pages: 1024,
             ..EngineConfig::default()
         };
         Self { directory, config }
@@ -234,6 +236,131 @@ fn it_ends_when_told_to_and_when_the_tier_goes_off() {
     let off = engine.warm(&object, part.ranges(), &FAST, &mut tally, |_| true);
     assert_eq!(off.expect("base is well"), WarmEnd::Off);
     end(&engine, &[&object]);
+}
+
+impl Scene {
+    fn open_aside(&self, engine: &Engine, name: &str) -> Arc<Object> {
+        let kind = FileKind::Relation;
+        let spec = ObjectSpec::of_file(self.directory.path(), name, kind).expect("opens");
+        engine.open_aside(spec).expect("opens")
+    }
+
+    /// Another content for `pages` pages of the file, behind the engine's back.
+    fn replace(&self, name: &str, pages: u64, version: u8) {
+        // So that the file's times tell.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let bytes: Vec<u8> = (0..pages).flat_map(|page| content(page, version)).collect();
+        fs::write(self.path(name), bytes).expect("written");
+    }
+}
+
+/// Nobody knows that a file is being warmed: who may change closed files may change it.
+#[test]
+fn what_is_changed_behind_it_is_read_as_it_is_now() {
+    for (policy, frames) in [("tac", 0), ("lru", 16)] {
+        let scene = Scene::new(policy, false, frames);
+        let engine = scene.start(2000);
+        let warm = |object: &Object, pages| {
+            let (ranges, mut tally) = (std::iter::once(pages), Warmed::default());
+            let ended = engine.warm(object, ranges, &FAST, &mut tally, |_| true);
+            assert_eq!(ended.expect("base is well"), WarmEnd::Done);
+        };
+        let check = |object: &Object, pages, version| {
+            for page in 0..pages {
+                let read = read(&engine, object, page);
+                assert!(read == content(page, version), "{policy}: {page} {version}");
+            }
+            let mut bytes = [0; 1];
+            let past = engine.read(&request(object, pages), &mut bytes);
+            assert_eq!(past.expect("reads"), 0, "the end is where it is now");
+        };
+        // It is opened while it is warmed: when it has as many pages, fewer, more.
+        let aside = scene.open_aside(&engine, "a");
+        for (version, pages) in [(1, PAGES), (2, 50), (3, PAGES + 9)] {
+            warm(&aside, 0..PAGES);
+            scene.replace("a", pages, version);
+            let used = scene.open(&engine, "a");
+            check(&used, pages, version);
+            warm(&aside, 0..PAGES);
+            engine.close_object(&used);
+        }
+        // And it is not, until that is over.
+        warm(&aside, 0..PAGES);
+        scene.replace("a", PAGES, 4);
+        warm(&aside, 300..PAGES);
+        engine.close_aside(&aside);
+        let used = scene.open(&engine, "a");
+        check(&used, PAGES, 4);
+        // Another use of the kind finds it too.
+        engine.close_object(&used);
+        let (one, two) = (
+            scene.open_aside(&engine, "a"),
+            scene.open_aside(&engine, "a"),
+        );
+        scene.replace("a", PAGES, 5);
+        engine.close_aside(&one);
+        let used = scene.open(&engine, "a");
+        check(&used, PAGES, 5);
+        engine.close_aside(&two);
+        end(&engine, &[&used]);
+    }
+}
+
+/// Its place on base is wanted back, and its pages are worth no slot.
+#[test]
+fn a_file_that_is_removed_meanwhile_is_let_go() {
+    let scene = Scene::new("lru", false, 0);
+    let engine = scene.start(2000);
+    let path = scene.path("a");
+    let identity = Identity::of(&fs::metadata(&path).expect("there"));
+    let aside = scene.open_aside(&engine, "a");
+    let mut tally = Warmed::default();
+    let ended = engine.warm(
+        &aside,
+        std::iter::once(0..PAGES),
+        &FAST,
+        &mut tally,
+        |tally| {
+            if tally.requests == 1 && path.exists() {
+                engine.before_unlink(&identity);
+                fs::remove_file(&path).expect("removed");
+                let grave = Grave {
+                    directory: (0, 0),
+                    sync: Arc::new(|| Ok(())),
+                };
+                engine.unlinked(&identity, grave);
+            }
+            true
+        },
+    );
+    assert_eq!(ended.expect("base is well"), WarmEnd::Done);
+    assert_eq!(tally.requests, 1, "nothing more is read of it");
+    engine.close_aside(&aside);
+    assert_eq!(engine.stats().tier.expect("a tier").resident, 0);
+    end(&engine, &[]);
+}
+
+/// What the tier itself writes to base, of a file that it warms, is no change of it.
+#[test]
+fn what_the_tier_changes_meanwhile_is_its_own_doing() {
+    let scene = Scene::new("lru", true, 0);
+    let engine = scene.start(2000);
+    let used = scene.open(&engine, "a");
+    for page in 0..PAGES {
+        let bytes = content(page, 1);
+        engine.write(&request(&used, page), &bytes).expect("writes");
+    }
+    let aside = scene.open_aside(&engine, "a");
+    engine.close_object(&used);
+    engine.flush(|_| true).expect("flushes");
+    let used = scene.open(&engine, "a");
+    for page in 0..PAGES {
+        assert!(read(&engine, &used, page) == content(page, 1));
+    }
+    assert_eq!(engine.stats().tier.expect("a tier").stale_objects, 0);
+    assert_eq!(base_reads(&engine), 0, "its pages are still on flash");
+    engine.close_aside(&aside);
+    end(&engine, &[&used]);
 }
 
 /// Each page is written by one thread; what it wrote last, or zeros after a cut, is what is read.

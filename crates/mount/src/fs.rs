@@ -157,7 +157,7 @@ impl Fs {
     }
 
     /// Opens the regular file at `name`, a path relative to the base, past the kernel; `None` where
-    /// there is none. To be closed by [`Engine::close_object`].
+    /// there is none. To be closed by [`Engine::close_aside`].
     ///
     /// # Errors
     /// Those of opening it.

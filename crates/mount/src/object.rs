@@ -342,7 +342,7 @@ impl Objects {
         Ok(Some(spec))
     }
 
-    /// Opens the regular file at `name`, a path relative to the base, where there is one.
+    /// Opens the regular file at `name`, a path relative to the base, where there is one, aside.
     ///
     /// # Errors
     /// Those of opening it.
@@ -358,7 +358,7 @@ impl Objects {
         let identity = identity(found.as_raw_fd(), &stat);
         let file = Arc::new(search::open(&found, true)?);
         let (spec, _) = self.spec(file, name.to_owned(), identity)?;
-        self.engine.open_object(spec).map(Some)
+        self.engine.open_aside(spec).map(Some)
     }
 
     /// Whether the tier has bytes of the inode behind a descriptor that base has not.

@@ -87,7 +87,7 @@ impl Pinned {
                     go_on = note(FlushProgress { total, left });
                     go_on
                 });
-                engine.close_object(&object);
+                engine.close_aside(&object);
                 on_flash += u64::from(loaded.map_err(failed)?);
             }
             seen += pages;

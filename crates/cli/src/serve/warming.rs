@@ -180,7 +180,7 @@ impl Warming {
             };
             let go_on = |tally: &Warmed| self.note(tally);
             let ended = (self.engine).warm(&object, part.ranges(), &pace, &mut tally, go_on);
-            self.engine.close_object(&object);
+            self.engine.close_aside(&object);
             match ended {
                 Ok(WarmEnd::Done) => {}
                 Ok(WarmEnd::Full) => return Ok("full"),

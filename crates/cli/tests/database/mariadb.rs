@@ -103,6 +103,8 @@ fn mariadb_tells_what_its_threads_are() {
     let socket = socket(&ground);
     let options = format!("[client]\nuser=root\nsocket={}\n", socket.display());
     std::fs::write(&login, options).expect("option file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&login, mode).expect("for nobody else");
     let settings = format!("mount.mariadb_login = \"{}\"\n", login.display());
     let trace = ground.path("trace.parquet");
     let record = trace.to_str().expect("UTF-8");

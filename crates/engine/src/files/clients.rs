@@ -7,8 +7,12 @@
 
 use crate::engine::Engine;
 use crate::observe::stats::{ClientStats, ObjectStats};
+use std::collections::BTreeSet;
 use thermocline_core::hint_type;
 use thermocline_trace::Recorder;
+
+/// Directories at most: each opening of a file looks through them.
+const CLIENTS_MAX: usize = 4096;
 
 /// The hint type of a trace that names the client of a request: the first after the built-in ones.
 pub(crate) const POSITION: usize = hint_type::FIRST_CUSTOM;
@@ -23,18 +27,23 @@ pub(crate) fn client_of(directories: &[String], name: &str) -> u32 {
     at.map_or(0, |at| u32::try_from(at + 1).unwrap_or(0))
 }
 
-/// Whether `directories` can be told apart: paths below the base, none in another.
+/// Whether `directories` can be told apart: paths below the base, none in another, and at most
+/// [`CLIENTS_MAX`]. O(bytes · log directories).
 pub(crate) fn are_apart(directories: &[String]) -> bool {
+    if directories.len() > CLIENTS_MAX {
+        return false;
+    }
     let plain = |name: &String| {
         let mut parts = name.split('/');
         parts.all(|part| !part.is_empty() && part != "." && part != "..")
     };
-    let alone = |(at, name): (usize, &String)| {
-        let mut others = directories.iter().enumerate().filter(|(of, _)| *of != at);
-        let inside = client_of(directories, name) != 0;
-        !inside && others.all(|(_, other)| other != name)
+    let all: BTreeSet<&str> = directories.iter().map(String::as_str).collect();
+    let above = |name: &str| {
+        name.match_indices('/')
+            .any(|(at, _)| all.contains(&name[..at]))
     };
-    directories.iter().all(plain) && directories.iter().enumerate().all(alone)
+    let apart = all.len() == directories.len() && !all.iter().any(|name| above(name));
+    apart && directories.iter().all(plain)
 }
 
 impl Engine {
@@ -122,5 +131,10 @@ mod tests {
         ] {
             assert!(!are_apart(&names(wrong)), "{wrong:?}");
         }
+        // One in another is found though others come between them in order.
+        assert!(!are_apart(&names(&["a", "a!", "a b", "a/b/c"])));
+        let many = |count: usize| (0..count).map(|at| format!("tenants/{at}"));
+        assert!(are_apart(&many(CLIENTS_MAX).collect::<Vec<_>>()));
+        assert!(!are_apart(&many(CLIENTS_MAX + 1).collect::<Vec<_>>()));
     }
 }

@@ -273,6 +273,9 @@ impl HotList {
             last = name;
         }
         let parts = body.len() - cursor.0.len();
+        if parts - HEADER > NAMES_MAX {
+            return Err(HotListError("the length of its names"));
+        }
         let mut listed = 0u64;
         let mut before = None;
         for _ in 0..number(20) {
@@ -290,7 +293,8 @@ impl HotList {
                 end = range.end;
             }
         }
-        if !cursor.0.is_empty() || listed != u64::from_le_bytes(word(body, 24)) {
+        let said = u64::from_le_bytes(word(body, 24));
+        if !cursor.0.is_empty() || listed != said || listed > PAGES_MAX as u64 {
             return Err(HotListError("its contents"));
         }
         Ok(Self {
@@ -593,6 +597,27 @@ mod tests {
         assert_eq!(with(list.parts, 22), "the order of its parts");
         assert_eq!(with(list.parts, 1), "the order of its parts");
         assert_eq!(with(list.parts + 1, 7), "the order of its parts");
+        // One range of too many pages; too many bytes of names, though the whole is short enough.
+        let mut pages = vec![0; HEADER];
+        pages[..HEADER].copy_from_slice(&good[..HEADER]);
+        pages[16..24].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+        pages.extend([1, 0, b'a', 0, 0, 1, 0]);
+        let mut most = pages.clone();
+        put_varint(&mut most, PAGES_MAX as u64 - 1);
+        most[24..32].copy_from_slice(&(PAGES_MAX as u64).to_le_bytes());
+        assert!(HotList::decode(sealed(most)).is_ok());
+        put_varint(&mut pages, PAGES_MAX as u64);
+        pages[24..32].copy_from_slice(&(PAGES_MAX as u64 + 1).to_le_bytes());
+        assert_eq!(why(pages), "its contents");
+        let mut named = good[..HEADER].to_vec();
+        named[16..32].fill(0);
+        let count = NAMES_MAX as u32 / 10 + 1;
+        named[16..20].copy_from_slice(&count.to_le_bytes());
+        for at in 0..count {
+            named.extend([8, 0]);
+            named.extend(format!("{at:08}").as_bytes());
+        }
+        assert_eq!(why(named), "the length of its names");
         let mut long = good.clone();
         long.push(0);
         assert_eq!(why(long), "its contents");

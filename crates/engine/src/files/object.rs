@@ -170,8 +170,8 @@ pub struct Object {
     /// Its last name is gone; its pages go when nobody has it open and that is durable.
     pub(crate) unlinked: AtomicBool,
     pub(crate) grave: Mutex<Option<Grave>>,
-    /// While it lingers: what its file looked like when nobody used it any more, and the tier's own
-    /// changes since.
+    /// While nobody but the tier uses it: what its file looked like when that began, and the tier's
+    /// own changes since.
     left: Mutex<Option<Stamp>>,
     /// Changes of the tier's own under way.
     changing: AtomicU32,
@@ -197,6 +197,8 @@ pub struct Object {
     /// Pages made dirty, and those that a sync made durable.
     pub(crate) uncommitted: Owed,
     pub(crate) opens: AtomicU32,
+    /// Those of them that are the tier's own.
+    pub(crate) asides: AtomicU32,
     pub(crate) counts: Arc<Counts>,
 }
 
@@ -303,6 +305,7 @@ impl Object {
             under_way: UnderWay::default(),
             uncommitted: Owed::new(0),
             opens: AtomicU32::new(1),
+            asides: AtomicU32::new(0),
             counts,
         }
     }
@@ -406,6 +409,18 @@ impl Object {
     pub(crate) fn was_changed(&self) -> bool {
         let _one = self.quiet.lock();
         !self.looks_as_left() && self.changing.load(Ordering::Acquire) == 0
+    }
+
+    /// From here on its file is to look like this, but for the tier's own changes.
+    pub(crate) fn left_as(&self, stamp: Option<Stamp>) {
+        let _one = self.quiet.lock();
+        *self.left.lock() = stamp;
+    }
+
+    /// Whether nobody but the tier uses it. To be asked under the registry's lock.
+    pub(crate) fn is_alone(&self) -> bool {
+        let asides = self.asides.load(Ordering::Acquire);
+        self.opens.load(Ordering::Acquire) == asides
     }
 
     /// Somebody uses it again.

@@ -5,12 +5,18 @@
 //! has writes that were never synced) → *closed* (its pages may stay on flash). A file without a
 //! name goes from *open* to *buried* instead ([`super::names`]).
 //!
+//! The tier opens files for reasons of its own too ([`Engine::open_aside`]: to warm a file, to load a
+//! pinned one). Nobody else knows of such a use. So a file that is open *aside* alone is compared when
+//! somebody opens it, as one that is closed, and again when the last such use ends.
+//!
 //! An id is given to another file only when nobody holds the object that it meant, which is the
 //! [`Registry`]'s to see to.
 //!
 //! # Invariants
 //! 1. An object is in the table of open objects under its id from its first use until it is closed
 //!    or buried, and it is the only one there; the registry says *open* for exactly that time.
+//! 2. An object that nobody but the tier uses says what its file was when that began, or when it was
+//!    compared last, and the tier's own changes since (`left`); one that others use does not.
 
 use crate::engine::Engine;
 use crate::files::clients::client_of;
@@ -40,13 +46,34 @@ impl Engine {
                 object.identity, spec.identity,
                 "invariant 1: one file an id"
             );
-            if object.opens.load(Ordering::Acquire) == 0 {
-                self.use_again(&object)?;
+            if object.is_alone() {
+                self.compare(&object)?;
+                object.in_use();
             }
             object.opens.fetch_add(1, Ordering::AcqRel);
             return Ok(object);
         }
-        self.open_known(&mut registry, spec, false)
+        self.open_known(&mut registry, spec, false, 0)
+    }
+
+    /// As [`Engine::open_object`], for what the tier does of its own accord. Each call is matched by
+    /// one of [`Engine::close_aside`]. What changes a file that is open in no other way is noticed
+    /// as if it was closed: at its next opening.
+    ///
+    /// # Errors
+    /// Those of the base device when its length is asked for.
+    pub fn open_aside(&self, spec: ObjectSpec) -> io::Result<Arc<Object>> {
+        let mut registry = self.registry();
+        let Some(id) = registry.open_again(&spec.identity) else {
+            return self.open_known(&mut registry, spec, false, 1);
+        };
+        let object = self.object(id)?;
+        if object.is_alone() {
+            self.compare(&object)?;
+        }
+        object.asides.fetch_add(1, Ordering::AcqRel);
+        object.opens.fetch_add(1, Ordering::AcqRel);
+        Ok(object)
     }
 
     /// Whether requests of the object may go to base past the engine, for as long as it is open:
@@ -63,15 +90,18 @@ impl Engine {
         allowed
     }
 
-    /// Compares the file of a lingering object with what it was when its last use ended.
-    fn use_again(&self, object: &Object) -> io::Result<()> {
+    /// Compares the file of an object that nobody but the tier uses with what it was when that
+    /// began; its pages go when it was changed.
+    fn compare(&self, object: &Object) -> io::Result<()> {
         // While newest bytes wait for base they count: nobody else has any business with it.
         if object.was_changed() && !self.has_dirty(object.id) {
+            let now = (object.stamp)();
             object.length.store(object.base.len()?, Ordering::Release);
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
             self.trim_all(object.id);
+            // What is changed after this was asked is a change again.
+            object.left_as(now);
         }
-        object.in_use();
         Ok(())
     }
 
@@ -81,7 +111,7 @@ impl Engine {
         spec: ObjectSpec,
         discard: bool,
     ) -> io::Result<Arc<Object>> {
-        self.open_known(&mut self.registry(), spec, discard)
+        self.open_known(&mut self.registry(), spec, discard, 0)
     }
 
     fn open_known(
@@ -89,6 +119,7 @@ impl Engine {
         registry: &mut Registry,
         mut spec: ObjectSpec,
         discard: bool,
+        asides: u32,
     ) -> io::Result<Arc<Object>> {
         let length = spec.base.len()?;
         let stamp = (spec.stamp)();
@@ -135,6 +166,10 @@ impl Engine {
         object.under_way.loses_name(losing);
         let failed = registry.take_failed(&object.identity);
         object.sync_failed.store(failed, Ordering::Release);
+        if asides > 0 {
+            object.asides.store(asides, Ordering::Release);
+            object.left_as(stamp);
+        }
         Ok(self.enter(object))
     }
 
@@ -234,15 +269,33 @@ impl Engine {
     /// last use of a file without a name is the end of its pages. Costs a sync of base, and in
     /// write-back writes to it, when there are too many objects ([`Engine::limit_objects`]).
     pub fn close_object(&self, object: &Arc<Object>) {
+        self.end(object, 0);
+    }
+
+    /// Ends one use of an object from [`Engine::open_aside`], as [`Engine::close_object`] does.
+    pub fn close_aside(&self, object: &Arc<Object>) {
+        self.end(object, 1);
+    }
+
+    fn end(&self, object: &Arc<Object>, aside: u32) {
         self.give_back(object);
-        let (registry, before) = self.end_use(object);
+        let (registry, before) = self.end_use(object, aside);
         assert!(before > 0, "an object is closed as often as it was opened");
-        if before > 1 {
+        if !object.is_alone() {
             return;
         }
         // Under the registry's lock: whoever opens it next compares with this.
-        object.leave_alone();
+        match (aside, before) {
+            (0, _) => object.leave_alone(),
+            // What base does not answer is compared by whoever opens it next.
+            (_, 1) => drop(self.compare(object)),
+            _ => return,
+        }
         drop(registry);
+        if before > 1 {
+            self.touch(object);
+            return;
+        }
         if object.unlinked.load(Ordering::Acquire) {
             self.inner().graves.push(Arc::clone(object));
             self.bury_if_clean(object);
@@ -262,7 +315,7 @@ impl Engine {
 
     /// Takes one use away, the last one when nothing of the object is being read ahead; how many
     /// there were before.
-    fn end_use(&self, object: &Object) -> (MutexGuard<'_, Registry>, u32) {
+    fn end_use(&self, object: &Object, aside: u32) -> (MutexGuard<'_, Registry>, u32) {
         loop {
             let registry = self.registry();
             let mut inner = self.inner();
@@ -271,6 +324,8 @@ impl Engine {
                 inner.ahead.forget_object(object.id);
             }
             if !last || !inner.ahead.is_coming(object.id, &(0..u64::MAX)) {
+                let asides = object.asides.fetch_sub(aside, Ordering::AcqRel);
+                assert!(asides >= aside, "a use aside ends once");
                 return (registry, object.opens.fetch_sub(1, Ordering::AcqRel));
             }
             drop(registry);

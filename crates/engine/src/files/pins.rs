@@ -12,6 +12,7 @@ use crate::files::object::Object;
 use crate::request::RUN_BYTES_MAX;
 use crate::writeback::flush::FlushProgress;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use thermocline_core::{HintSet, ObjectId, RequestType, hint_type};
 
@@ -132,7 +133,8 @@ impl Engine {
         let mut bytes = vec![0; (step * size) as usize];
         let mut first = 0;
         // A length that shrinks meanwhile ends it.
-        while first * size < object.length() && self.is_paged(object) && !self.is_off() {
+        let wanted = || self.is_paged(object) && !object.unlinked.load(Ordering::Acquire);
+        while first * size < object.length() && wanted() && !self.is_off() {
             let pages = first..(first + step).min(object.length().div_ceil(size));
             if self.lacks(object.id, pages.clone()) {
                 let started = Instant::now();

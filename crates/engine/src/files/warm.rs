@@ -4,7 +4,7 @@
 //! it and takes a free slot past the policy's admission, of which the policy is told
 //! ([`thermocline_core::hierarchy::Warming`]). So a file that changed since is read as it is now;
 //! pages past its end are passed over; what is dirty, in DRAM, on flash or being written is left
-//! alone; and when no slot is free warming is over.
+//! alone; a file that loses its last name is let go; and when no slot is free warming is over.
 //!
 //! Pages of one worth of one file are read in base order, as many with one I/O as follow one
 //! another up to 1 MiB, over gaps that cost base less than another request would
@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::iter::Peekable;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use thermocline_core::tier::HeatCounts;
 use thermocline_core::{ObjectId, PageId, Warming};
@@ -224,7 +225,8 @@ impl Engine {
         let most = (RUN_BYTES_MAX / size).max(1) as u64;
         let widest = self.config.bridge_pages();
         let mut run: Vec<u64> = Vec::new();
-        if !self.is_paged(object) {
+        // What nobody can name any more is not held for longer, nor are slots taken for it.
+        if !self.is_paged(object) || object.unlinked.load(Ordering::Acquire) {
             return Found::End(WarmEnd::Done);
         }
         let mut inner = self.inner();

@@ -258,6 +258,17 @@ fn need(
     }
 }
 
+/// The first of many names.
+fn shown(names: &[String]) -> String {
+    let first: Vec<&str> = names.iter().take(8).map(String::as_str).collect();
+    let more = if names.len() > first.len() {
+        ", ..."
+    } else {
+        ""
+    };
+    first.join(", ") + more
+}
+
 impl EngineConfig {
     /// See [`Costs::bridge_pages`].
     pub(crate) fn bridge_pages(&self) -> u64 {
@@ -299,8 +310,8 @@ impl EngineConfig {
         need(
             are_apart(&self.clients),
             "clients",
-            self.clients.join(", "),
-            "directories below the base, none in another",
+            shown(&self.clients),
+            "at most 4096 directories below the base, none in another",
         )?;
         self.tac.check()?;
         self.clic.check()?;

@@ -13,16 +13,21 @@
 //! # Invariants
 //! 1. The client runs only after somebody asked for a thread that is not known, or that was told
 //!    longer ago than [`AGED`]: a mount without requests starts no program.
-//! 2. What the client prints is bounded by [`ANSWER_MAX`] and by [`PATIENCE`]; past them it is
-//!    ended, and what was told before stays.
-//! 3. A role is given only to threads of the process whose main thread the answer names: another
+//! 2. What the client prints is bounded by [`ANSWER_MAX`], and what it does by [`PATIENCE`]; past
+//!    them it is ended, and what was told before stays. The end of a mount waits for none of it.
+//! 3. The option file is one that nobody but this process's user and root may write, or else read
+//!    (the group may): it has a password, and says what code the client loads.
+//! 4. Of a client's words only a server's or connection's error is repeated, without control
+//!    characters: others may quote the option file.
+//! 5. A role is given only to threads of the process whose main thread the answer names: another
 //!    server's threads, in another process namespace, may have the same numbers.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -45,11 +50,17 @@ const ANSWER_MAX: usize = 4 << 20;
 const WANTED_MAX: usize = 8192;
 /// How soon an end is noticed while the client runs.
 const GLANCE: Duration = Duration::from_millis(100);
+/// The same when all that is left of it is to exit.
+const BLINK: Duration = Duration::from_millis(5);
+/// Bytes of the client's errors that are looked at.
+const ERRORS_MAX: usize = 1000;
+/// Write permission of the group, and any of others.
+const OTHERS: u32 = 0o026;
 
 const QUESTION: &str = "SELECT thread_os_id, name FROM performance_schema.threads \
     WHERE thread_os_id IS NOT NULL";
 
-/// Client programs, the first that there is.
+/// Client programs.
 const CLIENTS: [&str; 2] = ["mariadb", "mysql"];
 
 /// The thread every server has once: its number is that of the process.
@@ -66,6 +77,8 @@ pub(super) struct Login {
 struct Shared {
     /// Option file of the client, as for `mariadb --defaults-file`.
     options: PathBuf,
+    /// Client programs, the first that there is.
+    programs: Vec<PathBuf>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -92,7 +105,7 @@ impl Told {
     fn role_of(&self, process: u32, thread: u32) -> Option<Role> {
         assert_eq!(
             process, self.process,
-            "invariant 3: a thread of another server"
+            "invariant 5: a thread of another server"
         );
         self.roles.get(&thread).copied()
     }
@@ -102,12 +115,11 @@ impl Login {
     /// Starts the thread that asks.
     ///
     /// # Errors
-    /// That of opening the option file, and of starting a thread. A server that does not
-    /// answer is none: it may start later.
+    /// That of opening the option file, `PermissionDenied` for one that others may write or read
+    /// (rule 3), and that of starting a thread. A server that does not answer is none: it may start
+    /// later.
     pub(super) fn start(options: &Path) -> io::Result<Self> {
-        let found = options.canonicalize();
-        let opened = found.and_then(|path| std::fs::File::open(&path).map(|_| path));
-        let options = opened.map_err(|error| {
+        let options = checked(options).map_err(|error| {
             let path = options.display();
             io::Error::new(
                 error.kind(),
@@ -116,6 +128,7 @@ impl Login {
         })?;
         let shared = Arc::new(Shared {
             options,
+            programs: CLIENTS.map(PathBuf::from).to_vec(),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -232,26 +245,55 @@ impl Shared {
         assert!(wanted > 0, "invariant 1: nobody wants to know");
         assert!(wanted <= WANTED_MAX, "more is wanted than is remembered");
         let mut client = self.start_client()?;
-        let printed = self.read_all(&mut client);
-        if printed.is_err() {
+        let until = Instant::now() + PATIENCE;
+        let ended = self.read_all(&mut client, until).and_then(|printed| {
+            let status = self.wait_for_exit(&mut client, Some(until))?;
+            Ok((printed, status))
+        });
+        if ended.is_err() {
             // Of a client that has ended already there is nothing to end.
             let _ = client.kill();
+            self.wait_for_exit(&mut client, None)?;
         }
-        let status = client.wait().map_err(|error| error.to_string())?;
-        let printed = printed?;
-        if !status.success() {
-            let mut said = String::new();
-            if let Some(errors) = client.stderr.take() {
-                // What it says of its failure is for a person; without it the status says it.
-                let _ = errors.take(1000).read_to_string(&mut said);
+        let (printed, status) = ended?;
+        match status.success() {
+            true => read_answer(&printed),
+            false => Err(self.told_of_failure(status, &errors_of(&mut client))),
+        }
+    }
+
+    /// Waits until the client has exited, for as long as the mount is there.
+    fn wait_for_exit(
+        &self,
+        client: &mut Child,
+        until: Option<Instant>,
+    ) -> Result<ExitStatus, String> {
+        loop {
+            if let Some(status) = client.try_wait().map_err(|error| error.to_string())? {
+                return Ok(status);
             }
-            return Err(format!("{status}: {}", said.trim_end()));
+            let late = until.is_some_and(|until| Instant::now() >= until);
+            if late || lock(&self.state).ended {
+                return Err(no_answer());
+            }
+            std::thread::sleep(BLINK);
         }
-        read_answer(&printed)
+    }
+
+    /// What is said of a client that failed (rule 4).
+    fn told_of_failure(&self, status: ExitStatus, errors: &[u8]) -> String {
+        let errors = String::from_utf8_lossy(errors);
+        match errors.lines().find(|line| line.starts_with("ERROR ")) {
+            Some(line) => format!("{status}: {}", line.replace(char::is_control, " ")),
+            None => format!(
+                "{status}; mariadb --defaults-file={} says why",
+                self.options.display()
+            ),
+        }
     }
 
     fn start_client(&self) -> Result<Child, String> {
-        for program in CLIENTS {
+        for program in &self.programs {
             let mut defaults = std::ffi::OsString::from("--defaults-file=");
             defaults.push(&self.options);
             let mut client = Command::new(program);
@@ -261,21 +303,22 @@ impl Shared {
             client.stdout(Stdio::piped()).stderr(Stdio::piped());
             match client.spawn() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                started => return started.map_err(|error| format!("{program}: {error}")),
+                started => {
+                    return started.map_err(|error| format!("{}: {error}", program.display()));
+                }
             }
         }
         Err(format!("no client program: {}", CLIENTS.join(" or ")))
     }
 
     /// What the client prints, until it closes its output.
-    fn read_all(&self, client: &mut Child) -> Result<Vec<u8>, String> {
+    fn read_all(&self, client: &mut Child, until: Instant) -> Result<Vec<u8>, String> {
         let mut output = client.stdout.take().ok_or("no output")?;
-        let until = Instant::now() + PATIENCE;
         let mut printed = Vec::new();
         let mut part = [0; 16 << 10];
         loop {
             if lock(&self.state).ended || Instant::now() >= until {
-                return Err(format!("no answer in {} s", PATIENCE.as_secs()));
+                return Err(no_answer());
             }
             if !is_readable(&output, GLANCE) {
                 continue;
@@ -294,6 +337,45 @@ impl Shared {
             printed.extend_from_slice(&part[..len]);
         }
     }
+}
+
+/// The option file at `path`, if it may be believed (rule 3).
+fn checked(path: &Path) -> io::Result<PathBuf> {
+    let path = path.canonicalize()?;
+    // Before it is opened: a pipe would keep whoever does that waiting.
+    let found = std::fs::metadata(&path)?;
+    let why = if !found.is_file() {
+        "it is no file"
+    } else if !is_ours(&found) {
+        "it belongs to another user"
+    } else if found.mode() & OTHERS != 0 {
+        "its group may write it, or others may read or write it: chmod 600"
+    } else {
+        return std::fs::File::open(&path).map(|_| path);
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+/// Whether a file belongs to the user of this process, or to root.
+fn is_ours(found: &std::fs::Metadata) -> bool {
+    // SAFETY: no arguments, cannot fail.
+    let user = unsafe { libc::geteuid() };
+    found.uid() == user || found.uid() == 0
+}
+
+fn no_answer() -> String {
+    format!("no answer in {} s", PATIENCE.as_secs())
+}
+
+/// What a client that has exited said of its failure. What it started may hold its errors open: no
+/// more is waited for.
+fn errors_of(client: &mut Child) -> Vec<u8> {
+    let mut said = vec![0; ERRORS_MAX];
+    let errors = client.stderr.take();
+    let errors = errors.filter(|errors| is_readable(errors, Duration::ZERO));
+    let read = errors.and_then(|mut errors| errors.read(&mut said).ok());
+    said.truncate(read.unwrap_or(0));
+    said
 }
 
 /// Whether there is something to read, or the end of it, within `time`.
@@ -411,6 +493,82 @@ mod tests {
         assert_eq!(process, std::process::id());
         assert_eq!(thread, tid);
         assert_eq!(own_numbers(1 << 30), None);
+    }
+
+    /// What a client that is this shell script makes of a question.
+    fn asked_of(script: &str) -> Result<Told, String> {
+        let directory = tempfile::tempdir().expect("directory");
+        let client = directory.path().join("client");
+        // Written by another process: none that is started beside holds it open for writing.
+        let made = Command::new("sh")
+            .args([
+                "-c",
+                "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 700 \"$0\"",
+            ])
+            .arg(&client)
+            .arg(script)
+            .status();
+        assert!(made.expect("a shell").success());
+        let shared = Shared {
+            options: PathBuf::from("/etc/login.cnf"),
+            programs: vec![directory.path().join("none"), client],
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        lock(&shared.state).wanted.insert(1);
+        shared.ask()
+    }
+
+    #[test]
+    fn what_a_client_says_of_its_file_is_not_repeated() {
+        let told = asked_of("printf '7\\tthread/sql/main\\n'").expect("an answer");
+        assert_eq!(told.process, 7);
+        let said = asked_of("echo \"client: unknown variable 'pasword=hunter2'\" >&2; exit 7");
+        let said = said.expect_err("it failed");
+        assert!(said.contains("exit status: 7"), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+        let said = asked_of("printf 'x\\nERROR 1045 (28000): Denied\\033[2J\\r.\\nno' >&2; exit 1");
+        let said = said.expect_err("it failed");
+        assert!(
+            said.ends_with(": ERROR 1045 (28000): Denied [2J ."),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn a_client_that_does_not_end_is_ended() {
+        for script in ["exec sleep 20", "exec >&-; sleep 20", "yes"] {
+            let said = asked_of(script).expect_err("no answer");
+            assert!(said.contains("an"), "{said}");
+            assert!(!said.contains("performance_schema"), "{script}: {said}");
+        }
+        // Its child holds what it said open.
+        let said = asked_of("exec >&-; sleep 20 & echo ERROR 1 >&2; exit 3");
+        assert!(said.expect_err("it failed").ends_with(": ERROR 1"));
+    }
+
+    #[test]
+    fn a_login_that_others_can_write_or_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("login.cnf");
+        std::fs::write(&path, "[client]\n").expect("written");
+        for (mode, taken) in [
+            (0o600, true),
+            (0o640, true),
+            (0o660, false),
+            (0o644, false),
+            (0o602, false),
+        ] {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
+            assert_eq!(checked(&path).is_ok(), taken, "{mode:o}");
+        }
+        assert!(checked(directory.path()).is_err(), "a directory");
+        assert!(checked(Path::new("/dev/null")).is_err(), "a device");
+        let fifo = directory.path().join("fifo");
+        let made = Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.expect("mkfifo").success());
+        assert!(checked(&fifo).is_err(), "a pipe, and nobody waits for it");
     }
 
     #[test]
