@@ -1384,7 +1384,9 @@ proptest! {
             ..options(policy::NAMES[policy], slots, frames, 4)
         });
         // Another policy, or the same one anew, would not be audited.
-        let anew = |step: &Step| matches!(step, Step::Policy(_) | Step::Resize(..) | Step::Replace(..));
+        let anew = |step: &Step| {
+            matches!(step, Step::Policy(_) | Step::Resize(..) | Step::Replace(..))
+        };
         for step in steps.into_iter().filter(|step| !anew(step)) {
             world.run(step);
         }
@@ -1698,5 +1700,35 @@ fn the_pool_weighs_pages_of_the_reserve_as_it_is_told() {
         assert_eq!(world.hierarchy.slots().reserved(), 0, "base has it");
         assert_eq!(weighed(&world), Some(false), "it left");
         world.hierarchy.assert_invariants();
+    }
+}
+
+/// The same of a page that makes way for another.
+#[test]
+fn the_pool_weighs_pages_anew_that_make_way() {
+    for reserve_as_flash in [false, true] {
+        let mut world = World::new(HierarchyOptions {
+            pool_policy: "gd2l".into(),
+            reserve: 2,
+            reserve_as_flash,
+            write_back: true,
+            recovery_age: 0,
+            ..options("lru", 1, 4, 4)
+        });
+        let weighed = |world: &World| {
+            let frame = world.hierarchy.pool().find(page(0)).expect("buffered");
+            world.hierarchy.pool().is_on_flash(frame)
+        };
+        for (index, reserved) in [(0, 0), (1, 1)] {
+            for step in [Step::StartWrite(index), Step::EndWrite(0, true, true)] {
+                world.run(step);
+            }
+            let cleaned = [Step::Clean, Step::EndClean(true), Step::StartFlush];
+            for step in cleaned.into_iter().chain([Step::EndFlush(0, false)]) {
+                world.run(step);
+            }
+            assert_eq!(world.hierarchy.slots().reserved(), reserved);
+            assert_eq!(weighed(&world), Some(reserved == 0 || reserve_as_flash));
+        }
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::hint::HintSet;
 use crate::policy::Op;
+use std::sync::mpsc::{Sender, channel};
 
 const SLOTS: u32 = 200;
 
@@ -300,11 +301,11 @@ fn a_second_one_is_told_step_by_step() {
 }
 
 /// A policy whose answers are none of the defaults, and that notes what it was told.
-struct Loud(std::sync::Arc<std::sync::Mutex<Vec<&'static str>>>);
+struct Loud(Sender<&'static str>);
 
 impl Loud {
     fn note(&self, what: &'static str) {
-        self.0.lock().expect("a list").push(what);
+        self.0.send(what).expect("somebody listens");
     }
 }
 
@@ -409,9 +410,9 @@ fn who_leads_answers_and_who_lives_is_told() {
         }
     }
     assert_eq!(auto.race.leader(), 3);
-    let said = std::sync::Arc::default();
+    let (loud, said) = channel();
     let told = |auto: &mut Auto, told| {
-        let policy = Box::new(Loud(std::sync::Arc::clone(&said)));
+        let policy = Box::new(Loud(loud.clone()));
         let finalist = 3;
         auto.second = Some(Second {
             finalist,
@@ -434,7 +435,7 @@ fn who_leads_answers_and_who_lives_is_told() {
     auto.on_admit(&access, SlotId(4));
     auto.on_dirty(&access, SlotId(4));
     auto.on_clean(SlotId(4));
-    assert!(said.lock().expect("a list").is_empty(), "a slot past those");
+    assert_eq!(said.try_iter().count(), 0, "a slot past those");
     auto.on_remove(access.page, SlotId(4), Removal::Evicted);
 
     told(&mut auto, SLOTS);
@@ -457,7 +458,7 @@ fn who_leads_answers_and_who_lives_is_told() {
     auto.on_trim(access.page.object, 0);
     auto.on_time(1);
     auto.taught(&Learned::default(), 2.0);
-    let said = said.lock().expect("a list");
+    let said: Vec<&str> = said.try_iter().collect();
     let expected = [
         "admit",
         "dirty",
@@ -474,17 +475,17 @@ fn who_leads_answers_and_who_lives_is_told() {
 /// A page on flash that is dirty when the second one is told of it is dirty for it too.
 #[test]
 fn a_second_one_is_told_what_is_dirty() {
-    let said = std::sync::Arc::default();
+    let (loud, said) = channel();
     let mut second = Second {
         finalist: 3,
-        policy: Box::new(Loud(std::sync::Arc::clone(&said))),
+        policy: Box::new(Loud(loud)),
         told: 0,
     };
     let mut slots = SlotTable::new(SLOTS);
     let slot = slots.admit(PageId::new(ObjectId(1), 9)).expect("room");
     slots.restage(slot, true);
     second.tell(&slots, SLOTS, 1);
-    assert_eq!(*said.lock().expect("a list"), ["admit", "dirty"]);
+    assert!(said.try_iter().eq(["admit", "dirty"]));
 }
 
 /// A miniature of a policy that keeps several versions of a page has room for them.
