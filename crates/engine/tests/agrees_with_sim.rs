@@ -9,7 +9,7 @@ use thermocline::{
 };
 use thermocline_core::hash::mix;
 use thermocline_core::policy::{
-    self, Access, Decision, Learned, Op, Opportunity, PolicyOptions, Removal, TierPolicy,
+    self, Access, Decision, Op, Opportunity, PolicyOptions, Removal, TierPolicy,
 };
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{FileKind, HintSet, ObjectId, PageId, SlotId};

@@ -15,11 +15,8 @@ use thermocline::{
     BaseIdentity, Engine, EngineConfig, Grave, Identity, Object, ObjectSpec, Request, Stamp, Store,
     StoreOptions,
 };
-use thermocline_core::policy::{
-    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, build,
-};
-use thermocline_core::tier::SlotTable;
-use thermocline_core::{FileKind, HintSet, PageId, SlotId};
+use thermocline_core::policy::{Access, PolicyOptions, TierPolicy, build};
+use thermocline_core::{FileKind, HintSet, SlotId};
 
 const PAGE: usize = 512;
 /// Set for the process that is to end.

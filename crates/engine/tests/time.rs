@@ -5,11 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use thermocline::clock::{Clock, SharedClock};
 use thermocline::{Engine, EngineConfig, Store, StoreOptions};
-use thermocline_core::policy::{
-    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, build,
-};
-use thermocline_core::tier::SlotTable;
-use thermocline_core::{PageId, SlotId};
+use thermocline_core::policy::{PolicyOptions, TierPolicy, build};
 
 const PAGE: u32 = 512;
 
