@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-use scanner::{Function, Source, is_word, word_positions};
+use scanner::{Function, Source, block, is_word, word_positions};
 
 const FUNCTION_LINES_MAX: usize = 70;
 const FUNCTION_LINES_P90: usize = 40;
@@ -427,6 +427,54 @@ fn assertions_are_dense() {
     );
 }
 
+/// A policy around another policy passes every method on: a default body is right for a policy
+/// that does not care, and the one inside may.
+#[test]
+fn policies_around_policies_pass_everything_on() {
+    let policies = Source::new(&text(Path::new("crates/core/src/policy/mod.rs"))).code;
+    let at = policies.find("pub trait TierPolicy").expect("the trait");
+    let all = methods_of(block(&policies, at));
+    assert!(all.len() > 20, "{all:?}");
+    let (mut violations, mut wrappers) = (Vec::new(), 0);
+    for file in rust_files() {
+        let code = Source::new(&text(&file)).code;
+        for (at, named) in code.match_indices("TierPolicy for ") {
+            let body = block(&code, at);
+            if !is_wrapper(body) {
+                continue;
+            }
+            wrappers += 1;
+            let name = code[at + named.len()..].split([' ', '<', '{']).next();
+            let has = methods_of(body);
+            let lacks: Vec<&str> = all.difference(&has).map(String::as_str).collect();
+            if !lacks.is_empty() {
+                let name = name.unwrap_or_default();
+                violations.push(format!("{}: {name}: {}", file.display(), lacks.join(", ")));
+            }
+        }
+    }
+    assert!(wrappers >= 5, "{wrappers} policies around policies");
+    report("methods that a policy around a policy lacks", &violations);
+}
+
+/// Whether an implementation of a policy asks another one.
+fn is_wrapper(body: &str) -> bool {
+    body.contains(".decide(") || body.contains("pass_on!")
+}
+
+/// Methods that a block has or names to `pass_on!`.
+fn methods_of(body: &str) -> BTreeSet<String> {
+    let word = |rest: &str| rest.chars().take_while(|&c| is_word(c)).collect();
+    let written = word_positions(body, "fn").map(|at| word(body[at + 2..].trim_start()));
+    let mut methods: BTreeSet<String> = written.collect();
+    for (at, _) in body.match_indices("pass_on!(") {
+        let named = body[at..].split_once(':').map_or("", |(_, names)| names);
+        let named = named.split(')').next().unwrap_or_default();
+        methods.extend(named.split(',').map(|name| name.trim().to_string()));
+    }
+    methods
+}
+
 /// What a header writes down as an invariant is checked in release builds: an assertion names its
 /// number, in that file, or for the header of a folder in one of its files.
 #[test]
@@ -648,6 +696,17 @@ fn assertions_of_all_kinds_are_counted() {
         asserts_in("assert!(a); debug_assert_eq!(b, c); my_assert!(d); assert(e)"),
         2
     );
+}
+
+#[test]
+fn methods_are_found_written_and_named() {
+    let code = "impl TierPolicy for A { fn a(&self) { self.0.decide() } fn b() {}\n\
+        x::pass_on!(0: c,\n d); } impl TierPolicy for B { fn decide(&self) {} }";
+    let body = block(code, 0);
+    let other = code.rfind("impl").expect("another one");
+    assert!(is_wrapper(body) && !is_wrapper(block(code, other)));
+    let methods = methods_of(body);
+    assert!(methods.iter().eq(["a", "b", "c", "d"]), "{methods:?}");
 }
 
 #[test]

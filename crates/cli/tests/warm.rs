@@ -63,6 +63,46 @@ fn a_lost_cache_is_warm_again() {
     assert_eq!((pages(&after), pages(&kept)), (PAGES as u8, PAGES as u8));
 }
 
+/// Whoever empties flash on a running mount has what was hot come back, and the list stays.
+#[test]
+fn a_cache_that_was_emptied_is_warm_again() {
+    let Some(ground) = Ground::prepare("warming again") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    (0..3).for_each(|_| ground.read());
+    let warm_again = |way: &str| {
+        eventually(way, || {
+            ground.status("/warm/state") == "done" && count(&ground, "/warm/came") == PAGES as u64
+        });
+        let reads = count(&ground, "/stats/page_reads/base");
+        ground.read();
+        assert_eq!(count(&ground, "/stats/page_reads/base"), reads, "{way}");
+        let kept = fs::read(list(&ground)).expect("a list");
+        assert_eq!(kept[24], PAGES as u8, "{way}");
+    };
+    let mut replace = thermocline("replace");
+    replace.arg(ground.mountpoint());
+    success(replace.arg("--cache").arg(ground.path("another")));
+    warm_again("replace");
+    assert_eq!(
+        count(&ground, "/stats/tier/resident"),
+        PAGES as u64,
+        "on the other cache"
+    );
+    success(thermocline("tier").arg(ground.mountpoint()).arg("off"));
+    assert_eq!(count(&ground, "/stats/tier/resident"), 0);
+    ground.read();
+    success(thermocline("tier").arg(ground.mountpoint()).arg("on"));
+    warm_again("tier on");
+    // What was on loses nothing, and nothing is read for it.
+    let requests = count(&ground, "/warm/requests");
+    success(thermocline("tier").arg(ground.mountpoint()).arg("on"));
+    assert_eq!(ground.status("/warm/state"), "done");
+    assert_eq!(count(&ground, "/warm/requests"), requests);
+    ground.umount();
+}
+
 #[test]
 fn no_list_keeps_a_mount_from_serving() {
     let Some(ground) = Ground::prepare("warming from nothing") else {

@@ -214,6 +214,8 @@ impl Map {
 
 struct World {
     options: HierarchyOptions,
+    /// The policy is [`Audited`] at the start and after a crash.
+    audited: bool,
     hierarchy: Hierarchy,
     base: Disk<PageId, u64>,
     flash: Disk<BlockId, (PageId, u64)>,
@@ -267,13 +269,22 @@ fn options(policy: &str, slots: u32, frames: u32, buffer_pages: u32) -> Hierarch
 
 impl World {
     fn new(options: HierarchyOptions) -> Self {
-        let hierarchy = Hierarchy::new(&options).expect("a known policy");
+        let hierarchy = hierarchy(&options, false);
         Self::over(options, hierarchy)
+    }
+
+    fn audited(options: HierarchyOptions) -> Self {
+        let hierarchy = hierarchy(&options, true);
+        Self {
+            audited: true,
+            ..Self::over(options, hierarchy)
+        }
     }
 
     fn over(options: HierarchyOptions, hierarchy: Hierarchy) -> Self {
         Self {
             options,
+            audited: false,
             hierarchy,
             base: Disk::default(),
             flash: Disk::default(),
@@ -1059,7 +1070,7 @@ impl World {
             let gone = |e: &MapEntry| e.page.object == first.object && e.page.index >= first.index;
             self.map.entries.retain(|_, entry| !gone(entry));
         }
-        let mut hierarchy = Hierarchy::new(&self.options).expect("a known policy");
+        let mut hierarchy = hierarchy(&self.options, self.audited);
         for object in [0, 1].map(ObjectId) {
             // A rule may have gone meanwhile.
             let pinned = self.hierarchy.is_pinned(object) && !draw(&mut seed).is_multiple_of(4);
@@ -1090,8 +1101,9 @@ impl World {
         let promised = std::mem::take(&mut self.promised);
         let failed = std::mem::take(&mut self.failed);
         let clock = self.clock;
-        let options = self.options.clone();
+        let (options, audited) = (self.options.clone(), self.audited);
         *self = Self {
+            audited,
             base,
             flash,
             map,
@@ -1205,11 +1217,13 @@ proptest! {
         keeps in prop::sample::select(vec![0u32, 0, 2, 12]),
         write_back in any::<bool>(),
         recovery_age in prop::sample::select(vec![0u64, 5, 1000]),
+        reserve_as_flash in any::<bool>(),
         steps in prop::collection::vec(step(), 1..300),
     ) {
         let mut world = World::new(HierarchyOptions {
             pool_policy: pool::NAMES[pool].to_string(),
             reserve,
+            reserve_as_flash,
             // Without a tier there is nothing to keep.
             keeps: if slots == 0 { 0 } else { keeps },
             write_back,
@@ -1242,6 +1256,138 @@ proptest! {
             ..options(policy::NAMES[policy], slots, frames, 4)
         });
         for step in steps {
+            world.run(step);
+        }
+    }
+}
+
+fn hierarchy(options: &HierarchyOptions, audited: bool) -> Hierarchy {
+    if !audited {
+        return Hierarchy::new(options).expect("a known policy");
+    }
+    let policy = policy::build(&options.policy, &options.policy_options).expect("a known policy");
+    let policy = Audited {
+        policy,
+        resident: BTreeMap::new(),
+        dirty: BTreeSet::new(),
+        reserved: BTreeSet::new(),
+        buffered: BTreeSet::new(),
+    };
+    Hierarchy::with_policy(Box::new(policy), options).expect("a known pool")
+}
+
+/// A policy of which it is noted what it was told: that and nothing else must be so.
+struct Audited {
+    policy: Box<dyn TierPolicy>,
+    resident: BTreeMap<SlotId, PageId>,
+    dirty: BTreeSet<SlotId>,
+    reserved: BTreeSet<PageId>,
+    buffered: BTreeSet<PageId>,
+}
+
+impl TierPolicy for Audited {
+    fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
+        let page = resident.map(|slot| self.resident.get(&slot));
+        assert!(page.is_none_or(|page| page == Some(&access.page)));
+        self.policy.on_request(access, resident);
+    }
+
+    fn on_admit(&mut self, access: &Access, slot: SlotId) {
+        let page = access.page;
+        assert!(!self.reserved.contains(&page), "{page:?} left the reserve");
+        assert_eq!(self.resident.insert(slot, page), None, "a free slot");
+        self.policy.on_admit(access, slot);
+    }
+
+    fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
+        assert_eq!(self.resident.remove(&slot), Some(page), "it was there");
+        self.dirty.remove(&slot);
+        self.policy.on_remove(page, slot, why);
+    }
+
+    fn on_reserve(&mut self, page: PageId, reserved: bool) {
+        let there = self.resident.values().any(|known| *known == page);
+        assert!(!there, "{page:?} has no slot of the policy's");
+        let changed = match reserved {
+            true => self.reserved.insert(page),
+            false => self.reserved.remove(&page),
+        };
+        assert!(
+            changed,
+            "{page:?}: told once that it came, once that it left"
+        );
+        self.policy.on_reserve(page, reserved);
+    }
+
+    fn on_pool(&mut self, page: PageId, buffered: bool) {
+        let changed = match buffered {
+            true => self.buffered.insert(page),
+            false => self.buffered.remove(&page),
+        };
+        assert!(
+            changed,
+            "{page:?}: told once that it came, once that it left"
+        );
+        self.policy.on_pool(page, buffered);
+    }
+
+    fn on_dirty(&mut self, access: &Access, slot: SlotId) {
+        assert_eq!(self.resident.get(&slot), Some(&access.page));
+        self.dirty.insert(slot);
+        self.policy.on_dirty(access, slot);
+    }
+
+    fn on_clean(&mut self, slot: SlotId) {
+        assert!(self.dirty.remove(&slot), "{slot:?} was dirty");
+        self.policy.on_clean(slot);
+    }
+
+    fn assert_invariants(&self, slots: &SlotTable) {
+        let resident = slots.residents();
+        assert!(resident.eq(self.resident.clone()), "the policy's slots");
+        let dirty = slots.residents().filter(|(slot, _)| slots.is_dirty(*slot));
+        assert!(dirty.map(|(slot, _)| slot).eq(self.dirty.clone()), "dirty");
+        let reserve = slots.occupied();
+        let reserve = reserve.filter(|(slot, _)| slots.is_reserve(*slot));
+        let reserved: BTreeSet<PageId> = reserve.map(|(_, page)| page).collect();
+        assert_eq!(reserved, self.reserved, "the reserve");
+        self.policy.assert_invariants(slots);
+    }
+
+    thermocline_core::pass_on!(policy: name, decide, surplus, on_trim, on_pool_hits, on_time,
+        dirty_pages, keeps_outdated, write_buffer, is_buffered, is_synchronous, worth, taught,
+        learned, bytes, bytes_full);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// What a policy is told of slots, dirty pages, the reserve and the pool is what is so, each
+    /// change once and in the order that [`TierPolicy`] says.
+    #[test]
+    fn a_policy_is_told_what_is_so(
+        policy in 0..policy::NAMES.len(),
+        pool in 0..pool::NAMES.len(),
+        slots in prop::sample::select(vec![1u32, 3, 8]),
+        frames in prop::sample::select(vec![0u32, 1, 4]),
+        reserve in prop::sample::select(vec![1u32, 2, 4]),
+        keeps in prop::sample::select(vec![0u32, 0, 2]),
+        write_back in prop::bool::weighted(0.8),
+        steps in prop::collection::vec(step(), 1..300),
+    ) {
+        let mut world = World::audited(HierarchyOptions {
+            pool_policy: pool::NAMES[pool].to_string(),
+            reserve,
+            reserve_as_flash: true,
+            keeps,
+            write_back,
+            ..options(policy::NAMES[policy], slots, frames, 4)
+        });
+        // Another policy, or the same one anew, would not be audited.
+        let anew = |step: &Step| {
+            matches!(step, Step::Policy(_) | Step::Resize(..) | Step::Replace(..))
+        };
+        for step in steps.into_iter().filter(|step| !anew(step)) {
             world.run(step);
         }
     }
@@ -1501,5 +1647,88 @@ fn a_trimmed_dirty_page_leaves_though_its_last_reader_fails() {
         Step::StartRead(19),
     ] {
         world.run(step);
+    }
+}
+
+/// GD2L weighs a page of the reserve as one of base, or where that is wanted as one on flash, from
+/// when it comes until it leaves; a page read from there as well.
+#[test]
+fn the_pool_weighs_pages_of_the_reserve_as_it_is_told() {
+    for reserve_as_flash in [false, true] {
+        let options = HierarchyOptions {
+            pool_policy: "gd2l".into(),
+            reserve: 2,
+            reserve_as_flash,
+            write_back: true,
+            recovery_age: 0,
+            ..options("lru", 2, 2, 4)
+        };
+        let mut world = World::new(options.clone());
+        // What is written out is refused, and goes to the reserve.
+        world.hierarchy = Hierarchy::with_policy(Box::new(Exclusive), &options).expect("a pool");
+        let weighed = |world: &World| {
+            let frame = world.hierarchy.pool().find(page(0)).expect("buffered");
+            world.hierarchy.pool().is_on_flash(frame)
+        };
+        for step in [Step::StartWrite(0), Step::EndWrite(0, true, true)] {
+            world.run(step);
+        }
+        assert_eq!(weighed(&world), Some(false), "dirty in DRAM");
+        for step in [
+            Step::Clean,
+            Step::EndClean(true),
+            Step::StartFlush,
+            Step::EndFlush(0, false),
+        ] {
+            world.run(step);
+        }
+        assert_eq!(world.hierarchy.slots().reserved(), 1);
+        assert_eq!(weighed(&world), Some(reserve_as_flash), "it came");
+        // Two others take the frames, and it is read from the reserve.
+        for index in [1, 3, 0] {
+            world.run(Step::StartRead(index));
+            world.run(Step::EndRead(0, false));
+        }
+        assert_eq!(world.hierarchy.slots().reserved(), 1);
+        assert_eq!(weighed(&world), Some(reserve_as_flash), "it was read");
+        for step in [Step::StartCommit, Step::EndCommit] {
+            world.run(step);
+        }
+        world.destage(true);
+        world.end_destage(true);
+        world.tell_destaged();
+        assert_eq!(world.hierarchy.slots().reserved(), 0, "base has it");
+        assert_eq!(weighed(&world), Some(false), "it left");
+        world.hierarchy.assert_invariants();
+    }
+}
+
+/// The same of a page that makes way for another.
+#[test]
+fn the_pool_weighs_pages_anew_that_make_way() {
+    for reserve_as_flash in [false, true] {
+        let mut world = World::new(HierarchyOptions {
+            pool_policy: "gd2l".into(),
+            reserve: 2,
+            reserve_as_flash,
+            write_back: true,
+            recovery_age: 0,
+            ..options("lru", 1, 4, 4)
+        });
+        let weighed = |world: &World| {
+            let frame = world.hierarchy.pool().find(page(0)).expect("buffered");
+            world.hierarchy.pool().is_on_flash(frame)
+        };
+        for (index, reserved) in [(0, 0), (1, 1)] {
+            for step in [Step::StartWrite(index), Step::EndWrite(0, true, true)] {
+                world.run(step);
+            }
+            let cleaned = [Step::Clean, Step::EndClean(true), Step::StartFlush];
+            for step in cleaned.into_iter().chain([Step::EndFlush(0, false)]) {
+                world.run(step);
+            }
+            assert_eq!(world.hierarchy.slots().reserved(), reserved);
+            assert_eq!(weighed(&world), Some(reserved == 0 || reserve_as_flash));
+        }
     }
 }

@@ -9,7 +9,7 @@ use thermocline::{
 };
 use thermocline_core::hash::mix;
 use thermocline_core::policy::{
-    self, Access, Decision, Learned, Op, Opportunity, PolicyOptions, Removal, TierPolicy,
+    self, Access, Decision, Op, Opportunity, PolicyOptions, Removal, TierPolicy,
 };
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{FileKind, HintSet, ObjectId, PageId, SlotId};
@@ -48,10 +48,6 @@ impl Logged {
 }
 
 impl TierPolicy for Logged {
-    fn name(&self) -> &'static str {
-        self.policy.name()
-    }
-
     fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
         self.note(Event::Request(access.page, access.op, resident));
         self.policy.on_request(access, resident);
@@ -61,10 +57,6 @@ impl TierPolicy for Logged {
         let decision = self.policy.decide(access, why, slots);
         self.note(Event::Decision(access.page, why, decision));
         decision
-    }
-
-    fn surplus(&mut self, slots: &SlotTable) -> Option<SlotId> {
-        self.policy.surplus(slots)
     }
 
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
@@ -87,25 +79,9 @@ impl TierPolicy for Logged {
         self.policy.on_pool_hits(page, hits);
     }
 
-    fn on_reserve(&mut self, page: PageId, reserved: bool) {
-        self.policy.on_reserve(page, reserved);
-    }
-
-    fn worth(&self, page: PageId) -> f64 {
-        self.policy.worth(page)
-    }
-
-    fn learned(&self) -> Option<Learned> {
-        self.policy.learned()
-    }
-
-    fn bytes(&self) -> usize {
-        self.policy.bytes()
-    }
-
-    fn assert_invariants(&self, slots: &SlotTable) {
-        self.policy.assert_invariants(slots);
-    }
+    thermocline_core::pass_on!(policy: name, surplus, on_pool, on_reserve, on_time, dirty_pages,
+        keeps_outdated, on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth,
+        taught, learned, bytes, bytes_full, assert_invariants);
 }
 
 /// One request of the common stream.

@@ -15,11 +15,8 @@ use thermocline::{
     BaseIdentity, Engine, EngineConfig, Grave, Identity, Object, ObjectSpec, Request, Stamp, Store,
     StoreOptions,
 };
-use thermocline_core::policy::{
-    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, build,
-};
-use thermocline_core::tier::SlotTable;
-use thermocline_core::{FileKind, HintSet, PageId, SlotId};
+use thermocline_core::policy::{Access, PolicyOptions, TierPolicy, build};
+use thermocline_core::{FileKind, HintSet, SlotId};
 
 const PAGE: usize = 512;
 /// Set for the process that is to end.
@@ -113,28 +110,14 @@ struct Fragile {
 }
 
 impl TierPolicy for Fragile {
-    fn name(&self) -> &'static str {
-        self.policy.name()
-    }
     fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
         assert!(!self.broken.load(Ordering::Relaxed), "planted panic");
         self.policy.on_request(access, resident);
     }
-    fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
-        self.policy.decide(access, why, slots)
-    }
-    fn on_admit(&mut self, access: &Access, slot: SlotId) {
-        self.policy.on_admit(access, slot);
-    }
-    fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
-        self.policy.on_remove(page, slot, why);
-    }
-    fn bytes(&self) -> usize {
-        self.policy.bytes()
-    }
-    fn assert_invariants(&self, slots: &SlotTable) {
-        self.policy.assert_invariants(slots);
-    }
+    thermocline_core::pass_on!(policy: name, decide, surplus, on_admit, on_remove, on_trim,
+        on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated, on_dirty,
+        on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned, bytes,
+        bytes_full, assert_invariants);
 }
 
 /// The process that is to end: a policy panics in one thread, another thread asks on.

@@ -5,11 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use thermocline::clock::{Clock, SharedClock};
 use thermocline::{Engine, EngineConfig, Store, StoreOptions};
-use thermocline_core::policy::{
-    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, build,
-};
-use thermocline_core::tier::SlotTable;
-use thermocline_core::{PageId, SlotId};
+use thermocline_core::policy::{PolicyOptions, TierPolicy, build};
 
 const PAGE: u32 = 512;
 
@@ -34,30 +30,14 @@ struct Told {
 }
 
 impl TierPolicy for Told {
-    fn name(&self) -> &'static str {
-        self.policy.name()
-    }
     fn on_time(&mut self, now_ms: u64) {
         self.last.store(now_ms, Ordering::Relaxed);
+        self.policy.on_time(now_ms);
     }
-    fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
-        self.policy.on_request(access, resident);
-    }
-    fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
-        self.policy.decide(access, why, slots)
-    }
-    fn on_admit(&mut self, access: &Access, slot: SlotId) {
-        self.policy.on_admit(access, slot);
-    }
-    fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
-        self.policy.on_remove(page, slot, why);
-    }
-    fn bytes(&self) -> usize {
-        self.policy.bytes()
-    }
-    fn assert_invariants(&self, slots: &SlotTable) {
-        self.policy.assert_invariants(slots);
-    }
+    thermocline_core::pass_on!(policy: name, on_request, decide, surplus, on_admit, on_remove,
+        on_trim, on_pool_hits, on_pool, on_reserve, dirty_pages, keeps_outdated, on_dirty,
+        on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned, bytes,
+        bytes_full, assert_invariants);
 }
 
 fn engine(inline: bool, clock: Option<&Arc<ByHand>>, last: &Arc<AtomicU64>) -> Arc<Engine> {

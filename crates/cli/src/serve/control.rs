@@ -199,7 +199,7 @@ impl Control {
                     _ => io::Error::from_raw_os_error(libc::EIO),
                 }
             })?,
-            "off" => self.engine.tier_off("switched off by command")?,
+            "off" => self.reshaping.tier_off()?,
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
         log::line(&format!("tier {word}"));

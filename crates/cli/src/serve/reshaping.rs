@@ -13,6 +13,7 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::serve::caches::Caches;
 use crate::serve::log;
 use crate::serve::pins::Pinned;
+use crate::serve::warming::Warming;
 use crate::units::Size;
 use std::fs;
 use std::io;
@@ -104,6 +105,7 @@ impl Change {
 pub(crate) struct Reshaping {
     engine: Arc<Engine>,
     caches: Caches,
+    warming: Arc<Warming>,
     /// Directory that is served.
     base: PathBuf,
     /// Opens its files; set once it is served. Weak: its control files are made of this.
@@ -135,10 +137,16 @@ enum Phase {
 }
 
 impl Reshaping {
-    pub(crate) fn new(engine: Arc<Engine>, caches: Caches, base: PathBuf) -> Arc<Self> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        caches: Caches,
+        warming: Arc<Warming>,
+        base: PathBuf,
+    ) -> Arc<Self> {
         Arc::new(Self {
             engine,
             caches,
+            warming,
             base,
             files: OnceLock::new(),
             turn: Mutex::default(),
@@ -321,8 +329,21 @@ impl Reshaping {
     }
 
     /// Switches the tier on; a cache that had failed is made anew for that, and has another id.
+    /// Then it is warmed: whatever was off has lost its pages.
     pub(crate) fn tier_on(&self) -> Outcome {
-        self.take_turns(|engine| Ok(engine.tier_on()?))
+        let was_off = self.engine.tier_state().is_err();
+        self.warming.emptying();
+        self.take_turns(|engine| Ok(engine.tier_on()?))?;
+        if was_off {
+            self.warming.emptied();
+        }
+        Ok(())
+    }
+
+    /// Switches the tier off, by a command.
+    pub(crate) fn tier_off(&self) -> io::Result<()> {
+        self.warming.emptying();
+        self.engine.tier_off("switched off by command")
     }
 
     /// Lets `change` put another cache into the place of the one there is. Until base has
@@ -371,6 +392,7 @@ impl Reshaping {
             None => self.engine.stats().tier.map(|tier| tier.bytes),
         };
         let opened = self.caches.open(path, size, true, discard);
+        self.warming.emptying();
         let replaced = opened.and_then(|store| {
             self.take_turns(|engine| {
                 let store = self.caches.watched(store);
@@ -380,6 +402,9 @@ impl Reshaping {
         if replaced.is_err() && found.is_none() {
             // Nothing uses it; should it be gone already that is as well.
             let _gone = fs::remove_file(path);
+        }
+        if replaced.is_ok() {
+            self.warming.emptied();
         }
         replaced
     }

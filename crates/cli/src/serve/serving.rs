@@ -86,7 +86,6 @@ impl Serving {
         claiming.hold(&engine, &plan.places.mountpoint)?;
         engine.set_recorder(recorder(plan)?);
         let flushing = Flushing::new(Arc::clone(&engine));
-        let reshaping = Reshaping::new(Arc::clone(&engine), caches, plan.places.base.clone());
         let recording = Recording::new(Arc::clone(&engine), facts(plan), page_size);
         let warming = Warming::new(
             Arc::clone(&engine),
@@ -94,6 +93,12 @@ impl Serving {
             plan.config.warm.clone(),
             base_path,
         )?;
+        let reshaping = Reshaping::new(
+            Arc::clone(&engine),
+            caches,
+            Arc::clone(&warming),
+            plan.places.base.clone(),
+        );
         let told: Arc<OnceLock<Arc<Ending>>> = Arc::default();
         let plans = plan_source(plan);
         let rules = plan.config.rules()?;

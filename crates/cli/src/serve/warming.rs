@@ -1,16 +1,19 @@
 //! The list of what is hot on flash, which a mount keeps beside base, and warming from such a list.
 //!
 //! Two threads, each of which may be missing: one writes the list every so often, one reads the
-//! pages of another mount's list, once. The list is read before anything writes one.
+//! pages of a list: of another mount's when the mount begins, and of its own after another cache
+//! took the place of the one there was, or the tier came on again. The list is read before anything
+//! writes one.
 //!
 //! States of warming: *none* → *reading* → *done*, *full* (no slot is free), *off* (the tier is),
-//! *ended* (the mount is) or *failed* (there is no list to follow). None of them keeps a mount from
-//! starting, or from serving.
+//! *ended* (the mount is) or *failed* (there is no list to follow); from each of these → *reading*
+//! when flash was emptied. None of them keeps a mount from starting, or from serving.
 //!
 //! Rules
 //! 1. A list is written only while base is ours, the tier is on and its map was read.
 //! 2. A list that has more pages is not replaced by one of a tier that still has room, in the first
-//!    hour of a mount: it may be what is left of a cache that was lost.
+//!    hour of a mount or after flash was emptied: it may be what is left of a cache that was lost.
+//! 3. One list is followed at a time: who begins has the one before end.
 
 use crate::config::WarmSection;
 use crate::failure::Failure;
@@ -20,7 +23,7 @@ use crate::show::report::WarmFacts;
 use crate::units::show_count;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thermocline::claim::beside;
@@ -43,7 +46,11 @@ pub(crate) struct Warming {
     list: Option<PathBuf>,
     /// Whose pages are read.
     from: Option<PathBuf>,
+    /// Opens its files; set once it is served. Weak: its control files are made of this.
+    files: OnceLock<Weak<Fs>>,
     state: Mutex<State>,
+    /// Held while a list is written.
+    writing: Mutex<()>,
     /// The mount ends.
     ended: Condvar,
 }
@@ -53,6 +60,12 @@ struct State {
     stop: bool,
     facts: WarmFacts,
     threads: Vec<JoinHandle<()>>,
+    /// How often a warming began; the last one may go on (rule 3).
+    turns: u64,
+    /// A warming has not ended.
+    reading: bool,
+    /// Flash is about to be emptied, or was.
+    emptied: Option<Instant>,
     /// The last list could not be written; said once.
     unkept: bool,
 }
@@ -94,6 +107,8 @@ impl Warming {
             settings,
             list,
             from,
+            files: OnceLock::new(),
+            writing: Mutex::default(),
             state: Mutex::new(State {
                 facts,
                 ..State::default()
@@ -113,20 +128,72 @@ impl Warming {
 
     /// The mount serves: what is to be done in the background begins.
     pub(crate) fn served(self: &Arc<Self>, files: &Arc<Fs>) {
+        self.files.get_or_init(|| Arc::downgrade(files));
         // Before a list is written to the same place.
-        let from = self.from.as_deref().map(HotList::read);
-        if let Some(from) = from {
-            let (warming, files) = (Arc::clone(self), Arc::downgrade(files));
-            self.begin("tc-warm", move || {
-                let ended = from.map_err(|error| error.to_string());
-                let ended = ended.and_then(|list| warming.warm(&list, &files));
-                warming.note_end(&ended);
-            });
+        if let Some(from) = &self.from {
+            self.follow(HotList::read(from));
         }
         if self.list.is_some() {
             let warming = Arc::clone(self);
             self.begin("tc-hot", move || warming.keep());
         }
+    }
+
+    /// Flash is about to be emptied: what is hot on it now is listed, as far as the rules allow it,
+    /// and rule 2 keeps that list.
+    pub(crate) fn emptying(&self) {
+        // Where it may not be written the last one counts.
+        let _not_now = self.write();
+        self.state().emptied = Some(Instant::now());
+    }
+
+    /// Flash was emptied, and serves: what the list says is hot comes back.
+    pub(crate) fn emptied(self: &Arc<Self>) {
+        let Some(list) = self.list.as_ref().filter(|list| list.exists()) else {
+            return;
+        };
+        self.state().facts.from.clone_from(list);
+        self.follow(HotList::read(list));
+    }
+
+    /// Begins to follow a list, when the one before has ended (rule 3).
+    fn follow(self: &Arc<Self>, list: io::Result<HotList>) {
+        let Some(files) = self.files.get().cloned() else {
+            return;
+        };
+        let mut state = self.state();
+        state.turns += 1;
+        state.facts.state = "reading".into();
+        let turn = state.turns;
+        drop(state);
+        let warming = Arc::clone(self);
+        self.begin("tc-warm", move || {
+            if !warming.takes_turn(turn) {
+                return;
+            }
+            let ended = list.map_err(|error| error.to_string());
+            let ended = ended.and_then(|list| warming.warm(&list, &files, turn));
+            warming.note_end(&ended, turn);
+        });
+    }
+
+    /// Waits until the warming before has ended; false when another one came after, or the mount
+    /// ends.
+    fn takes_turn(&self, turn: u64) -> bool {
+        while self.state().reading {
+            if !self.rest(LOOK) {
+                return false;
+            }
+        }
+        let mut state = self.state();
+        if state.stop || state.reading || state.turns != turn {
+            return false;
+        }
+        state.reading = true;
+        let facts = &mut state.facts;
+        (facts.listed, facts.seen, facts.came) = (0, 0, 0);
+        (facts.requests, facts.bytes, facts.failed) = (0, 0, 0);
+        true
     }
 
     fn begin(&self, name: &str, work: impl FnOnce() + Send + 'static) {
@@ -144,7 +211,7 @@ impl Warming {
     }
 
     /// Brings the pages of `list` to flash.
-    fn warm(&self, list: &HotList, files: &Weak<Fs>) -> Result<&'static str, String> {
+    fn warm(&self, list: &HotList, files: &Weak<Fs>, turn: u64) -> Result<&'static str, String> {
         let page_size = self.engine.stats().page_size;
         if list.page_size() != page_size {
             let found = list.page_size();
@@ -178,7 +245,7 @@ impl Warming {
                     continue;
                 }
             };
-            let go_on = |tally: &Warmed| self.note(tally);
+            let go_on = |tally: &Warmed| self.note(tally, turn);
             let ended = (self.engine).warm(&object, part.ranges(), &pace, &mut tally, go_on);
             self.engine.close_aside(&object);
             match ended {
@@ -188,7 +255,7 @@ impl Warming {
                 Ok(WarmEnd::Stopped) => return Ok("ended"),
                 Err(error) => self.tell_failed(part.name, &error, &mut failed),
             }
-            if !self.note(&tally) {
+            if !self.note(&tally, turn) {
                 return Ok("ended");
             }
         }
@@ -203,21 +270,24 @@ impl Warming {
         self.state().facts.failed = *failed;
     }
 
-    fn note(&self, tally: &Warmed) -> bool {
+    fn note(&self, tally: &Warmed, turn: u64) -> bool {
         let mut state = self.state();
         state.facts.seen = tally.seen;
         state.facts.came = tally.came;
         state.facts.requests = tally.requests;
         state.facts.bytes = tally.bytes;
-        !state.stop
+        !state.stop && state.turns == turn
     }
 
-    fn note_end(&self, ended: &Result<&'static str, String>) {
+    fn note_end(&self, ended: &Result<&'static str, String>, turn: u64) {
         let mut state = self.state();
-        state.facts.state = match ended {
-            Ok(word) => (*word).into(),
-            Err(why) => format!("failed: {why}"),
-        };
+        state.reading = false;
+        if state.turns == turn {
+            state.facts.state = match ended {
+                Ok(word) => (*word).into(),
+                Err(why) => format!("failed: {why}"),
+            };
+        }
         let facts = state.facts.clone();
         drop(state);
         let came = show_count(facts.came);
@@ -245,6 +315,8 @@ impl Warming {
         let Some(path) = &self.list else {
             return Ok(());
         };
+        let writing = self.writing.lock();
+        let _one = writing.unwrap_or_else(PoisonError::into_inner);
         self.claiming
             .still_ours()
             .map_err(|failure| failure.message)?;
@@ -258,7 +330,9 @@ impl Warming {
         let list = self.engine.hot_list();
         let stats = self.engine.stats();
         let room = stats.tier.is_some_and(|tier| tier.resident < tier.slots);
-        let young = stats.uptime_s < KEPT_FOR.as_secs_f64();
+        let emptied = self.state().emptied.map(|at| at.elapsed());
+        let young =
+            stats.uptime_s < KEPT_FOR.as_secs_f64() || emptied.is_some_and(|e| e < KEPT_FOR);
         if room && young && HotList::read(path).is_ok_and(|old| old.pages() > list.pages()) {
             return Ok(());
         }

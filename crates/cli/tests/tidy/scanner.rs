@@ -115,6 +115,13 @@ fn body_end(code: &[u8], at: usize) -> Option<usize> {
     None
 }
 
+/// The first block in braces after `at`, braces included; empty where there is none.
+pub(crate) fn block(code: &str, at: usize) -> &str {
+    let open = code[at..].find('{').map(|open| at + open);
+    let end = open.and_then(|open| closing_brace(code.as_bytes(), open));
+    open.zip(end).map_or("", |(open, end)| &code[open..=end])
+}
+
 fn closing_brace(code: &[u8], open: usize) -> Option<usize> {
     let mut depth = 0;
     for (place, &byte) in code.iter().enumerate().skip(open) {

@@ -198,7 +198,7 @@ impl Hierarchy {
             self.evict_frame(victim.frame, out);
         }
         let prefetched = hints.request() == RequestType::SequentialRead;
-        let on_flash = self.slots.find(page).is_some();
+        let on_flash = self.is_weighed_as_flash(page);
         let frame = self.pool.fill(page, *hints, on_flash, prefetched)?;
         self.policy.on_pool(page, true);
         Some(frame)

@@ -13,9 +13,11 @@
 //!
 //! # Invariants
 //! 1. A clean page in a kept slot belongs to a pinned object.
-//! 2. The pool weighs a page at flash's price exactly while the page has a slot, whosever it is.
+//! 2. The pool weighs a page at flash's price exactly while the page has a slot; one of the reserve
+//!    only with [`HierarchyOptions::reserve_as_flash`].
 //!
 //! [`HierarchyOptions::keeps`]: super::HierarchyOptions::keeps
+//! [`HierarchyOptions::reserve_as_flash`]: super::HierarchyOptions::reserve_as_flash
 
 use super::{Action, Hierarchy};
 use crate::page::{FrameId, ObjectId, PageId, SlotId};
@@ -95,16 +97,44 @@ impl Hierarchy {
         Some(slot)
     }
 
-    /// `page` came into the reserve, where flash serves it as it does from any other slot.
+    /// Whether `page` is weighed as one on flash.
+    pub(super) fn is_weighed_as_flash(&self, page: PageId) -> bool {
+        let slot = self.slots.find(page);
+        slot.is_some_and(|slot| self.reserve_as_flash || !self.slots.is_reserve(slot))
+    }
+
+    /// `page` came into the reserve from elsewhere than flash.
     pub(super) fn came_to_reserve(&mut self, page: PageId, how: FlashMove) {
-        self.policy.on_reserve(page, true);
-        self.flash_move(page, how);
+        self.tell_reserve(page, true);
+        if self.reserve_as_flash {
+            self.flash_move(page, how);
+        }
+    }
+
+    /// Tells the policy that `page` came into the reserve or left it, where that counts.
+    pub(super) fn tell_reserve(&mut self, page: PageId, reserved: bool) {
+        if self.reserve_as_flash {
+            self.policy.on_reserve(page, reserved);
+        }
+    }
+
+    /// Pages may have gone from one kind of slot to another: the pool weighs them anew.
+    pub(super) fn weigh_frames(&mut self) {
+        for frame in (0..self.pool.capacity()).map(FrameId) {
+            let page = self.pool.page(frame);
+            let how = match page.map(|page| self.is_weighed_as_flash(page)) {
+                Some(true) => FlashMove::Entered,
+                Some(false) => FlashMove::Left,
+                None => continue,
+            };
+            self.pool.set_on_flash(frame, how);
+        }
     }
 
     pub(super) fn assert_kept(&self) {
         for frame in (0..self.pool.capacity()).map(FrameId) {
             let page = self.pool.page(frame);
-            let on_flash = page.map(|page| self.slots.find(page).is_some());
+            let on_flash = page.map(|page| self.is_weighed_as_flash(page));
             let told = self.pool.is_on_flash(frame);
             let same = told.is_none() || told == on_flash;
             assert!(same, "invariant 2 of pinned objects: {page:?}");

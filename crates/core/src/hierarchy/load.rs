@@ -23,7 +23,6 @@
 use super::{Action, Hierarchy, HierarchyOptions, UnknownPolicy};
 use crate::page::{FrameId, ObjectId, PageId};
 use crate::policy::Removal;
-use crate::pool::FlashMove;
 use crate::tier::SlotTable;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,10 +195,8 @@ impl Hierarchy {
                 continue;
             };
             self.policy.on_pool(page, true);
-            if self.slots.find(page).is_some() {
-                self.pool.set_on_flash(frame, FlashMove::Entered);
-            }
         }
+        self.weigh_frames();
         Ok(())
     }
 

@@ -180,6 +180,9 @@ pub struct HierarchyOptions {
     pub blocks: u32,
     /// Reserve slots for dirty pages the policy does not hold.
     pub reserve: u32,
+    /// Whether policies of pool and tier weigh a page of the reserve as one on flash, which serves
+    /// it. By default as one of base, where it soon is: most are read again only after that.
+    pub reserve_as_flash: bool,
     /// Slots for pages of pinned objects, beside the policy's and the reserve's.
     pub keeps: u32,
     /// Whether writes stay off base where they can.
@@ -205,6 +208,7 @@ impl HierarchyOptions {
             buffer_pages: 256,
             blocks: 0,
             reserve: 0,
+            reserve_as_flash: false,
             keeps: 0,
             write_back: false,
             buffers: false,
@@ -250,6 +254,7 @@ pub struct Hierarchy {
     shape: u32,
     back: bool,
     /// [`HierarchyOptions::buffers`].
+    reserve_as_flash: bool,
     buffers: bool,
     calm: Calm,
     watermarks: Watermarks,
@@ -344,6 +349,7 @@ impl Hierarchy {
             pool: Pool::with_policy(frames, options.frames),
             inflight: InFlight::default(),
             ledger: Ledger::new(blocks),
+            reserve_as_flash: options.reserve_as_flash,
             back: options.write_back,
             buffers: options.buffers,
             calm: Calm::Open,

@@ -192,7 +192,7 @@ impl Hierarchy {
                 policy.on_dirty(&access, slot);
             }
         }
-        let reserve = self.slots.occupied();
+        let reserve = self.slots.occupied().filter(|_| self.reserve_as_flash);
         for (_, page) in reserve.filter(|(slot, _)| self.slots.is_reserve(*slot)) {
             policy.on_reserve(page, true);
         }
@@ -228,5 +228,6 @@ impl Hierarchy {
         self.introduce(policy.as_mut());
         self.policy = policy;
         self.policy_options = options.policy_options.clone();
+        self.weigh_frames();
     }
 }

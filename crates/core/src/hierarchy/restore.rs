@@ -71,7 +71,7 @@ impl Hierarchy {
             }
         }
         if self.slots.is_reserve(slot) {
-            self.policy.on_reserve(entry.page, true);
+            self.tell_reserve(entry.page, true);
         }
         self.came_in(entry.page);
         true

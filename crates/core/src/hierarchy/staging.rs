@@ -275,7 +275,7 @@ impl Hierarchy {
         }
         match self.slots.area(slot) {
             Area::Policy => self.policy.on_remove(page, slot, why),
-            Area::Reserve => self.policy.on_reserve(page, false),
+            Area::Reserve => self.tell_reserve(page, false),
             Area::Kept => {}
         }
         self.counters.removals[why as usize] += u64::from(!self.slots.is_reserve(slot));

@@ -452,7 +452,7 @@ impl Hierarchy {
         match self.slots.transfer(slot) {
             Some(to) => {
                 self.came_in(access.page);
-                self.policy.on_reserve(access.page, false);
+                self.tell_reserve(access.page, false);
                 self.admitted(access, to, FlashMove::Entered);
                 self.became_dirty(access, to, out);
             }
@@ -478,7 +478,10 @@ impl Hierarchy {
         self.counters.reserved += 1;
         self.counters.removals[Removal::Evicted as usize] += 1;
         self.policy.on_remove(page, victim, Removal::Evicted);
-        self.policy.on_reserve(page, true);
+        self.tell_reserve(page, true);
+        if !self.reserve_as_flash {
+            self.flash_move(page, FlashMove::Left);
+        }
         Ok(())
     }
 }

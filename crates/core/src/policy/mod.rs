@@ -29,6 +29,7 @@ mod lru2;
 mod mq;
 mod mv_fifo;
 pub mod parameters;
+mod pass_on;
 mod priority;
 mod queues;
 mod s3_fifo;
@@ -251,7 +252,8 @@ impl WriteBuffer {
     }
 }
 
-/// A tier policy. See the module text for who calls what.
+/// A tier policy. See the module text for who calls what. A policy around another one writes down
+/// every method, or names it to [`pass_on!`](crate::pass_on).
 pub trait TierPolicy: Send {
     /// Name used in configuration and tables.
     fn name(&self) -> &'static str;
@@ -287,7 +289,8 @@ pub trait TierPolicy: Send {
     fn on_pool(&mut self, _page: PageId, _buffered: bool) {}
 
     /// `page`, which has no slot of the policy's, came into the write-back reserve (`reserved`), or
-    /// left it. While it is there flash serves it, though its requests come without a slot.
+    /// left it. While it is there flash serves it, though its requests come without a slot. Only
+    /// with [`HierarchyOptions::reserve_as_flash`](crate::HierarchyOptions::reserve_as_flash).
     /// Called after [`Self::on_remove`] and before [`Self::on_admit`] when it changes over.
     fn on_reserve(&mut self, _page: PageId, _reserved: bool) {}
 

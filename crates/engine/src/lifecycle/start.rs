@@ -193,6 +193,7 @@ pub(crate) fn hierarchy_options(
         buffer_pages: config.write_buffer_pages,
         blocks,
         reserve: shares.reserve,
+        reserve_as_flash: false,
         keeps,
         write_back: config.write_back,
         buffers: false,

@@ -53,6 +53,8 @@ pub struct JointExperiment {
     pub pools: Vec<f64>,
     /// Share of the tier set aside for dirty pages that the policy does not hold.
     pub reserve: f64,
+    /// Whether a page there is weighed as one on flash.
+    pub reserve_as_flash: bool,
     /// When dirty pages of flash are written to base.
     pub watermarks: Watermarks,
     /// Pages dirty in the pool for longer are written out, ms of the trace.
@@ -80,6 +82,7 @@ impl Default for JointExperiment {
             databases: vec![0.8, 1.5, 3.0],
             pools: vec![0.1, 0.2, 0.4],
             reserve: 0.05,
+            reserve_as_flash: false,
             watermarks: Watermarks::default(),
             recovery_age_ms: u64::MAX,
             warm_up: 0,
@@ -263,6 +266,7 @@ impl Bench<'_> {
         options.keeps = if none { 0 } else { kept };
         options.pool_policy.clone_from(&job.combination.pool);
         options.reserve = reserve;
+        options.reserve_as_flash = self.experiment.reserve_as_flash;
         options.write_back = job.combination.back;
         options.buffers = none;
         options.watermarks = self.experiment.watermarks;

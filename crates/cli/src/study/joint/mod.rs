@@ -72,6 +72,10 @@ pub(crate) struct JointArgs {
     /// Share of the tier set aside for dirty pages that the policy does not hold
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "5%")]
     pub(crate) reserve: f64,
+    /// Pool and tier policies weigh a page there as one on flash, which serves it; else as one of
+    /// base, where it soon is
+    #[arg(long)]
+    pub(crate) reserve_as_flash: bool,
     /// Share of dirty pages on flash above which they are written back to base
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "80%")]
     pub(crate) dirty_high: f64,
@@ -149,6 +153,7 @@ fn experiment(args: &JointArgs, workload: &Workload) -> Result<JointExperiment, 
         databases: args.database.clone(),
         pools: args.pool.clone(),
         reserve: args.reserve.min(0.9),
+        reserve_as_flash: args.reserve_as_flash,
         watermarks: Watermarks {
             dirty_high: args.dirty_high,
             dirty_low: (args.dirty_high - gap).max(0.0),

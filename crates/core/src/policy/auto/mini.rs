@@ -56,6 +56,10 @@ impl Mini {
             (None, Op::Read) => self.consider(access, Opportunity::Read),
             (None, Op::Write) => self.consider(access, Opportunity::Write),
         };
+        while let Some(victim) = self.policy.surplus(&self.slots) {
+            let left = self.slots.remove(victim);
+            self.policy.on_remove(left, victim, Removal::Evicted);
+        }
         self.hits += u64::from(effect.hit);
         self.writes += u64::from(effect.written);
         effect

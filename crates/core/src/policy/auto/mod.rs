@@ -40,6 +40,9 @@
 //! sees the contents: there every rule without lots loses all the time, and every policy has no
 //! hits.
 //!
+//! # What a second one is not told
+//! Pages that were in the pool or in the reserve before it was made: none of [`FINALISTS`] looks.
+//!
 //! # What miniatures do not see
 //! Pages in DRAM and the difference between a page written and one cleaned (write-back), and
 //! beyond an extent of 32 pages whether neighbours were read.
@@ -63,7 +66,7 @@ mod tests;
 
 use super::{
     Access, Decision, DirtyPages, Learned, LearnedFinalist, LearnedRace, Op, Opportunity,
-    PolicyOptions, Removal, TierPolicy, Value, build,
+    PolicyOptions, Removal, TierPolicy, Value, WriteBuffer, build,
 };
 use crate::cost::Costs;
 use crate::hash::mix;
@@ -119,6 +122,9 @@ impl Second {
                     number,
                 };
                 self.policy.on_admit(&access, slot);
+                if slots.is_dirty(slot) {
+                    self.policy.on_dirty(&access, slot);
+                }
             }
             self.told = slot.0 + 1;
         }
@@ -335,6 +341,13 @@ impl TierPolicy for Auto {
         }
     }
 
+    fn surplus(&mut self, slots: &SlotTable) -> Option<SlotId> {
+        match (self.second_leading().is_some(), &mut self.second) {
+            (true, Some(second)) => second.policy.surplus(slots),
+            _ => self.value.surplus(slots),
+        }
+    }
+
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
         self.value.on_admit(access, slot);
         if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
@@ -393,8 +406,38 @@ impl TierPolicy for Auto {
         self.leading().keeps_outdated()
     }
 
+    fn on_dirty(&mut self, access: &Access, slot: SlotId) {
+        self.value.on_dirty(access, slot);
+        if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
+            second.policy.on_dirty(access, slot);
+        }
+    }
+
+    fn on_clean(&mut self, slot: SlotId) {
+        self.value.on_clean(slot);
+        if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
+            second.policy.on_clean(slot);
+        }
+    }
+
+    fn write_buffer(&self) -> Option<WriteBuffer> {
+        self.leading().write_buffer()
+    }
+
+    fn is_buffered(&self, slot: SlotId) -> bool {
+        self.leading().is_buffered(slot)
+    }
+
+    fn is_synchronous(&self) -> bool {
+        self.leading().is_synchronous()
+    }
+
     fn worth(&self, page: PageId) -> f64 {
         self.leading().worth(page)
+    }
+
+    fn taught(&mut self, learned: &Learned, slots: f64) {
+        self.live().for_each(|policy| policy.taught(learned, slots));
     }
 
     fn learned(&self) -> Option<Learned> {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::hint::HintSet;
 use crate::policy::Op;
+use std::sync::mpsc::channel;
 
 const SLOTS: u32 = 200;
 
@@ -297,4 +298,218 @@ fn a_second_one_is_told_step_by_step() {
             }
         }
     }
+}
+
+/// A policy whose answers are none of the defaults, and that notes what it was told.
+struct Loud(Box<dyn Fn(&'static str) + Send>);
+
+impl Loud {
+    fn note(&self, what: &'static str) {
+        (self.0)(what);
+    }
+}
+
+impl TierPolicy for Loud {
+    fn name(&self) -> &'static str {
+        "loud"
+    }
+
+    fn on_request(&mut self, _: &Access, _: Option<SlotId>) {
+        self.note("request");
+    }
+
+    fn decide(&mut self, _: &Access, _: Opportunity, _: &SlotTable) -> Decision {
+        Decision::Replace(SlotId(5))
+    }
+
+    fn surplus(&mut self, _: &SlotTable) -> Option<SlotId> {
+        Some(SlotId(6))
+    }
+
+    fn on_admit(&mut self, _: &Access, _: SlotId) {
+        self.note("admit");
+    }
+
+    fn on_remove(&mut self, _: PageId, _: SlotId, _: Removal) {
+        self.note("remove");
+    }
+
+    fn on_trim(&mut self, _: ObjectId, _: u64) {
+        self.note("trim");
+    }
+
+    fn on_pool_hits(&mut self, _: PageId, _: u32) {
+        self.note("pool hits");
+    }
+
+    fn on_pool(&mut self, _: PageId, _: bool) {
+        self.note("pool");
+    }
+
+    fn on_reserve(&mut self, _: PageId, _: bool) {
+        self.note("reserve");
+    }
+
+    fn on_time(&mut self, _: u64) {
+        self.note("time");
+    }
+
+    fn dirty_pages(&self) -> DirtyPages {
+        DirtyPages::Both
+    }
+
+    fn keeps_outdated(&self) -> bool {
+        false
+    }
+
+    fn on_dirty(&mut self, _: &Access, _: SlotId) {
+        self.note("dirty");
+    }
+
+    fn on_clean(&mut self, _: SlotId) {
+        self.note("clean");
+    }
+
+    fn write_buffer(&self) -> Option<WriteBuffer> {
+        Some(WriteBuffer { pages: 3, most: 2 })
+    }
+
+    fn is_buffered(&self, _: SlotId) -> bool {
+        true
+    }
+
+    fn is_synchronous(&self) -> bool {
+        true
+    }
+
+    fn worth(&self, _: PageId) -> f64 {
+        -7.0
+    }
+
+    fn taught(&mut self, _: &Learned, _: f64) {
+        self.note("taught");
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn assert_invariants(&self, _: &SlotTable) {}
+}
+
+/// Whoever leads answers everything; the second one is told everything of the slots it knows.
+#[test]
+fn who_leads_answers_and_who_lives_is_told() {
+    let mut auto = Auto::new(&PolicyOptions::new(SLOTS));
+    let mut scores = [0.0; COUNT];
+    scores[3] = 1.5;
+    for part in (0..PARTS).cycle().take(1_000_000) {
+        auto.race.observe(part, &scores, 0.0);
+        if auto.race.leader() == 3 {
+            break;
+        }
+    }
+    assert_eq!(auto.race.leader(), 3);
+    let (loud, said) = channel();
+    let told = |auto: &mut Auto, told| {
+        let loud = loud.clone();
+        let policy = Box::new(Loud(Box::new(move |what| {
+            loud.send(what).expect("a listener")
+        })));
+        let finalist = 3;
+        auto.second = Some(Second {
+            finalist,
+            policy,
+            told,
+        });
+    };
+    let slots = SlotTable::new(SLOTS);
+    let access = Access {
+        page: PageId::new(ObjectId(1), 9),
+        op: Op::Write,
+        hints: HintSet::UNKNOWN,
+        number: 1,
+    };
+    let why = Opportunity::Read;
+    // It does not know all slots yet: the first finalist answers.
+    told(&mut auto, 3);
+    assert_eq!(auto.surplus(&slots), None);
+    assert_eq!((auto.write_buffer(), auto.is_synchronous()), (None, false));
+    auto.on_admit(&access, SlotId(4));
+    auto.on_dirty(&access, SlotId(4));
+    auto.on_clean(SlotId(4));
+    assert_eq!(said.try_iter().count(), 0, "a slot past those");
+    auto.on_remove(access.page, SlotId(4), Removal::Evicted);
+
+    told(&mut auto, SLOTS);
+    assert_eq!(
+        auto.decide(&access, why, &slots),
+        Decision::Replace(SlotId(5))
+    );
+    assert_eq!(auto.surplus(&slots), Some(SlotId(6)));
+    assert_eq!(auto.write_buffer(), Some(WriteBuffer { pages: 3, most: 2 }));
+    assert!(auto.is_buffered(SlotId(1)) && auto.is_synchronous());
+    assert_eq!(auto.dirty_pages(), DirtyPages::Both);
+    assert!(!auto.keeps_outdated() && auto.worth(access.page) == -7.0);
+    auto.on_admit(&access, SlotId(2));
+    auto.on_dirty(&access, SlotId(2));
+    auto.on_clean(SlotId(2));
+    auto.on_remove(access.page, SlotId(2), Removal::Evicted);
+    auto.on_reserve(access.page, true);
+    auto.on_pool(access.page, true);
+    auto.on_pool_hits(access.page, 1);
+    auto.on_trim(access.page.object, 0);
+    auto.on_time(1);
+    auto.taught(&Learned::default(), 2.0);
+    let said: Vec<&str> = said.try_iter().collect();
+    let expected = [
+        "admit",
+        "dirty",
+        "clean",
+        "remove",
+        "reserve",
+        "pool",
+        "pool hits",
+    ];
+    assert_eq!(said[..7], expected);
+    assert_eq!(said[7..], ["trim", "time", "taught"]);
+}
+
+/// A page on flash that is dirty when the second one is told of it is dirty for it too.
+#[test]
+fn a_second_one_is_told_what_is_dirty() {
+    let (loud, said) = channel();
+    let mut second = Second {
+        finalist: 3,
+        policy: Box::new(Loud(Box::new(move |what| {
+            loud.send(what).expect("a listener")
+        }))),
+        told: 0,
+    };
+    let mut slots = SlotTable::new(SLOTS);
+    let slot = slots.admit(PageId::new(ObjectId(1), 9)).expect("room");
+    slots.restage(slot, true);
+    second.tell(&slots, SLOTS, 1);
+    assert!(said.try_iter().eq(["admit", "dirty"]));
+}
+
+/// A miniature of a policy that keeps several versions of a page has room for them.
+#[test]
+fn a_miniature_sheds_what_is_too_much() {
+    let options = PolicyOptions::new(4);
+    let mut mini = Mini::new(build("mv-fifo", &options).expect("known"), 4);
+    let request = |index: u64, op: Op, number: u64| Access {
+        page: PageId::new(ObjectId(1), index),
+        op,
+        hints: HintSet::UNKNOWN,
+        number,
+    };
+    for index in 0..4 {
+        mini.serve(&request(index, Op::Read, index));
+    }
+    for number in 4..6 {
+        mini.serve(&request(3, Op::Write, number));
+    }
+    assert_eq!(mini.pages().count(), 2, "two versions of one page are old");
+    mini.assert_invariants();
 }
