@@ -5,9 +5,10 @@
 //! has writes that were never synced) → *closed* (its pages may stay on flash). A file without a
 //! name goes from *open* to *buried* instead ([`super::names`]).
 //!
-//! The tier opens files for reasons of its own too ([`Engine::open_aside`]: to warm a file, to load a
-//! pinned one). Nobody else knows of such a use. So a file that is open *aside* alone is compared when
-//! somebody opens it, as one that is closed, and again when the last such use ends.
+//! The tier opens files for reasons of its own too ([`Engine::open_aside`]: to warm a file, to load
+//! a pinned one). Nobody else knows of such a use. So a file that is open *aside* alone is compared
+//! when somebody opens it, as one that is closed, and again when the last such use ends: until then
+//! the object says what its file was (`left`), with the tier's own changes since.
 //!
 //! An id is given to another file only when nobody holds the object that it meant, which is the
 //! [`Registry`]'s to see to.
@@ -15,8 +16,6 @@
 //! # Invariants
 //! 1. An object is in the table of open objects under its id from its first use until it is closed
 //!    or buried, and it is the only one there; the registry says *open* for exactly that time.
-//! 2. An object that nobody but the tier uses says what its file was when that began, or when it was
-//!    compared last, and the tier's own changes since (`left`); one that others use does not.
 
 use crate::engine::Engine;
 use crate::files::clients::client_of;
@@ -56,9 +55,9 @@ impl Engine {
         self.open_known(&mut registry, spec, false, 0)
     }
 
-    /// As [`Engine::open_object`], for what the tier does of its own accord. Each call is matched by
-    /// one of [`Engine::close_aside`]. What changes a file that is open in no other way is noticed
-    /// as if it was closed: at its next opening.
+    /// As [`Engine::open_object`], for what the tier does of its own accord. Each call is matched
+    /// by one of [`Engine::close_aside`]. What changes a file that is open in no other way is
+    /// noticed as if it was closed: at its next opening.
     ///
     /// # Errors
     /// Those of the base device when its length is asked for.

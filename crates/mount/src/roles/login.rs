@@ -284,7 +284,11 @@ impl Shared {
     fn told_of_failure(&self, status: ExitStatus, errors: &[u8]) -> String {
         let errors = String::from_utf8_lossy(errors);
         match errors.lines().find(|line| line.starts_with("ERROR ")) {
-            Some(line) => format!("{status}: {}", line.replace(char::is_control, " ")),
+            Some(line) => {
+                let line = line.replace(char::is_control, " ");
+                assert!(line.starts_with("ERROR "), "invariant 4: a server's error");
+                format!("{status}: {line}")
+            }
             None => format!(
                 "{status}; mariadb --defaults-file={} says why",
                 self.options.display()
@@ -351,6 +355,10 @@ fn checked(path: &Path) -> io::Result<PathBuf> {
     } else if found.mode() & OTHERS != 0 {
         "its group may write it, or others may read or write it: chmod 600"
     } else {
+        assert!(
+            found.mode() & 0o022 == 0,
+            "invariant 3: nobody else writes it"
+        );
         return std::fs::File::open(&path).map(|_| path);
     };
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
