@@ -446,8 +446,8 @@ pub const NAMES: &[&str] = &[
     "auto",
 ];
 
-/// Builds the policy called `name`, which may be [`DEFAULT`], with `:paper` at its end as its paper says; `None` when there
-/// is no such policy.
+/// Builds the policy called `name`, which may be [`DEFAULT`], with `:paper` at its end as its paper
+/// says; `None` when there is no such policy.
 #[must_use]
 pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>> {
     let name = match name {

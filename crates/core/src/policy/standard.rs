@@ -1,4 +1,4 @@
-//! The default policy: `auto`, where what it remembers fits the memory that it may take, else `tac`.
+//! The default policy: `auto`, where what it remembers fits the memory it may take, else `tac`.
 //!
 //! [`DEFAULT`] is a name for [`super::build`] like others, but what is built has the name of the
 //! policy that it is. It is chosen for the size of the tier, so whoever makes the tier larger asks
@@ -56,7 +56,8 @@ pub fn remark(asked: &str, options: &PolicyOptions) -> Option<String> {
         )),
         Some(_) => None,
         None if asked == DEFAULT => Some(format!(
-            "{FALL_BACK} decides, because {name} needs {} at least for a tier of this size: {allowed}",
+            "{FALL_BACK} decides, because {name} needs {} at least for a tier of this size: \
+             {allowed}",
             mib(least)
         )),
         None => Some(format!(

@@ -37,7 +37,7 @@ pub struct EngineConfig {
     pub page_size: u32,
     /// Tier policy; [`thermocline_core::policy::DEFAULT`] for `auto` where it fits, else `tac`.
     pub policy: String,
-    /// Bytes that the policies `auto` and `value` may remember; 0 for a 32nd of the machine's memory.
+    /// Bytes that `auto` and `value` may remember; 0 for a 32nd of the machine's memory.
     pub policy_memory: u64,
     /// Bytes of the DRAM pool; 0 for none.
     pub pool_bytes: u64,

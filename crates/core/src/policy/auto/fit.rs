@@ -6,15 +6,15 @@
 //! ([`ValueConfig::within`]).
 //!
 //! Whatever there is of memory, a finalist is not raced in a tier so large that requests would wait
-//! while it is made ([`SECOND_SLOTS`]). Where none is, there are no miniatures, and `auto` is `value`.
+//! while it is made ([`SECOND_SLOTS`]). Where none is, there are no miniatures: `auto` is `value`.
 
 use super::{COUNT, FINALISTS, sampled};
 use crate::policy::{PolicyOptions, ValueConfig};
 
 /// Bytes a slot that each finalist takes as the second one, at most; see the test.
 const SECOND: [u64; COUNT] = [0, 240, 96, 8];
-/// Slots of a tier in which each finalist may be the second one, at most: it is made, and CLIC's windows
-/// close, within one request, and nobody is to wait for that.
+/// Slots of a tier in which each finalist may be the second one, at most: it is made, and CLIC's
+/// windows close, within one request, and nobody is to wait for that.
 const SECOND_SLOTS: [u32; COUNT] = [u32::MAX, 1 << 17, 1 << 18, 1 << 20];
 /// Bytes that four miniatures take for each of their slots, at most.
 const MINIATURES: u64 = 960;
