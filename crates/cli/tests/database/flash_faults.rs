@@ -22,7 +22,11 @@ const MIXED: [&str; 3] = ["--client=4", "--jobs=2", "--transactions=400"];
 const CASES: [(&str, &str, &[&str]); 6] = [
     ("reads fail", "read fail EIO", &["read-error"]),
     ("writes fail", "write fail EIO", &["write-error"]),
-    ("everything fails", "any fail EIO", &["read-error", "write-error"]),
+    (
+        "everything fails",
+        "any fail EIO",
+        &["read-error", "write-error"],
+    ),
     ("wrong bytes", "read corrupt", &["corrupt"]),
     ("reads hang", "read hang 600s", &["timed-out"]),
     ("everything hangs", "any hang 600s", &["timed-out"]),
