@@ -20,7 +20,7 @@ pub(crate) fn policies() -> impl Iterator<Item = &'static str> {
     thermocline_core::policy::NAMES
         .iter()
         .copied()
-        .chain([NO_TIER])
+        .chain([thermocline_core::policy::DEFAULT, NO_TIER])
 }
 
 /// The documented defaults, as `thermocline config --defaults` prints them.
@@ -97,6 +97,8 @@ pub(crate) struct TierSection {
     pub(crate) size: Size,
     /// Replacement policy.
     pub(crate) policy: String,
+    /// Memory that `auto` and `value` may take; 0 for a 32nd of the machine's.
+    pub(crate) policy_memory: Size,
     /// Page size of the database.
     pub(crate) page_size: Size,
     /// Memory for admissions waiting to be written to flash.
@@ -184,6 +186,7 @@ impl Default for TierSection {
             clients: engine.clients,
             pin: Vec::new(),
             policy: engine.policy,
+            policy_memory: Size::ZERO,
         }
     }
 }
@@ -285,6 +288,7 @@ impl Config {
             page_size,
             pool_bytes: bytes("pool.size", self.pool.size)?,
             pool_policy: self.pool.policy.clone(),
+            policy_memory: bytes("tier.policy_memory", self.tier.policy_memory)?,
             write_back: self.tier.write_back,
             drive_writes_per_day: self.tier.drive_writes_per_day,
             dirty: self.dirty,

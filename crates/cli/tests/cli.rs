@@ -128,7 +128,7 @@ fn the_printed_defaults_check_clean() {
     assert_eq!(success(&["config", "--check", path]), success(&["config"]));
     let json = success(&["config", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(json["tier"]["policy"], "tac");
+    assert_eq!(json["tier"]["policy"], "default");
 }
 
 #[test]

@@ -235,5 +235,5 @@ fn an_allowance_outlives_a_change_of_policy_and_is_refused_where_it_means_nothin
             .arg(ground.path("other"))
             .args(["--size", "4M", "--drive-writes-per-day", "1"]),
     );
-    assert!(refused.contains("of the policy tac"), "{refused}");
+    assert!(refused.contains("of the policy default"), "{refused}");
 }

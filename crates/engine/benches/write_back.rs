@@ -11,9 +11,9 @@
 //! drifts does not decide. *No limit*: a third rival, the tier over a device whose requests have no
 //! deadline, so that a sync is made by the thread that waits for it and not by one of the kernel's
 //! that can be left. Also: bytes written to flash that are not pages, for each byte of pages; syncs
-//! of the device for each commit; commits for each sync asked for. Base, cache and plain
-//! file are made under `THERMOCLINE_BENCH_DIR` (default: the temporary directory), which should be
-//! on the flash device.
+//! of the device for each
+//! commit; commits for each sync asked for. Base, cache and plain file are made under
+//! `THERMOCLINE_BENCH_DIR` (default: the temporary directory), which should be on the flash device.
 //! Every page of object, cache and plain file was written before: no round pays for allocation.
 
 use std::fs::File;

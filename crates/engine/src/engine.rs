@@ -89,7 +89,7 @@ pub struct Request<'a> {
 /// let options = StoreOptions { size: Some(4 << 20), ..StoreOptions::default() };
 /// let flash = Store::with_device(Arc::new(MemoryDevice::new()), "in memory", &options)?;
 /// let engine = Engine::start(EngineConfig::default(), Some(flash))?;
-/// assert_eq!((engine.policy().as_str(), engine.tier_state()), ("tac", Ok(())));
+/// assert_eq!((engine.policy().as_str(), engine.tier_state()), ("auto", Ok(())));
 /// engine.set_policy("lru")?; // pages on flash stay
 /// engine.stop()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -164,6 +164,19 @@ impl Engine {
     #[must_use]
     pub fn policy(&self) -> String {
         self.inner().hierarchy.policy().name().into()
+    }
+
+    /// The name it was asked for by: its own, or `default`.
+    #[must_use]
+    pub fn policy_asked(&self) -> String {
+        self.inner().hierarchy.policy_asked().into()
+    }
+
+    /// What [`crate::EngineConfig::policy_memory`] made of it, in one sentence; `None` where it has
+    /// all that it would like.
+    #[must_use]
+    pub fn policy_remark(&self) -> Option<String> {
+        self.inner().hierarchy.policy_remark()
     }
 
     /// Switches the policy; pages on flash stay.

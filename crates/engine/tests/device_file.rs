@@ -303,10 +303,8 @@ fn without_a_descriptor_left_everything_is_buffered() {
         rlim_max: 0,
     };
     // SAFETY: the call reads the limit, and changes this process alone.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) },
-        0
-    );
+    let limited = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) };
+    assert_eq!(limited, 0);
     assert!(
         File::open("/dev/null").is_err(),
         "nothing more can be opened"

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use thermocline_core::policy::NAMES;
+use thermocline_core::policy::{DEFAULT, NAMES};
 use thermocline_mount::is_gone;
 
 /// `thermocline policy`.
@@ -16,8 +16,9 @@ pub(crate) struct PolicyArgs {
     /// Where it is mounted
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) mountpoint: PathBuf,
-    /// The policy to use from now on; the tier's contents stay
-    #[arg(value_parser = PossibleValuesParser::new(NAMES))]
+    /// The policy to use from now on; the tier's contents stay. "default" is auto, or tac where
+    /// tier.policy_memory is too little for auto
+    #[arg(value_parser = PossibleValuesParser::new(NAMES.iter().copied().chain([DEFAULT])))]
     pub(crate) name: String,
 }
 

@@ -26,7 +26,7 @@ use crate::serve::flushing::Flushing;
 use crate::serve::log;
 use crate::serve::recording::Recording;
 use crate::serve::reshaping::Reshaping;
-use crate::serve::serving::Counted;
+use crate::serve::serving::{Counted, note_policy};
 use crate::serve::warming::Warming;
 use crate::show::report::exposition::Format;
 use crate::show::report::{DeviceFacts, IoFacts, MountFacts, Report, metrics, text};
@@ -114,7 +114,7 @@ impl Control {
     fn config(&self) -> io::Result<String> {
         let mut config = self.config.clone();
         if !self.facts.cache.as_os_str().is_empty() {
-            config.tier.policy = self.engine.policy();
+            config.tier.policy = self.engine.policy_asked();
             config.tier.write_back = self.engine.is_write_back();
             config.tier.cache = self.engine.cache_name().into();
             if let Some(tier) = self.engine.stats().tier {
@@ -143,6 +143,7 @@ impl Control {
         self.rules
             .let_temporary(config::takes_temporary(&self.engine.policy()));
         log::line(&format!("policy {name}"));
+        note_policy(&self.engine);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::serve::caches::Caches;
 use crate::serve::log;
 use crate::serve::pins::Pinned;
+use crate::serve::serving::note_policy;
 use crate::serve::warming::Warming;
 use crate::units::Size;
 use std::fs;
@@ -249,6 +250,7 @@ impl Reshaping {
         };
         let loaded = outcome.and_then(|()| {
             log::line(&format!("cache: {} serves", self.engine.cache_name()));
+            note_policy(&self.engine);
             let mut state = self.state();
             (state.phase, state.progress) = (Phase::Loading, FlushProgress::default());
             drop(state);

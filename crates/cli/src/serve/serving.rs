@@ -250,7 +250,15 @@ fn note_loaded(engine: &Engine) {
     }
 }
 
+/// Says what the memory allowed made of the policy, where it made something of it.
+pub(crate) fn note_policy(engine: &Engine) {
+    if let Some(remark) = engine.policy_remark() {
+        log::line(&remark);
+    }
+}
+
 fn note_found(engine: &Engine) {
+    note_policy(engine);
     let Some(tier) = engine.stats().tier else {
         return;
     };

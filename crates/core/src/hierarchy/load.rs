@@ -187,6 +187,7 @@ impl Hierarchy {
         }
         self.slots = loaded.slots;
         self.policy = loaded.policy;
+        self.asked = loaded.asked;
         self.policy_options = loaded.policy_options;
         self.ledger.join(loaded.ledger);
         self.loaded(out);
@@ -234,7 +235,7 @@ impl Hierarchy {
     /// # Errors
     /// [`UnknownPolicy`].
     pub fn follow_policy(&mut self, name: &str) -> Result<(), UnknownPolicy> {
-        match self.policy.name() == name {
+        match self.asked == name {
             true => Ok(()),
             false => self.set_policy(name),
         }

@@ -237,6 +237,8 @@ impl HierarchyOptions {
 pub struct Hierarchy {
     slots: SlotTable,
     policy: Box<dyn TierPolicy>,
+    /// The name it was asked for by.
+    asked: String,
     policy_options: PolicyOptions,
     pool: Pool,
     inflight: InFlight,
@@ -320,7 +322,9 @@ impl Hierarchy {
     pub fn new(options: &HierarchyOptions) -> Result<Self, UnknownPolicy> {
         let policy = policy::build(&options.policy, &options.policy_options)
             .ok_or_else(|| UnknownPolicy::of_tier(&options.policy))?;
-        Self::with_policy(policy, options)
+        let mut hierarchy = Self::with_policy(policy, options)?;
+        hierarchy.asked.clone_from(&options.policy);
+        Ok(hierarchy)
     }
 
     /// An empty hierarchy under a policy of the caller's own; `options.policy` is not looked at.
@@ -344,6 +348,7 @@ impl Hierarchy {
                 options.keeps,
                 options.reserve,
             ),
+            asked: policy.name().to_string(),
             policy,
             policy_options: options.policy_options.clone(),
             pool: Pool::with_policy(frames, options.frames),
@@ -405,6 +410,18 @@ impl Hierarchy {
     #[must_use]
     pub fn policy(&self) -> &dyn TierPolicy {
         self.policy.as_ref()
+    }
+
+    /// The name that it was asked for by: its own, or [`policy::DEFAULT`].
+    #[must_use]
+    pub fn policy_asked(&self) -> &str {
+        &self.asked
+    }
+
+    /// What the memory allowed made of it, in one sentence; see [`policy::remark`].
+    #[must_use]
+    pub fn policy_remark(&self) -> Option<String> {
+        policy::remark(&self.asked, &self.policy_options)
     }
 
     /// Tells the policy what time it is ([`TierPolicy::on_time`]).

@@ -202,12 +202,12 @@ impl Hierarchy {
         }
     }
 
-    /// The policy in force, empty, at another size.
+    /// The policy in force, empty, at another size; where it is the default, what that is there.
     pub(super) fn anew(
         &self,
         options: &HierarchyOptions,
     ) -> Result<Box<dyn TierPolicy>, UnknownPolicy> {
-        let name = self.policy.name();
+        let name = self.asked.as_str();
         let policy = policy::build(name, &options.policy_options);
         policy.ok_or_else(|| UnknownPolicy::of_tier(name))
     }
@@ -218,6 +218,7 @@ impl Hierarchy {
             .ok_or_else(|| UnknownPolicy::of_tier(name))?;
         self.introduce(policy.as_mut());
         self.policy = policy;
+        self.asked = name.to_string();
         Ok(())
     }
 

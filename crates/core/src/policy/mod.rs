@@ -34,6 +34,7 @@ mod priority;
 mod queues;
 mod s3_fifo;
 mod sieve;
+mod standard;
 mod tac;
 mod tq;
 mod two_q;
@@ -63,6 +64,7 @@ pub use parameters::{Parameters, Setting, resolve};
 pub use priority::{Assignment, BuiltIn, Condition, Priority, PriorityConfig, PriorityRule};
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
+pub use standard::{DEFAULT, remark, standard};
 pub use tac::{Labels as TacLabels, Order as TacOrder, Tac, TacConfig};
 pub use tq::Tq;
 pub use two_q::TwoQ;
@@ -385,6 +387,8 @@ pub struct PolicyOptions {
     pub cac: CacConfig,
     /// Parameters of `value`.
     pub value: ValueConfig,
+    /// Bytes that `value` and `auto` may remember; they have smaller forms. `None` for no limit.
+    pub memory: Option<u64>,
     /// Parameters of single policies, over all of these; see [`parameters`].
     pub settings: Vec<Setting>,
 }
@@ -403,6 +407,7 @@ impl PolicyOptions {
             clic: ClicConfig::default(),
             cac: CacConfig::default(),
             value: ValueConfig::default(),
+            memory: None,
             settings: Vec::new(),
         }
     }
@@ -444,10 +449,14 @@ pub const NAMES: &[&str] = &[
     "auto",
 ];
 
-/// Builds the policy called `name`, with `:paper` at its end as its paper says; `None` when there
-/// is no such policy.
+/// Builds the policy called `name`, which may be [`DEFAULT`], with `:paper` at its end as its paper
+/// says; `None` when there is no such policy.
 #[must_use]
 pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>> {
+    let name = match name {
+        DEFAULT => standard(options),
+        name => name,
+    };
     let (name, options) = resolve(name, options)?;
     let options = &options;
     Some(match name {

@@ -161,7 +161,7 @@ impl Engine {
     /// The hierarchy that the map makes.
     fn build(&self, store: &Store, loaded: Loaded, found: &Found) -> io::Result<Hierarchy> {
         let options = HierarchyOptions {
-            policy: self.policy(),
+            policy: self.policy_asked(),
             // It gets those that there are.
             frames: 0,
             ..self.load_options(store)
@@ -187,8 +187,8 @@ impl Engine {
     fn end_load(&self, mut built: Box<Hierarchy>) -> Option<Box<Hierarchy>> {
         for _ in 0..ROUNDS {
             let mut inner = self.inner();
-            let policy = inner.hierarchy.policy().name().to_string();
-            if inner.hierarchy.touched() <= FEW && built.policy().name() == policy {
+            let policy = inner.hierarchy.policy_asked().to_string();
+            if inner.hierarchy.touched() <= FEW && built.policy_asked() == policy {
                 break;
             }
             let touched = inner.hierarchy.take_touched();
@@ -198,7 +198,7 @@ impl Engine {
             let _ = built.follow_policy(&policy);
         }
         let mut inner = self.inner();
-        let followed = inner.hierarchy.policy().name() == built.policy().name();
+        let followed = inner.hierarchy.policy_asked() == built.policy_asked();
         if inner.commits.is_under_way() || !followed {
             if !self.config.inline {
                 drop(self.wait_a_moment(inner));

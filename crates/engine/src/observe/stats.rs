@@ -74,6 +74,9 @@ pub struct TierStats {
     pub device: String,
     /// Tier policy.
     pub policy: String,
+    /// What the memory it may take made of it, in one sentence; `None` where it is whole.
+    #[serde(default)]
+    pub policy_remark: Option<String>,
     /// Why the tier is off; `None` while it is on.
     pub off: Option<String>,
     /// While the map is being read: how far that is, in per cent.
@@ -335,6 +338,7 @@ impl Engine {
         Some(TierStats {
             device: flash.label(),
             policy: hierarchy.policy().name().into(),
+            policy_remark: hierarchy.policy_remark(),
             off: hierarchy.is_off().then(|| inner.off_reason.clone()),
             loading: (hierarchy.is_loading()).then(|| self.load_percent.load(Ordering::Relaxed)),
             bytes: flash.length(),

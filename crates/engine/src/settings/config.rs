@@ -6,13 +6,16 @@ use crate::error::Error;
 use crate::files::clients::are_apart;
 use crate::files::pins::Pins;
 use crate::mutant::Mutant;
+use crate::settings::machine;
 pub use crate::settings::policy_section::{CacSettings, ClicSettings, PolicySection, TacSettings};
 pub use crate::settings::policy_table::PrioritySettings;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use thermocline_core::policy::{PolicyOptions, ValueConfig};
+use thermocline_core::policy::{DEFAULT, NAMES, PolicyOptions, ValueConfig};
 use thermocline_core::{Costs, Watermarks};
 
+/// Policies may take one part in so many of the machine's memory, where nothing else is said.
+const MEMORY_SHARE: u64 = 32;
 /// Frames at most: their numbers are 32 bits long, and the largest means none.
 const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
 
@@ -32,8 +35,10 @@ const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
 pub struct EngineConfig {
     /// Bytes per page: a power of two from 512 to 1 MiB.
     pub page_size: u32,
-    /// Tier policy.
+    /// Tier policy; [`thermocline_core::policy::DEFAULT`] for `auto` where it fits, else `tac`.
     pub policy: String,
+    /// Bytes that `auto` and `value` may remember; 0 for a 32nd of the machine's memory.
+    pub policy_memory: u64,
     /// Bytes of the DRAM pool; 0 for none.
     pub pool_bytes: u64,
     /// Policy of the DRAM pool: lru, clock or gd2l.
@@ -95,7 +100,8 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             page_size: 8192,
-            policy: "tac".into(),
+            policy: DEFAULT.into(),
+            policy_memory: 0,
             pool_bytes: 0,
             pool_policy: "lru".into(),
             write_back: false,
@@ -326,7 +332,7 @@ impl EngineConfig {
             "finite and not negative",
         )?;
         let unknown = thermocline_core::hierarchy::UnknownPolicy::of_tier(&self.policy);
-        if !thermocline_core::policy::NAMES.contains(&self.policy.as_str()) {
+        if self.policy != DEFAULT && !NAMES.contains(&self.policy.as_str()) {
             return Err(unknown.into());
         }
         let pool = thermocline_core::hierarchy::UnknownPolicy::of_pool(&self.pool_policy);
@@ -384,6 +390,10 @@ impl EngineConfig {
                 drive_writes_per_day: (self.drive_writes_per_day > 0.0)
                     .then_some(self.drive_writes_per_day),
                 ..ValueConfig::default()
+            },
+            memory: match self.policy_memory {
+                0 => machine::memory().map(|bytes| bytes / MEMORY_SHARE),
+                bytes => Some(bytes),
             },
             settings: Vec::new(),
             priority: self.priority.to_core().unwrap_or_default(),

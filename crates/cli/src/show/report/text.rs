@@ -125,6 +125,9 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
         "tier      {}, policy {}, {}",
         state, tier.policy, tier.device
     )?;
+    if let Some(remark) = &tier.policy_remark {
+        writeln!(out, "policy    {remark}")?;
+    }
     if let Some(percent) = tier.loading {
         writeln!(
             out,

@@ -51,7 +51,7 @@ pub(crate) struct AdviseArgs {
     /// without it there is none yet
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<TierSize>,
-    /// Policy of the tier there is, or of the one to buy [default: tac]
+    /// Policy of the tier there is, or of the one to buy [default: auto]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
     pub(crate) policy: Option<String>,
     /// Where it is mounted, for the commands that are printed [default: MOUNTPOINT]
@@ -77,7 +77,7 @@ pub(crate) struct AdviseArgs {
     pub(crate) keep_size: bool,
     /// Policies to try
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
-          default_value = "tac,lru,arc,s3-fifo,w-tinylfu,clic,dp-clic,value",
+          default_value = "auto,tac,lru,arc,s3-fifo,w-tinylfu,clic,dp-clic,value",
           value_parser = PossibleValuesParser::new(NAMES))]
     pub(crate) policies: Vec<String>,
     /// Where in the trace to begin: a share of its requests
@@ -200,7 +200,7 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
         },
         now: State {
             flash_bytes: u64::from(now.unwrap_or(0)) * page,
-            policy: args.policy.clone().unwrap_or_else(|| "tac".into()),
+            policy: args.policy.clone().unwrap_or_else(|| "auto".into()),
             pinned: live::pinned(args, workload)?,
             write_back: args.write_back,
             ..State::default()

@@ -59,7 +59,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     page_size: Size,
     /// Tier policies to run, in this order
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "lru,tac",
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "lru,tac,auto",
           value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     policies: Vec<String>,
     /// Transactions measured in each run

@@ -62,7 +62,7 @@ pub(crate) struct PlanArgs {
     )]
     pub(crate) pool: Vec<TierSize>,
     /// Policies to choose from, separated by commas: the fastest over all sizes is taken
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "tac,lru",
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "auto,tac,lru",
           value_parser = PossibleValuesParser::new(NAMES))]
     pub(crate) policy: Vec<String>,
     /// What is wanted: 3x (times base alone), 5000/s (I/Os) or 2ms (an I/O in the mean); the

@@ -65,7 +65,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     pub(crate) size: Option<TierSize>,
     /// Policies, one after another; "none" is base alone
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "none,lru,tac",
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "none,lru,tac,auto",
           value_parser = PossibleValuesParser::new(parameters::names().chain([NO_TIER])))]
     pub(crate) policy: Vec<String>,
     #[command(flatten)]

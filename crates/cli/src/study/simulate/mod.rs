@@ -10,6 +10,7 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::show;
 use crate::study::modelled::{self, ModelArgs, Reading};
 use crate::study::parameters::{self, ParameterArgs};
+use crate::units::Size;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
 use conclusion::Ranking;
@@ -50,7 +51,7 @@ pub(crate) struct SimulateArgs {
     pub(crate) reading: Reading,
     /// Policies to compare, separated by commas; "all" for every one. "opt" and "opt-bypass"
     /// know the future and show what is possible
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "tac,lru,opt",
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "auto,tac,lru,opt",
           value_parser = PossibleValuesParser::new(policies()))]
     pub(crate) policy: Vec<String>,
     /// Sizes of the tier: shares of the trace's different pages (5%), bytes (2GiB) or pages
@@ -88,6 +89,9 @@ pub(crate) struct SimulateArgs {
     /// Drive writes a day that `value` keeps below, of a drive of the tier's size
     #[arg(long, value_name = "WRITES")]
     pub(crate) drive_writes_per_day: Option<f64>,
+    /// Memory that `auto` and `value` may take in each run [default: as much as they like]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) policy_memory: Option<Size>,
     /// Runs at the same time; as many as the machine has processors if not given
     #[arg(long, value_name = "COUNT")]
     pub(crate) threads: Option<usize>,
@@ -174,6 +178,9 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
     let policies = args.parameters.beside(policies, |name| name)?;
     let mut policy_options = args.parameters.options()?;
     policy_options.seed = args.seed;
+    policy_options.memory = args
+        .policy_memory
+        .and_then(|size| size.bytes(facts.page_size));
     policy_options.value.drive_writes_per_day = args.drive_writes_per_day;
     Ok(Experiment {
         policies,

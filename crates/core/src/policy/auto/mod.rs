@@ -20,7 +20,8 @@
 //! extent; for m / C of the requests a whole request of each miniature. Nothing is allocated but
 //! when a second one is made, and what the finalists allocate. *Memory*: `value`'s, the second
 //! one's, and of all four that of m slots and 24 bytes for each of these; m is C / [`SAMPLE_SHARE`]
-//! between [`SAMPLE_MIN`] and [`SAMPLE_MAX`], and at most C.
+//! between [`SAMPLE_MIN`] and [`SAMPLE_MAX`], and at most C. Where memory is bounded `value` has a
+//! smaller form, and only finalists are raced that there is room for ([`fit`]).
 //!
 //! # The bound
 //! Let b = 1 + the price, the most that two scores of a request differ by, and S the *stretches*
@@ -59,6 +60,7 @@
 //! 2. The second one knows the pages in slots below `told`, and no other.
 //! 3. While another than `value` leads it is the second one.
 
+mod fit;
 mod mini;
 mod race;
 #[cfg(test)]
@@ -73,6 +75,7 @@ use crate::hash::mix;
 use crate::hint::HintSet;
 use crate::page::{ObjectId, PageId, SlotId};
 use crate::tier::SlotTable;
+pub(super) use fit::Fit;
 use mini::{Effect, Mini};
 use race::{PARTS, Race};
 
@@ -137,7 +140,8 @@ pub struct Auto {
     /// The first finalist.
     value: Box<dyn TierPolicy>,
     second: Option<Second>,
-    minis: Vec<Mini>,
+    /// Of those raced, by their number.
+    minis: Vec<(usize, Mini)>,
     race: Race,
     /// Slots of the tier and of a miniature.
     capacity: u32,
@@ -155,19 +159,23 @@ impl Auto {
     #[must_use]
     pub fn new(options: &PolicyOptions) -> Self {
         let capacity = options.capacity;
-        let sampled = (capacity / SAMPLE_SHARE)
-            .clamp(SAMPLE_MIN, SAMPLE_MAX)
-            .min(capacity);
+        let sampled = sampled(capacity);
+        let fit = Fit::of(options).unwrap_or_else(|| Fit::smallest(options));
         let mut options = options.clone();
+        options.value = fit.value;
         options.value.counts_time = false;
+        // What there is has been divided.
+        options.memory = None;
         let scaled = scaled(&options, sampled);
-        let minis = FINALISTS.iter().filter_map(|name| build(name, &scaled));
+        let raced = (0..COUNT).filter(|at| fit.is_race() && fit.raced[*at]);
+        let minis = raced.filter_map(|at| Some((at, build(FINALISTS[at], &scaled)?)));
+        let minis = minis.map(|(at, policy)| (at, Mini::new(policy, sampled)));
         let price = price(&options.costs);
         Self {
             value: Box::new(Value::new(&options)),
             second: None,
-            minis: minis.map(|policy| Mini::new(policy, sampled)).collect(),
-            race: Race::new(sampled),
+            minis: minis.collect(),
+            race: Race::new(sampled, fit.raced),
             capacity,
             sampled,
             requests: 0,
@@ -214,8 +222,8 @@ impl Auto {
             ..*access
         };
         let mut scores = [0.0; COUNT];
-        for (score, mini) in scores.iter_mut().zip(&mut self.minis) {
-            *score = mini.serve(&access).score(self.price);
+        for (at, mini) in &mut self.minis {
+            scores[*at] = mini.serve(&access).score(self.price);
         }
         let own = match resident {
             true => Effect::of_resident(access.op).score(self.price),
@@ -235,7 +243,9 @@ impl Auto {
         }
         self.second = wanted.and_then(|finalist| {
             let mut policy = build(FINALISTS[finalist], &self.options)?;
-            if let Some(learned) = self.minis[finalist].learned() {
+            let mut minis = self.minis.iter();
+            let mini = minis.find(|(at, _)| *at == finalist);
+            if let Some(learned) = mini.and_then(|(_, mini)| mini.learned()) {
                 let slots = f64::from(self.capacity) / f64::from(self.sampled.max(1));
                 policy.taught(&learned, slots);
             }
@@ -270,8 +280,8 @@ impl Auto {
     /// Who leads, and by how much.
     fn standing(&self) -> LearnedRace {
         let per_request = |count: f64| count / (self.requests.max(1) as f64);
-        let finalists = FINALISTS.iter().zip(&self.minis).enumerate();
-        let finalists = finalists.map(|(at, (name, mini))| {
+        let finalists = self.minis.iter().map(|(at, mini)| {
+            let (at, name) = (*at, FINALISTS[*at]);
             let (ahead, needed) = self.race.ahead(at);
             let (hits, writes) = (mini.hits() as f64, mini.writes() as f64);
             LearnedFinalist {
@@ -291,6 +301,12 @@ impl Auto {
             slots: self.sampled,
         }
     }
+}
+
+/// Slots of a miniature of a tier of `slots` slots.
+fn sampled(slots: u32) -> u32 {
+    let share = slots / SAMPLE_SHARE;
+    share.clamp(SAMPLE_MIN, SAMPLE_MAX).min(slots)
 }
 
 /// What a page written to flash costs, in read hits: its wear and its time.
@@ -325,6 +341,9 @@ impl TierPolicy for Auto {
         if let Some(second) = &mut self.second {
             let known = resident.filter(|slot| second.knows(*slot));
             second.policy.on_request(access, known);
+        }
+        if self.minis.is_empty() {
+            return;
         }
         if let Some(part) = self.part(access.page) {
             self.run_miniatures(access, part, resident.is_some());
@@ -364,9 +383,12 @@ impl TierPolicy for Auto {
         if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
             second.policy.on_remove(page, slot, why);
         }
+        if self.minis.is_empty() {
+            return;
+        }
         let is_gone = matches!(why, Removal::Trimmed | Removal::Stale | Removal::Outdated);
         if is_gone && self.part(page).is_some() {
-            for mini in &mut self.minis {
+            for (_, mini) in &mut self.minis {
                 mini.forget(page, why);
             }
         }
@@ -374,7 +396,7 @@ impl TierPolicy for Auto {
 
     fn on_trim(&mut self, object: ObjectId, first: u64) {
         self.live().for_each(|policy| policy.on_trim(object, first));
-        for mini in &mut self.minis {
+        for (_, mini) in &mut self.minis {
             mini.trim(object, first);
         }
     }
@@ -442,7 +464,7 @@ impl TierPolicy for Auto {
 
     fn learned(&self) -> Option<Learned> {
         Some(Learned {
-            race: Some(self.standing()),
+            race: (!self.minis.is_empty()).then(|| self.standing()),
             ..self.leading().learned().unwrap_or_default()
         })
     }
@@ -452,13 +474,14 @@ impl TierPolicy for Auto {
             .second
             .as_ref()
             .map_or(0, |second| second.policy.bytes());
-        self.value.bytes() + second + self.minis.iter().map(Mini::bytes).sum::<usize>()
+        let minis: usize = self.minis.iter().map(|(_, mini)| mini.bytes()).sum();
+        self.value.bytes() + second + minis
     }
 
     fn bytes_full(&self) -> usize {
         let second = self.second.as_ref();
         let second = second.map_or(0, |second| second.policy.bytes_full());
-        let minis: usize = self.minis.iter().map(Mini::bytes_full).sum();
+        let minis: usize = self.minis.iter().map(|(_, mini)| mini.bytes_full()).sum();
         self.value.bytes_full() + second + minis
     }
 
@@ -473,7 +496,7 @@ impl TierPolicy for Auto {
         let second = self.second.as_ref().map_or(0, |second| second.finalist);
         let leader = self.race.leader();
         assert!(leader == 0 || leader == second, "invariant 3");
-        for mini in &self.minis {
+        for (_, mini) in &self.minis {
             mini.assert_invariants();
             let mut pages = mini.pages();
             assert!(pages.all(|page| self.part(page).is_some()), "invariant 1");

@@ -62,17 +62,20 @@ impl Lead {
 pub(super) struct Race {
     leader: usize,
     leads: [Lead; COUNT],
+    /// The others have no lead.
+    raced: [bool; COUNT],
     slots: f64,
     changes: u64,
     stretches: u64,
 }
 
 impl Race {
-    /// The first finalist leads; miniatures have `slots` slots.
-    pub(super) fn new(slots: u32) -> Self {
+    /// The first finalist leads; miniatures have `slots` slots, and there are those of `raced`.
+    pub(super) fn new(slots: u32, raced: [bool; COUNT]) -> Self {
         Self {
             leader: 0,
             leads: [Lead::default(); COUNT],
+            raced,
             slots: f64::from(slots),
             changes: 0,
             stretches: 1,
@@ -114,16 +117,16 @@ impl Race {
 
     /// A request in `part` earned the miniatures these `scores`, and the tier `own`.
     pub(super) fn observe(&mut self, part: usize, scores: &[f64; COUNT], own: f64) {
-        for (lead, score) in self.leads.iter_mut().zip(scores) {
-            lead.add(part, score - own);
+        for at in (0..COUNT).filter(|at| self.raced[*at]) {
+            self.leads[at].add(part, scores[at] - own);
         }
         self.decide();
     }
 
     /// What a request in `part` caused cost the tier `price` later.
     pub(super) fn charge(&mut self, part: usize, price: f64) {
-        for lead in &mut self.leads {
-            lead.add(part, price);
+        for at in (0..COUNT).filter(|at| self.raced[*at]) {
+            self.leads[at].add(part, price);
         }
         self.decide();
     }
@@ -182,7 +185,7 @@ mod tests {
     #[test]
     fn in_a_stretch_nobody_is_ahead_by_more_than_the_slots() {
         for turn in [1000, 5000, 20_000] {
-            let mut race = Race::new(200);
+            let mut race = Race::new(200, [true; COUNT]);
             let (mut since, mut earned, mut own) = ([0.0; COUNT], [0.0; COUNT], 0.0);
             for number in 0..60_000 {
                 let scores = scores(number, (number / turn) as usize % COUNT);
@@ -217,7 +220,7 @@ mod tests {
     #[test]
     fn a_lead_of_one_part_alone_is_noise() {
         let changes = |part: fn(u64) -> usize| {
-            let mut race = Race::new(200);
+            let mut race = Race::new(200, [true; COUNT]);
             let mut scores = [0.0; COUNT];
             scores[2] = 1.0;
             (0..150).for_each(|number| race.observe(part(number), &scores, 0.0));
@@ -230,7 +233,7 @@ mod tests {
     /// A leader who does worse in life than in miniature makes way for nobody worse.
     #[test]
     fn a_leader_ahead_in_miniature_leads_on() {
-        let mut race = Race::new(200);
+        let mut race = Race::new(200, [true; COUNT]);
         let mut scores = [0.0; COUNT];
         scores[0] = 1.0;
         (0..1000).for_each(|number| race.observe(number % PARTS, &scores, 0.0));

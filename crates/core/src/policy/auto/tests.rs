@@ -95,7 +95,7 @@ impl Outcome {
                 auto.assert_invariants(&slots);
             }
         }
-        for (tier, mini) in alone.iter().zip(&auto.minis) {
+        for (tier, mini) in alone.iter().zip(auto.minis.iter().map(|(_, mini)| mini)) {
             assert_eq!(
                 tier.hits(),
                 mini.hits(),
@@ -194,7 +194,12 @@ fn what_is_gone_is_gone_from_miniatures() {
         hints: HintSet::UNKNOWN,
         number: 1,
     };
-    let on_flash = |auto: &Auto| auto.minis.iter().filter(|mini| mini.finds(page)).count();
+    let on_flash = |auto: &Auto| {
+        auto.minis
+            .iter()
+            .filter(|(_, mini)| mini.finds(page))
+            .count()
+    };
     auto.on_request(&access, None);
     auto.on_admit(&access, SlotId(0));
     assert_eq!(on_flash(&auto), COUNT);
@@ -278,7 +283,7 @@ fn a_second_one_is_told_step_by_step() {
     };
     (0..2000).for_each(|_| drop(step(&mut auto)));
     for _ in 0..300 {
-        auto.race = Race::new(SLOTS);
+        auto.race = Race::new(SLOTS, [true; COUNT]);
         auto.second = Some(Second {
             finalist: 3,
             policy: Box::new(Witness::default()),

@@ -6,7 +6,7 @@
 //! there are more of them than places they are taken for one another, and memory stays what it is.
 //!
 //! Memory: 16 bytes an extent's place and 4 a block's, with a power of two of places each, one a
-//! slot or up to two.
+//! slot or up to two, or fewer where memory is short.
 
 use super::math::{exp2, half_log2, log2};
 use super::model::{Indices, TABLES, WEIGHTS};
@@ -76,9 +76,18 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// For a tier of `slots` slots.
-    pub(super) fn new(slots: u32) -> Self {
-        let places = (slots as usize).next_power_of_two().max(4096);
+    /// Bytes for a tier of `slots` slots with as many places, halved `halved` times.
+    pub(super) fn bytes_for(slots: u32, halved: u32) -> u64 {
+        Self::places(slots, halved) as u64 * (size_of::<Extent>() as u64 + 4)
+    }
+
+    fn places(slots: u32, halved: u32) -> usize {
+        ((slots as usize).next_power_of_two() >> halved).max(4096)
+    }
+
+    /// For a tier of `slots` slots, with as many places, halved `halved` times.
+    pub(super) fn new(slots: u32, halved: u32) -> Self {
+        let places = Self::places(slots, halved);
         Self {
             extents: vec![Extent::default(); places],
             blocks: vec![0; places],

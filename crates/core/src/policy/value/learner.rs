@@ -51,8 +51,6 @@ const DELAY: f32 = 0.33;
 const DELAY_BACK: f32 = 1.0;
 /// Samples under observation in write-back, at least.
 const SAMPLES_BACK: u32 = 1 << 16;
-/// Every so many requests one is noted in the trail.
-const TRAIL_STEP: u32 = 4;
 /// Requests that the trail reaches back, slots.
 const TRAIL: u32 = 30;
 /// Tiers with fewer slots learn as if they had so many.
@@ -152,6 +150,8 @@ pub(super) struct Learner {
     /// Entries of pages requested.
     trail: Vec<u32>,
     trail_next: u32,
+    /// Every so many requests one is noted in it.
+    trail_step: u32,
     lots: Lots,
     fresh: f32,
     aged: f32,
@@ -159,18 +159,43 @@ pub(super) struct Learner {
     ended: Vec<Ended>,
 }
 
+/// Pages that a tier of `slots` slots remembers, on flash or not.
+fn remembered(slots: u32, config: &ValueConfig) -> u64 {
+    u64::from(slots) * (1 + u64::from(config.ghosts))
+}
+
+/// Samples that are under observation at most.
+fn sample_places(slots: u32, config: &ValueConfig) -> u32 {
+    ((f64::from(slots) * f64::from(config.samples)) as u32).max(1)
+}
+
+/// Requests that the trail has room for.
+fn trail_places(slots: u32, config: &ValueConfig) -> usize {
+    (slots / config.trail_step).max(1) as usize * TRAIL as usize
+}
+
 impl Learner {
+    /// Bytes that one for a tier of `slots` slots takes before the first page is cleaned.
+    pub(super) fn bytes_for(slots: u32, config: &ValueConfig) -> u64 {
+        let slots = slots.max(SLOTS_MIN);
+        let pages = Pages::bytes_for(remembered(slots, config));
+        let samples = u64::from(sample_places(slots, config)) * size_of::<Sample>() as u64;
+        let trail = trail_places(slots, config) as u64 * 4;
+        let extents = Extents::bytes_for(slots, config.extents_halved);
+        let whatever = Model::new().bytes() + Choice::new().bytes() + Worth::new().bytes();
+        pages + samples + trail + extents + whatever as u64
+    }
+
     /// Nothing known, for a tier of `slots` slots.
     pub(super) fn new(slots: u32, seed: u64, config: &ValueConfig) -> Self {
         let slots = slots.max(SLOTS_MIN);
-        let remembered = u64::from(slots) * (1 + u64::from(config.ghosts));
-        let places = (f64::from(slots) * f64::from(config.samples)) as u32;
+        let trail = trail_places(slots, config);
         Self {
-            pages: Pages::new(remembered),
-            extents: Extents::new(slots),
+            pages: Pages::new(remembered(slots, config)),
+            extents: Extents::new(slots, config.extents_halved),
             model: Model::new(),
             writes: None,
-            samples: Samples::new(places.max(1)),
+            samples: Samples::new(sample_places(slots, config)),
             choice: Choice::new(),
             worth: Worth::new(),
             clock: Clock { now: 1, slots },
@@ -179,8 +204,9 @@ impl Learner {
             hits: 0,
             hit_rate: None,
             renewals: 0,
-            trail: vec![NONE; (slots / TRAIL_STEP) as usize * TRAIL as usize],
+            trail: vec![NONE; trail],
             trail_next: 0,
+            trail_step: config.trail_step,
             lots: Lots::new(seed),
             fresh: config.fresh,
             aged: config.aged,
@@ -455,7 +481,7 @@ impl Learner {
     /// Notes the request in the trail, and samples the page of an earlier one.
     fn follow_trail(&mut self, entry: u32) {
         let len = self.trail.len() as u32;
-        if self.clock.now.is_multiple_of(TRAIL_STEP) {
+        if self.clock.now.is_multiple_of(self.trail_step) {
             self.trail[self.trail_next as usize] = entry;
             self.trail_next = (self.trail_next + 1) % len;
         }
@@ -463,7 +489,7 @@ impl Learner {
             return;
         }
         let longest = math::half_log2(TRAIL * self.clock.slots) as f32 / 2.0;
-        let back = math::exp2(self.lots.share() * longest) as u32 / TRAIL_STEP;
+        let back = math::exp2(self.lots.share() * longest) as u32 / self.trail_step;
         let at = (self.trail_next + len - 1 - back.min(len - 1)) % len;
         let entry = self.trail[at as usize];
         if entry != NONE && self.pages.is_known(entry) {

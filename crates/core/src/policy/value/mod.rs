@@ -20,7 +20,7 @@
 //! a miss [`DRAWS`] + [`KEPT`] evaluations of 17 tables besides, four times as many in write-back.
 //! *Memory*: for each slot six pages remembered, on flash or not, of 33 bytes; a sample under
 //! observation of 68; 54 for trail, entry and places of extents and blocks, up to 74 where the
-//! slots are no power of two; besides 0.4 MiB whatever the size. Write-back takes 0.3 MiB more, and
+//! slots are no power of two; besides 0.7 MiB whatever the size. Write-back takes 0.3 MiB more, and
 //! has 65,536 samples at least (4.3 MiB): allocated once, when the first page is cleaned. Else
 //! nothing is allocated after the start.
 //!
@@ -41,6 +41,7 @@
 //! # Invariants (checked by [`TierPolicy::assert_invariants`], with those of the parts)
 //! 1. The entry of a slot is that of its page, and the entry is marked as on flash.
 //! 2. No other entry is.
+//! 3. Slots are counted by the hint set of their page's entry.
 
 mod features;
 mod hint_types;
@@ -74,6 +75,8 @@ const KEPT: usize = 8;
 const MARGIN: f32 = 1.1;
 /// A newcomer with less than this share of the odds of victims of late is refused unseen.
 const HOPELESS: f32 = 0.7;
+/// Numbers that hint sets may have.
+const HINT_SETS: usize = 1 << 16;
 /// Weight of one more victim in the mean odds of victims.
 const VICTIM_STEP: f32 = 0.02;
 
@@ -88,6 +91,10 @@ pub struct ValueConfig {
     pub fresh: f32,
     /// Share of the requests at which the page of an earlier one is sampled.
     pub aged: f32,
+    /// Every so many requests one is noted, to be sampled later.
+    pub trail_step: u32,
+    /// How often the places for extents, one a slot or up to two, are halved.
+    pub extents_halved: u32,
     /// The wear dial: drive writes a day, of a drive of the tier's size, that flash writes are to
     /// stay below. `None`: whatever earns its price of 0.12 read hits is written.
     pub drive_writes_per_day: Option<f64>,
@@ -103,9 +110,66 @@ impl Default for ValueConfig {
             samples: 1.0,
             fresh: 0.25,
             aged: 0.25,
+            trail_step: 4,
+            extents_halved: 0,
             drive_writes_per_day: None,
             counts_time: true,
         }
+    }
+}
+
+/// What is remembered where memory is short, most first: pages that are not on flash, for each
+/// slot; samples for each slot; shares of fresh and aged samples; requests of which one is noted; how
+/// often the places of extents are halved.
+const FORMS: [(u32, f32, f32, f32, u32, u32); 5] = [
+    (5, 1.0, 0.25, 0.25, 4, 0),
+    (3, 1.0, 0.25, 0.25, 4, 0),
+    (2, 1.0, 0.25, 0.25, 4, 0),
+    (3, 0.5, 0.1, 0.4, 16, 1),
+    (1, 0.25, 0.1, 0.4, 16, 2),
+];
+
+impl ValueConfig {
+    /// The form `at`, where `FORMS` has one.
+    fn form(self, at: usize) -> Option<Self> {
+        let (ghosts, samples, fresh, aged, trail_step, extents_halved) = *FORMS.get(at)?;
+        Some(Self {
+            ghosts,
+            samples,
+            fresh,
+            aged,
+            trail_step,
+            extents_halved,
+            ..self
+        })
+    }
+
+    /// Bytes that a tier of `slots` slots takes with it, in write-back 5 MiB more. O(1).
+    #[must_use]
+    pub fn bytes(&self, slots: u32) -> u64 {
+        let lists = (DRAWS as usize + KEPT) * size_of::<(f32, u32)>() + KEPT * 4;
+        let slot = (u64::from(slots) + HINT_SETS as u64) * 4;
+        Learner::bytes_for(slots, self) + slot + lists as u64
+    }
+
+    /// These, so that a tier of `slots` slots takes at most `memory` bytes: as they are, or else
+    /// the first form that takes less and fits; `None` where none does.
+    #[must_use]
+    pub fn within(&self, slots: u32, memory: u64) -> Option<Self> {
+        let most = self.bytes(slots);
+        let forms = (0..FORMS.len()).filter_map(|at| self.form(at));
+        let less = forms.filter(|form| form.bytes(slots) < most);
+        let mut all = std::iter::once(*self).chain(less);
+        all.find(|form| form.bytes(slots) <= memory)
+    }
+
+    /// These, with as little memory as there can be.
+    #[must_use]
+    pub fn smallest(&self, slots: u32) -> Self {
+        let forms = (0..FORMS.len()).filter_map(|at| self.form(at));
+        let smaller = forms.chain(std::iter::once(*self));
+        let smallest = smaller.min_by_key(|form| form.bytes(slots));
+        smallest.unwrap_or(*self)
     }
 }
 
@@ -116,6 +180,8 @@ pub struct Value {
     dial: Dial,
     /// Entry of the page in each slot.
     entries: Vec<u32>,
+    /// Slots whose page was last requested with each hint set, by its number.
+    residents: Vec<u32>,
     /// Odds and slots considered for the eviction at hand.
     candidates: Vec<(f32, u32)>,
     /// Slots that stay candidates.
@@ -132,11 +198,20 @@ impl Value {
     /// An empty policy for `options.capacity` slots.
     #[must_use]
     pub fn new(options: &PolicyOptions) -> Self {
-        let (capacity, config) = (options.capacity, &options.value);
+        let capacity = options.capacity;
+        let fits = options
+            .memory
+            .map(|memory| options.value.within(capacity, memory));
+        let config = match fits {
+            None => options.value,
+            Some(fits) => fits.unwrap_or_else(|| options.value.smallest(capacity)),
+        };
+        let config = &config;
         Self {
             learner: Learner::new(capacity, options.seed, config),
             dial: Dial::new(config.drive_writes_per_day, capacity),
             entries: vec![NONE; capacity as usize],
+            residents: vec![0; HINT_SETS],
             candidates: Vec::with_capacity(DRAWS as usize + KEPT),
             kept: Vec::with_capacity(KEPT),
             mean_victim: 0.0,
@@ -206,12 +281,23 @@ impl Value {
         );
     }
 
-    /// The page in `slot` has this entry now.
+    /// The page in `slot` has this entry now, and the slot has been [`Self::release`]d.
     fn hold(&mut self, slot: SlotId, entry: u32) {
+        debug_assert_eq!(self.entries[slot.at()], NONE, "it was released");
         self.entries[slot.at()] = entry;
         if entry != NONE {
             self.learner.set_on_flash(entry, true);
+            self.residents[usize::from(self.learner.pages.get(entry).hints)] += 1;
         }
+    }
+
+    /// The entry of the page in `slot`, which it has no longer, or `NONE`.
+    fn release(&mut self, slot: SlotId) -> u32 {
+        let entry = std::mem::replace(&mut self.entries[slot.at()], NONE);
+        if entry != NONE {
+            self.residents[usize::from(self.learner.pages.get(entry).hints)] -= 1;
+        }
+        entry
     }
 }
 
@@ -221,6 +307,9 @@ impl TierPolicy for Value {
     }
 
     fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
+        if let Some(slot) = resident {
+            self.release(slot);
+        }
         let entry = self.learner.on_request(access, resident.is_some());
         if let Some(slot) = resident {
             self.hold(slot, entry);
@@ -268,7 +357,7 @@ impl TierPolicy for Value {
     }
 
     fn on_remove(&mut self, _page: PageId, slot: SlotId, why: Removal) {
-        let entry = std::mem::replace(&mut self.entries[slot.at()], NONE);
+        let entry = self.release(slot);
         if entry == NONE {
             return;
         }
@@ -297,25 +386,25 @@ impl TierPolicy for Value {
     }
 
     fn learned(&self) -> Option<Learned> {
-        let mut residents = vec![0u32; 1 << 16];
-        for entry in self.entries.iter().filter(|entry| **entry != NONE) {
-            residents[usize::from(self.learner.pages.get(*entry).hints)] += 1;
-        }
-        Some(
-            self.learner
-                .learned(|number| residents[usize::from(number)]),
-        )
+        let residents = |number| self.residents[usize::from(number)];
+        Some(self.learner.learned(residents))
     }
 
     fn bytes(&self) -> usize {
         let lists = self.candidates.capacity() * size_of::<(f32, u32)>() + self.kept.capacity() * 4;
-        self.learner.bytes() + self.entries.capacity() * 4 + lists
+        let slots = (self.entries.capacity() + self.residents.capacity()) * 4;
+        self.learner.bytes() + slots + lists
     }
 
     fn assert_invariants(&self, slots: &SlotTable) {
         self.learner.assert_invariants();
         self.dial.assert_invariants();
         let mut held = 0;
+        let mut residents = vec![0; HINT_SETS];
+        for entry in self.entries.iter().filter(|entry| **entry != NONE) {
+            residents[usize::from(self.learner.pages.get(*entry).hints)] += 1;
+        }
+        assert!(residents == self.residents, "invariant 3");
         for (slot, page) in slots.residents() {
             let entry = self.entries[slot.at()];
             let found = self.learner.pages.find(page);

@@ -131,9 +131,20 @@ pub(super) struct Pages {
 }
 
 impl Pages {
+    /// Bytes that room for `pages` pages takes.
+    pub(super) fn bytes_for(pages: u64) -> u64 {
+        let lines = Self::lines_for(pages);
+        let entries = lines * WAYS as u64;
+        entries * size_of::<Past>() as u64 + lines * WAYS as u64 + 2 * 8 * entries.div_ceil(64)
+    }
+
+    fn lines_for(pages: u64) -> u64 {
+        pages.div_ceil(WAYS as u64).max(1)
+    }
+
     /// Room for `pages` pages at least.
     pub(super) fn new(pages: u64) -> Self {
-        let lines = pages.div_ceil(WAYS as u64).max(1);
+        let lines = Self::lines_for(pages);
         let entries = lines as usize * WAYS;
         assert!(entries < NONE as usize, "entries have numbers");
         Self {

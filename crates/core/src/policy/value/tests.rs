@@ -275,7 +275,7 @@ fn evictions_equal_the_plainest_code() {
 #[test]
 fn a_scan_nearby_is_seen() {
     let pages = Pages::new(64);
-    let mut extents = Extents::new(64);
+    let mut extents = Extents::new(64, 0);
     let mut clock = Clock {
         now: 1000,
         slots: 64,
@@ -377,4 +377,54 @@ fn under_a_pool_pages_come_when_they_leave_it() {
     assert_eq!(ask(Opportunity::Read), opportunity, "write-back");
     assert_eq!(ask(Opportunity::PoolEviction), Decision::Admit);
     assert!(!value.keeps_outdated());
+}
+
+/// What a form takes is known beforehand, and the next one takes less.
+#[test]
+fn the_bytes_of_a_form_are_known_before_it_is_built() {
+    for slots in [1, 64, 1000, 5000, 40_000] {
+        let mut before = u64::MAX;
+        for at in 0..FORMS.len() {
+            let form = ValueConfig::default().form(at).expect("there is one");
+            let options = PolicyOptions {
+                value: form,
+                ..PolicyOptions::new(slots)
+            };
+            let bytes = form.bytes(slots);
+            assert_eq!(Value::new(&options).bytes() as u64, bytes, "{slots} {at}");
+            assert!(slots < 40_000 || bytes < before, "{slots} {at}: less");
+            before = bytes;
+        }
+    }
+}
+
+/// A form of a bounded memory takes no more than that, or the least that there is.
+#[test]
+fn memory_bounds_what_is_remembered() {
+    let (slots, whole) = (40_000, ValueConfig::default());
+    let bytes = |memory| {
+        let options = PolicyOptions {
+            memory: Some(memory),
+            ..PolicyOptions::new(slots)
+        };
+        Value::new(&options).bytes() as u64
+    };
+    let (most, least) = (whole.bytes(slots), whole.smallest(slots).bytes(slots));
+    assert_eq!(bytes(u64::MAX), most);
+    assert_eq!(bytes(most), most);
+    let mut before = most;
+    for memory in (least..most).rev().step_by(99_991) {
+        let taken = bytes(memory);
+        assert!(taken <= memory && taken <= before, "{memory}: {taken}");
+        before = taken;
+    }
+    assert_eq!(whole.within(slots, least - 1), None);
+    assert_eq!(bytes(least), least);
+    assert_eq!(bytes(0), least, "by its name it is built in any case");
+    // What the user chose is never made larger.
+    let small = whole.form(4).expect("there is one");
+    let within = small.within(slots, u64::MAX);
+    assert_eq!(within, Some(small));
+    assert_eq!(small.within(slots, small.bytes(slots) - 1), None);
+    assert_eq!(small, whole.smallest(slots));
 }

@@ -53,7 +53,7 @@ pub(crate) fn html(
     }
     let drawn = tiered
         .iter()
-        .find(|run| run.name == "tac")
+        .find(|run| run.name == "auto")
         .or(tiered.first());
     if let Some(run) = drawn.copied().or(outcomes.first()) {
         page += &format!(
