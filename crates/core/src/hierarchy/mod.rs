@@ -412,18 +412,6 @@ impl Hierarchy {
         self.policy.as_ref()
     }
 
-    /// The name that it was asked for by: its own, or [`policy::DEFAULT`].
-    #[must_use]
-    pub fn policy_asked(&self) -> &str {
-        &self.asked
-    }
-
-    /// What the memory allowed made of it, in one sentence; see [`policy::remark`].
-    #[must_use]
-    pub fn policy_remark(&self) -> Option<String> {
-        policy::remark(&self.asked, &self.policy_options)
-    }
-
     /// Tells the policy what time it is ([`TierPolicy::on_time`]).
     pub fn on_time(&mut self, now_ms: u64) {
         self.policy.on_time(now_ms);

@@ -202,6 +202,18 @@ impl Hierarchy {
         }
     }
 
+    /// The name that the policy in force was asked for by: its own, or [`policy::DEFAULT`].
+    #[must_use]
+    pub fn policy_asked(&self) -> &str {
+        &self.asked
+    }
+
+    /// What the memory allowed made of it, in one sentence; see [`policy::remark`].
+    #[must_use]
+    pub fn policy_remark(&self) -> Option<String> {
+        policy::remark(&self.asked, &self.policy_options)
+    }
+
     /// The policy in force, empty, at another size; where it is the default, what that is there.
     pub(super) fn anew(
         &self,
