@@ -170,7 +170,7 @@ pub(super) type Whereabouts = u32;
 pub(super) fn indices(
     clock: &Clock,
     past: &Past,
-    whereabouts: Whereabouts,
+    (whereabouts, logical): (Whereabouts, f32),
     pages: &Pages,
     extents: &Extents,
 ) -> Indices {
@@ -222,6 +222,8 @@ pub(super) fn indices(
         [next, read, 0],
         [hints, seen, 0],
         [hints, reads, of_rate(warmth, 1, 12)],
+        [of_rate(logical, 2, 40), read, whereabouts],
+        [of_rate(logical, 2, 40), hints, 0],
     ];
     let mut indices = Indices::default();
     for (table, (index, [a, b, c])) in indices.iter_mut().zip(keys).enumerate() {

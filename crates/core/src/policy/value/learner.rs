@@ -277,6 +277,19 @@ impl Learner {
         }
     }
 
+    /// `page` was read in the pool.
+    pub(super) fn on_pool_hits(&mut self, page: PageId, hits: u32) {
+        if let Some(entry) = self.pages.find(page) {
+            self.add_logical(entry, hits as f32);
+        }
+    }
+
+    fn add_logical(&mut self, entry: u32, reads: f32) {
+        let (rate, stamp) = self.pages.logical(entry);
+        let rate = rate * self.clock.left(self.clock.now.wrapping_sub(stamp));
+        self.pages.set_logical(entry, (rate + reads, self.clock.now));
+    }
+
     /// A number below `bound`.
     pub(super) fn draw(&mut self, bound: u32) -> u32 {
         self.lots.below(bound)
@@ -337,7 +350,9 @@ impl Learner {
 
     fn indices_at(&self, entry: u32, whereabouts: Whereabouts) -> Indices {
         let past = self.pages.get(entry);
-        features::indices(&self.clock, past, whereabouts, &self.pages, &self.extents)
+        let (rate, stamp) = self.pages.logical(entry);
+        let logical = rate * self.clock.left(self.clock.now.wrapping_sub(stamp));
+        features::indices(&self.clock, past, (whereabouts, logical), &self.pages, &self.extents)
     }
 
     /// Where the page in `entry` is, were it on flash or not.
@@ -522,6 +537,9 @@ impl Learner {
         }
         let hints = self.choice.number(&access.hints);
         let now = self.clock.now;
+        if is_read {
+            self.add_logical(entry, 1.0);
+        }
         let past = self.pages.get_mut(entry);
         let is_known = past.read != 0 || past.write != 0;
         if is_known && past.is_read_last(now) != is_read {

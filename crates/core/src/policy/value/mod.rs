@@ -283,6 +283,12 @@ impl TierPolicy for Value {
         self.learner.set_buffered(page, buffered);
     }
 
+    fn on_pool_hits(&mut self, page: PageId, hits: u32) {
+        if std::env::var_os("NOLOG").is_none() {
+            self.learner.on_pool_hits(page, hits);
+        }
+    }
+
     fn keeps_outdated(&self) -> bool {
         !self.learner.is_back()
     }

@@ -11,7 +11,7 @@
 use super::math;
 
 /// Tables.
-pub(super) const TABLES: usize = 17;
+pub(super) const TABLES: usize = 19;
 /// Weights of one table.
 pub(super) const WEIGHTS: usize = 1 << 11;
 

@@ -127,6 +127,8 @@ pub(super) struct Pages {
     tags: Vec<[u8; WAYS]>,
     on_flash: Vec<u64>,
     buffered: Vec<u64>,
+    /// Logical reads of each entry, fading, and when they were renewed.
+    logical: Vec<(f32, u32)>,
     lines: u64,
 }
 
@@ -141,6 +143,7 @@ impl Pages {
             tags: vec![[FREE; WAYS]; lines as usize],
             on_flash: vec![0; entries.div_ceil(64)],
             buffered: vec![0; entries.div_ceil(64)],
+            logical: vec![(0.0, 0); entries],
             lines,
         }
     }
@@ -176,6 +179,7 @@ impl Pages {
     pub(super) fn take(&mut self, at: u32, page: PageId) -> &mut Past {
         debug_assert!(!self.is_on_flash(at), "invariant 2");
         set(&mut self.buffered, at, false);
+        self.logical[at as usize] = (0.0, 0);
         let (line, tag) = self.line(page);
         debug_assert_eq!(line, at as usize / WAYS * WAYS, "invariant 1");
         self.tags[line / WAYS][at as usize % WAYS] = tag;
@@ -245,6 +249,15 @@ impl Pages {
     /// The page in `at` came into the DRAM pool, or left it.
     pub(super) fn set_buffered(&mut self, at: u32, buffered: bool) {
         set(&mut self.buffered, at, buffered);
+    }
+
+    /// Logical reads, fading.
+    pub(super) fn logical(&self, at: u32) -> (f32, u32) {
+        self.logical[at as usize]
+    }
+
+    pub(super) fn set_logical(&mut self, at: u32, rate: (f32, u32)) {
+        self.logical[at as usize] = rate;
     }
 
     /// Bytes held.

@@ -40,7 +40,7 @@ pub(super) struct Sample {
     pub values: Option<Values>,
 }
 
-const _: () = assert!(size_of::<Sample>() == 68);
+const _: () = assert!(size_of::<Sample>() == 72);
 
 /// See the module text.
 #[derive(Clone, Debug)]
