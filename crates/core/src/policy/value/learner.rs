@@ -116,16 +116,6 @@ impl Outcome {
         }
     }
 
-    /// V at the end.
-    fn worth(self) -> Outlook {
-        let known = |reads, writes| Outlook { reads, writes };
-        match self {
-            Self::Read => known(1.0, 0.0),
-            Self::Write => known(0.0, 1.0),
-            Self::Gone => known(0.0, 0.0),
-            Self::Unheard(outlook) => outlook,
-        }
-    }
 }
 
 /// See the module text.
@@ -137,6 +127,7 @@ pub(super) struct Learner {
     model: Model,
     /// Of writes to come; in write-back only.
     writes: Option<Model>,
+    all: Option<Model>,
     samples: Samples,
     choice: Choice,
     worth: Worth,
@@ -170,6 +161,7 @@ impl Learner {
             extents: Extents::new(slots),
             model: Model::new(),
             writes: None,
+            all: None,
             samples: Samples::new(places.max(1)),
             choice: Choice::new(),
             worth: Worth::new(),
@@ -194,7 +186,8 @@ impl Learner {
     /// room for it. O(samples that end).
     pub(super) fn on_request(&mut self, access: &Access, is_hit: bool) -> u32 {
         self.clock.now = (access.number as u32).max(1);
-        if let Some(entry) = self.pages.find(access.page) {
+        let back = self.is_back();
+        if let Some(entry) = self.pages.find(access.page).filter(|_| !back) {
             self.conclude(entry, Outcome::of(access.op));
         }
         let share = if self.is_back() { DELAY_BACK } else { DELAY };
@@ -207,6 +200,9 @@ impl Learner {
         }
         self.renew_horizon(access.op == Op::Read && is_hit);
         let entry = self.remember(access);
+        if back && entry != NONE {
+            self.conclude(entry, Outcome::of(access.op));
+        }
         if self.lots.share() < self.fresh && entry != NONE {
             let hints = self.choice.project(&access.hints);
             self.worth.on_request(&hints, self.pages.get(entry).hints);
@@ -253,7 +249,11 @@ impl Learner {
         while let Some((at, sample)) = self.samples.oldest() {
             self.estimate(at, &sample);
         }
-        self.writes = Some(Model::new());
+        self.model.count();
+        let mut m = Model::new();
+        m.count();
+        self.writes = Some(m);
+        self.all = Some(self.model.clone());
         self.samples = Samples::new(self.samples.capacity().max(SAMPLES_BACK));
     }
 
@@ -367,7 +367,8 @@ impl Learner {
         let indices = self.indices_at(entry, whereabouts);
         let writes = self.writes.as_ref();
         Outlook {
-            reads: self.model.value(&indices),
+            clean: self.model.value(&indices),
+            reads: self.all.as_ref().map_or(0.0, |model| model.value(&indices)),
             writes: writes.map_or(0.0, |model| model.value(&indices)),
         }
     }
@@ -387,15 +388,31 @@ impl Learner {
     fn learn(&mut self, sample: &Sample, outcome: Outcome) {
         let age = self.clock.now.wrapping_sub(sample.time);
         let left = self.left(age);
-        let worth = outcome.worth();
-        let target = left * worth.reads;
+        let back = self.is_back();
+        let after = |this: &Self| match back {
+            true => this.outlook(sample.entry, this.pages.is_on_flash(sample.entry)),
+            false => Outlook { clean: 0.0, reads: 0.0, writes: 0.0 },
+        };
+        let worth = match outcome {
+            Outcome::Read => {
+                let after = after(self);
+                Outlook { clean: 1.0 + after.clean, reads: 1.0 + after.reads, writes: after.writes }
+            }
+            Outcome::Write => {
+                let after = after(self);
+                Outlook { clean: 0.0, reads: after.reads, writes: 1.0 + after.writes }
+            }
+            Outcome::Gone => Outlook { clean: 0.0, reads: 0.0, writes: 0.0 },
+            Outcome::Unheard(outlook) => outlook,
+        };
+        let target = left * worth.clean;
         #[cfg(test)]
         self.ended.push(Ended {
             page: self.pages.get(sample.entry).page(),
             time: sample.time,
             target,
             estimate: match outcome {
-                Outcome::Unheard(outlook) => Some(outlook.reads),
+                Outcome::Unheard(outlook) => Some(outlook.clean),
                 _ => None,
             },
             horizon: self.horizon,
@@ -408,6 +425,13 @@ impl Learner {
         if let Some(model) = &mut self.writes {
             model.learn(&sample.indices, left * worth.writes);
         }
+        if let Some(model) = &mut self.all {
+            model.learn(&sample.indices, left * worth.reads);
+        }
+        let target = match back {
+            true => target / (1.0 + target),
+            false => target,
+        };
         self.worth.learn(sample.hints, sample.age, target);
         if let Some(values) = &sample.values {
             self.choice.learn(values, target);

@@ -37,6 +37,8 @@ struct Weight {
 pub(super) struct Model {
     weights: Vec<Weight>,
     bias: f32,
+    /// Whether a count is learned, which is the odds.
+    counts: bool,
 }
 
 impl Model {
@@ -45,7 +47,12 @@ impl Model {
         Self {
             weights: vec![Weight::default(); TABLES * WEIGHTS],
             bias: BIAS_FIRST,
+            counts: false,
         }
+    }
+
+    pub(super) fn count(&mut self) {
+        self.counts = true;
     }
 
     /// The odds V / (1 - V), above 0. O(tables).
@@ -58,12 +65,14 @@ impl Model {
     /// V, between 0 and 1.
     pub(super) fn value(&self, indices: &Indices) -> f32 {
         let odds = self.odds(indices);
+        if self.counts {
+            return odds.min(500.0);
+        }
         odds / (1.0 + odds)
     }
 
     /// A page that had these indices turned out to be worth `target`, from 0 to 1. O(tables).
     pub(super) fn learn(&mut self, indices: &Indices, target: f32) {
-        debug_assert!((0.0..=1.0).contains(&target), "a value");
         let error = self.value(indices) - target;
         self.bias -= BIAS_STEP * error;
         for (table, &at) in indices.iter().enumerate() {
