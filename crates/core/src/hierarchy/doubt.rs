@@ -29,9 +29,34 @@
 use super::{Action, Hierarchy, quiet_access};
 use crate::ledger::MapEntry;
 use crate::page::{BlockId, ObjectId, PageId};
+use crate::policy::Removal;
 use crate::pool::FlashMove;
 
 impl Hierarchy {
+    /// A sync of base failed: what is read of `object` from now on may be bytes that a system's
+    /// page cache shows and will never write. Its clean copies leave flash, and what base gives is
+    /// not copied there until [`Hierarchy::trust`]: they would outlive what they are copies of.
+    /// O(its pages).
+    pub fn doubt(&mut self, object: ObjectId, out: &mut Vec<Action>) {
+        self.doubted.insert(object);
+        self.touch_range(object, 0, u64::MAX);
+        self.give_up_doubts(object, 0, u64::MAX);
+        for slot in self.slots.in_range(object, 0, u64::MAX) {
+            let pinned = self.slots.pins(slot) > 0;
+            match (self.slots.page(slot), self.slots.block(slot)) {
+                _ if self.slots.is_dirty(slot) => {}
+                // Its readers may end, but the map forgets it now.
+                (Some(page), Some(block)) if pinned => self.ledger.leaving(block, page, false),
+                _ => self.remove(slot, Removal::Stale, out),
+            }
+        }
+    }
+
+    /// The file behind `object` is gone: another one under this id is believed again.
+    pub fn trust(&mut self, object: ObjectId) {
+        self.doubted.remove(&object);
+    }
+
     /// As after a restart: `block` holds the page of the clean `entry` as base had it once. False,
     /// and nothing is held, when either is taken or there is no room: see [`Hierarchy::discard`].
     pub fn hold_in_doubt(&mut self, block: BlockId, entry: &MapEntry) -> bool {

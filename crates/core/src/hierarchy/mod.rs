@@ -642,30 +642,6 @@ impl Hierarchy {
         }
     }
 
-    /// A sync of base failed: what is read of `object` from now on may be bytes that a system's
-    /// page cache shows and will never write. Its clean copies leave flash, and what base gives is
-    /// not copied there until [`Hierarchy::trust`]: they would outlive what they are copies of.
-    /// O(its pages).
-    pub fn doubt(&mut self, object: ObjectId, out: &mut Vec<Action>) {
-        self.doubted.insert(object);
-        self.touch_range(object, 0, u64::MAX);
-        self.give_up_doubts(object, 0, u64::MAX);
-        for slot in self.slots.in_range(object, 0, u64::MAX) {
-            let pinned = self.slots.pins(slot) > 0;
-            match (self.slots.page(slot), self.slots.block(slot)) {
-                _ if self.slots.is_dirty(slot) => {}
-                // Its readers may end, but the map forgets it now.
-                (Some(page), Some(block)) if pinned => self.ledger.leaving(block, page, false),
-                _ => self.remove(slot, Removal::Stale, out),
-            }
-        }
-    }
-
-    /// The file behind `object` is gone: another one under this id is believed again.
-    pub fn trust(&mut self, object: ObjectId) {
-        self.doubted.remove(&object);
-    }
-
     /// Stops using flash: every clean copy is forgotten; dirty pages stay until they are destaged.
     pub fn switch_off(&mut self, out: &mut Vec<Action>) {
         self.health.switch_off();

@@ -119,8 +119,8 @@ impl Default for ValueConfig {
 }
 
 /// What is remembered where memory is short, most first: pages that are not on flash, for each
-/// slot; samples for each slot; shares of fresh and aged samples; requests of which one is noted; how
-/// often the places of extents are halved.
+/// slot; samples for each slot; shares of fresh and aged samples; requests of which one is noted;
+/// how often the places of extents are halved.
 const FORMS: [(u32, f32, f32, f32, u32, u32); 5] = [
     (5, 1.0, 0.25, 0.25, 4, 0),
     (3, 1.0, 0.25, 0.25, 4, 0),
