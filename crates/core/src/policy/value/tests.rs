@@ -361,6 +361,72 @@ fn where_a_page_is_tells_when_it_is_read() {
     assert!(there.reads > away.reads + 0.1, "{there:?} {away:?}");
 }
 
+/// In write-back H follows the misses: pages that miss come in, and push others out.
+#[test]
+fn in_write_back_the_horizon_is_how_long_pages_stay() {
+    let horizon = |misses: u64| {
+        let (mut learner, _) = in_write_back();
+        for number in 1..40_000 {
+            let hit = number % 100 >= misses;
+            learner.on_request(&access(number, number % 300, Op::Read), hit);
+        }
+        learner.assert_invariants();
+        let ended = learner.take_ended();
+        ended.last().expect("samples end").horizon / 256.0
+    };
+    for misses in [10, 20, 50] {
+        let expected = 0.7 / (misses as f32 / 100.0 + 0.005);
+        let found = horizon(misses);
+        assert!(
+            (found / expected - 1.0).abs() < 0.05,
+            "{misses}: {found} {expected}"
+        );
+    }
+}
+
+/// A page that is newer than base is written to flash whether it comes in or not, so it pays no
+/// price for that; one that is read does.
+#[test]
+fn a_dirty_page_pays_for_no_flash_write() {
+    let mut options = PolicyOptions::new(64);
+    // So dear that no read is worth it.
+    options.costs.flash_write = 1000.0 * options.costs.base_random_read;
+    let mut value = Value::new(&options);
+    let mut slots = SlotTable::new(64);
+    let mut number = 0;
+    let mut next = |index, op| {
+        number += 1;
+        access(number, index, op)
+    };
+    for index in 0..64 {
+        let access = next(index, Op::Read);
+        value.on_request(&access, None);
+        assert_eq!(
+            value.decide(&access, Opportunity::Read, &slots),
+            Decision::Admit
+        );
+        let slot = slots.admit(access.page).expect("room");
+        let generation = slots.generation(slot);
+        slots.start_write(slot);
+        slots.end_write(slot, generation, Some(crate::page::BlockId(slot.0)));
+        value.on_admit(&access, slot);
+    }
+    let mut answers = [Decision::Admit; 2];
+    for round in 0..2000u64 {
+        // Nobody reads what is on flash.
+        let access = next(
+            1000 + round % 5,
+            [Op::Read, Op::Write][(round / 5 % 2) as usize],
+        );
+        value.on_request(&access, None);
+        answers =
+            [Opportunity::Read, Opportunity::Clean].map(|why| value.decide(&access, why, &slots));
+    }
+    value.assert_invariants(&slots);
+    assert_eq!(answers[0], Decision::Refuse(Refusal::Cold));
+    assert!(matches!(answers[1], Decision::Replace(_)), "{answers:?}");
+}
+
 /// In write-back a page comes in when it is cleaned or leaves the pool.
 #[test]
 fn under_a_pool_pages_come_when_they_leave_it() {
