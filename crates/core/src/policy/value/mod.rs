@@ -227,6 +227,14 @@ impl Value {
         }
     }
 
+    /// Read hits that a page that comes in on this opportunity must earn.
+    fn price(&self, why: Opportunity) -> f32 {
+        match why {
+            Opportunity::Clean => 0.0,
+            _ => self.kappa(),
+        }
+    }
+
     /// Odds of the page in `entry`, or in write-back what it saves, in read hits. `dirty` says
     /// whether it is newer than base, or would be as it comes in.
     fn odds(&self, entry: u32, dirty: bool) -> f32 {
@@ -336,11 +344,7 @@ impl TierPolicy for Value {
             true => MARGIN * lowest,
             false => lowest / MARGIN,
         };
-        let price = match why {
-            Opportunity::Clean => 0.0,
-            _ => self.kappa(),
-        };
-        let comes = odds > least + price;
+        let comes = odds > least + self.price(why);
         let stay = self.candidates.iter().skip(usize::from(comes)).take(KEPT);
         self.kept.clear();
         self.kept.extend(stay.map(|(_, slot)| *slot));

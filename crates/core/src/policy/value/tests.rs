@@ -388,43 +388,14 @@ fn in_write_back_the_horizon_is_how_long_pages_stay() {
 /// price for that; one that is read does.
 #[test]
 fn a_dirty_page_pays_for_no_flash_write() {
-    let mut options = PolicyOptions::new(64);
-    // So dear that no read is worth it.
-    options.costs.flash_write = 1000.0 * options.costs.base_random_read;
-    let mut value = Value::new(&options);
-    let mut slots = SlotTable::new(64);
-    let mut number = 0;
-    let mut next = |index, op| {
-        number += 1;
-        access(number, index, op)
-    };
-    for index in 0..64 {
-        let access = next(index, Op::Read);
-        value.on_request(&access, None);
-        assert_eq!(
-            value.decide(&access, Opportunity::Read, &slots),
-            Decision::Admit
-        );
-        let slot = slots.admit(access.page).expect("room");
-        let generation = slots.generation(slot);
-        slots.start_write(slot);
-        slots.end_write(slot, generation, Some(crate::page::BlockId(slot.0)));
-        value.on_admit(&access, slot);
-    }
-    let mut answers = [Decision::Admit; 2];
-    for round in 0..2000u64 {
-        // Nobody reads what is on flash.
-        let access = next(
-            1000 + round % 5,
-            [Op::Read, Op::Write][(round / 5 % 2) as usize],
-        );
-        value.on_request(&access, None);
-        answers =
-            [Opportunity::Read, Opportunity::Clean].map(|why| value.decide(&access, why, &slots));
-    }
-    value.assert_invariants(&slots);
-    assert_eq!(answers[0], Decision::Refuse(Refusal::Cold));
-    assert!(matches!(answers[1], Decision::Replace(_)), "{answers:?}");
+    let mut value = Value::new(&PolicyOptions::new(64));
+    assert_eq!(value.price(Opportunity::Read), wear::KAPPA);
+    value.considers(Opportunity::Clean);
+    assert_eq!(value.price(Opportunity::Clean), 0.0);
+    let time = value.money.flash_write();
+    assert!(time > 0.0);
+    assert_eq!(value.price(Opportunity::Read), time);
+    assert_eq!(value.price(Opportunity::PoolEviction), time);
 }
 
 /// In write-back a page comes in when it is cleaned or leaves the pool.
