@@ -3,7 +3,8 @@
 //! Of the memory the miniatures take their fixed part. A finalist may be the second one in life
 //! only if it takes a third of the rest at most, and none is raced that could not be called.
 //! `value` has what is left beside the largest of those, in the largest form that fits
-//! ([`ValueConfig::within`]); where none fits, the largest is not raced.
+//! ([`ValueConfig::within`]); where none fits, the largest is not raced. A race has
+//! somebody besides `value`, or there is no `auto`.
 //!
 //! Whatever there is of memory, a finalist is not raced in a tier so large that requests would wait
 //! while it is made ([`SECOND_SLOTS`]). Where none is, there are no miniatures: `auto` is `value`.
@@ -59,6 +60,9 @@ impl Fit {
             let raced: [bool; COUNT] = std::array::from_fn(|at| whole.raced[at] && of(at) <= most);
             let seconds = (0..COUNT).filter(|at| raced[*at]).map(of);
             let largest = seconds.max().unwrap_or(0);
+            if largest == 0 && whole.is_race() {
+                return None;
+            }
             if let Some(value) = options.value.within(slots, rest - largest) {
                 return Some(Self { value, raced });
             }

@@ -49,8 +49,9 @@
 //! How warm regions are: TAC learns that from when it is made.
 //!
 //! # What miniatures do not see
-//! Pages in DRAM and the difference between a page written and one cleaned (write-back), and
-//! beyond an extent of 32 pages whether neighbours were read.
+//! Pages in DRAM, and beyond an extent of 32 pages whether neighbours were read. Nor the difference
+//! between a page written and one cleaned: in write-back they race for read hits alone, though
+//! `value` in life counts base writes as well.
 //!
 //! # States
 //! ```text
@@ -173,7 +174,6 @@ impl Auto {
         let fit = Fit::of(options).unwrap_or_else(|| Fit::smallest(options));
         let mut options = options.clone();
         options.value = fit.value;
-        options.value.counts_time = false;
         // What there is has been divided.
         options.memory = None;
         let scaled = scaled(&options, sampled);

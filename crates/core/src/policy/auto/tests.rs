@@ -495,6 +495,24 @@ fn who_leads_answers_and_who_lives_is_told() {
     assert_eq!(said[7..], ["trim", "time", "taught"]);
 }
 
+/// In write-back `value` counts device time here as it does alone.
+#[test]
+fn a_cleaned_page_shows_write_back() {
+    let mut auto = Auto::new(&PolicyOptions::new(64));
+    let slots = SlotTable::new(64);
+    let access = Access {
+        page: PageId::new(ObjectId(1), 1),
+        op: Op::Write,
+        hints: HintSet::UNKNOWN,
+        number: 1,
+    };
+    auto.on_request(&access, None);
+    assert!(auto.keeps_outdated(), "write-through");
+    let decision = auto.decide(&access, Opportunity::Clean, &slots);
+    assert_eq!(decision, Decision::Admit);
+    assert!(!auto.keeps_outdated(), "write-back");
+}
+
 /// A page on flash that is dirty when the second one is told of it is dirty for it too.
 #[test]
 fn a_second_one_is_told_what_is_dirty() {
