@@ -65,6 +65,7 @@ def row(workload, configuration, repeat, work):
                 "rate": moved / span,
                 "each": sum(requests.values()) / (per_second * span),
                 "reads": requests["reads"] / (per_second * span),
+                "off": (after["stats"]["tier"] or {}).get("off"),
                 "hits": (pages["buffer"] + pages["flash"]) / all_pages if all_pages else 0.0,
             }
         )
@@ -136,7 +137,7 @@ def loss(repeat, clients, work):
     print(json.dumps(found))
 
 
-NAMES = {"base": "volume alone", "through": "tier, write-through", "back": "tier, write-back"}
+NAMES = {"base": "volume alone", "ahead": "volume alone, read ahead", "through": "tier, write-through", "back": "tier, write-back"}
 WORKLOADS = {"select": "pgbench -S", "tpcb": "pgbench (TPC-B)", "tpcc": "TPC-C", "tpch": "TPC-H"}
 
 
