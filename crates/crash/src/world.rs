@@ -100,6 +100,9 @@ pub enum Failing {
 /// Sees requests before and after they change anything, with the world as it is then.
 pub type Observer = Box<dyn FnMut(&State, &Io) + Send>;
 
+/// What somebody else does while a sync is under way: see [`World::during_sync`].
+pub(crate) type Meanwhile = Box<dyn FnOnce() + Send>;
+
 #[derive(Clone, Debug)]
 struct File {
     identity: Identity,
@@ -133,6 +136,8 @@ pub struct State {
     clock: Arc<WorldClock>,
     draw: Option<Draw>,
     observer: Option<Observer>,
+    /// What happens while the next sync of a file is under way.
+    meanwhile: Option<(FileId, Meanwhile)>,
 }
 
 /// A world. Clones are the same world. See the module text.
@@ -345,7 +350,7 @@ impl World {
     pub fn put(&self, file: FileId, bytes: &[u8]) {
         if let Some(file) = self.state().files.get_mut(&file) {
             file.image.write(0, bytes);
-            file.image.sync();
+            file.image.sync(usize::MAX);
         }
     }
 
@@ -426,6 +431,12 @@ impl World {
     /// Whom to tell of requests; `None`: nobody.
     pub fn observe(&self, observer: Option<Observer>) {
         self.state().observer = observer;
+    }
+
+    /// The next sync of the file takes as long as it takes to do this: what is written meanwhile
+    /// is not covered by it. `None`: nothing.
+    pub(crate) fn during_sync(&self, file: FileId, meanwhile: Option<Meanwhile>) {
+        self.state().meanwhile = meanwhile.map(|meanwhile| (file, meanwhile));
     }
 
     /// Ends this world: every request fails from now on, and nobody observes.
@@ -716,14 +727,20 @@ impl Device for PowerDisk {
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        let lies = {
-            let state = self.world.state();
+        let (lies, covered, meanwhile) = {
+            let mut state = self.world.state();
+            let due = (state.meanwhile).take_if(|(file, _)| *file == self.file);
             let file = state.files.get(&self.file);
-            file.is_some_and(|file| file.faults.contains(&Fault::LieOnSync))
+            let lies = file.is_some_and(|file| file.faults.contains(&Fault::LieOnSync));
+            let covered = file
+                .filter(|_| due.is_some())
+                .map(|file| file.image.pending());
+            (lies, covered, due)
         };
+        meanwhile.into_iter().for_each(|(_, act)| act());
         let well = |image: &mut Image| {
             if !lies {
-                image.sync();
+                image.sync(covered.unwrap_or(usize::MAX));
             }
         };
         self.change((IoKind::Sync, 0, 0), well, |image, draw, _| {
