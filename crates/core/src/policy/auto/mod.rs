@@ -13,9 +13,9 @@
 //! until then. So contents come to be those of the new leader as it evicts (after Smaragdakis,
 //! General adaptive replacement policies, ISMM 2004): nothing is flushed.
 //!
-//! *Score*, in random reads of base: less what base has to read, a page in order for what that takes
-//! beside a random one ([`streams`](super::streams)); a page written to flash costs [`PRICE`], the
-//! wear price of `value`, and the time it takes: W_S / ΔR ([`Costs::random_saving`]). `value` counts
+//! *Score*, in random reads of base: less what base has to read, a page in order for what that
+//! takes beside a random one ([`Streams`]); a page written to flash costs [`PRICE`], the wear
+//! price of `value`, and the time it takes: W_S / ΔR ([`Costs::random_saving`]). `value` counts
 //! read hits, as CLIC, ARC and LRU do; where base mostly goes on, as under scans, TAC leads, which
 //! counts the time of base.
 //!
