@@ -35,7 +35,6 @@ mod queues;
 mod s3_fifo;
 mod sieve;
 mod standard;
-mod streams;
 mod tac;
 mod tq;
 mod two_q;

@@ -67,8 +67,6 @@ pub(super) struct Measured {
     pub(super) emulated: bool,
     /// Pages whose bytes were not those expected; only with --verify.
     pub(super) wrong_pages: u64,
-    /// Why the tier was off at the end; base served the rest.
-    pub(super) off: Option<String>,
 }
 
 /// A file whose length and pages outlast trims, so that every policy finds it the same.
@@ -222,8 +220,7 @@ fn store(replay: &Replay<'_>, path: &Path) -> Result<Store, Failure> {
             ..BaseIdentity::default()
         },
         format: true,
-        // Decisions that are those of a simulation do not hang on how long the device takes.
-        deadline: (!replay.settle).then_some(FLASH_DEADLINE),
+        deadline: Some(FLASH_DEADLINE),
         ..StoreOptions::default()
     };
     Ok(Store::open(path, &options)?)
@@ -489,7 +486,6 @@ impl<'a> Bench<'a> {
             base_ios: meter.read.requests + meter.write.requests,
             emulated: self.disk.is_some(),
             wrong_pages: self.wrong_pages.load(Ordering::Relaxed),
-            off: stats.tier.as_ref().and_then(|tier| tier.off.clone()),
             ..Measured::default()
         }
     }
