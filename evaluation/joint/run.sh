@@ -8,6 +8,7 @@
 set -euo pipefail
 
 : "${WARM_UP:=40%}"
+: "${SEEDS:=1 2 3 4 5}" # of `value`, which draws lots; the others do not
 : "${ONLY:=}" # only runs whose name matches this expression
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -31,7 +32,9 @@ five=lru+cc,gd2l+cc,gd2l+cac,lru+lc,lru+mv-fifo
 more=lru+cac,lru+tac,lru+tac:through,gd2l+tac,lru+tac-mixed,lru+clean-write,lru+dual-write,lru+none
 for capture in mariadb postgres; do
     joint "$capture" "$capture" --combination "$five"
-    joint "$capture-value" "$capture" --combination gd2l+value,lru+value
+    for seed in $SEEDS; do
+        joint "$capture-value-$seed" "$capture" --combination gd2l+value,lru+value --seed "$seed"
+    done
     joint "$capture-more" "$capture" --combination "$more" --database 3 --pool 20%
     joint "$capture-clients" "$capture" --combination "$five" --database 3 --pool 20% --clients 8
     joint "$capture-lazy" "$capture" --combination "$five" --database 3 --pool 10%,40% \

@@ -6,6 +6,7 @@
 
 import json
 import pathlib
+import statistics
 import sys
 
 COSTS = [
@@ -66,22 +67,31 @@ def zones(runs: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def beside(runs: list[dict], rivals: list[dict]) -> str:
-    """Device time of `value` beside GD2L+CAC and LRU+LRU2, and how many times as long the better
-    of these takes as the better of the pools under `value`."""
+def spread(values: list[float], digits: int) -> str:
+    """Median and range, or the value where all are the same."""
+    middle, low, high = statistics.median(values), min(values), max(values)
+    one = f"{middle:,.{digits}f}"
+    return one if low == high else f"{one} ({low:,.{digits}f}–{high:,.{digits}f})"
+
+
+def beside(seeds: list[list[dict]], rivals: list[dict]) -> str:
+    """Device time of `value`, of several seeds, beside GD2L+CAC and LRU+LRU2, and how many times as
+    long the better of these takes as GD2L+`value`."""
     names = ["gd2l+cac", "lru+lc", "gd2l+value", "lru+value"]
-    cost = {
-        (run["database"], run["pool"], run["combination"]): run["ms_per_transaction"]
-        for run in rivals + runs
-    }
+    cost: dict[tuple, list[float]] = {}
+    for run in rivals + [run for runs in seeds for run in runs]:
+        key = (run["database"], run["pool"], run["combination"])
+        cost.setdefault(key, []).append(run["ms_per_transaction"])
     lines = ["| database | pool | " + " | ".join(names) + " | better of two / gd2l+value |"]
     lines.append("|---:|---:|" + "---:|" * (len(names) + 1))
     sizes = sorted({key[:2] for key in cost}, key=lambda size: (-size[0], size[1]))
     for database, pool in sizes:
-        row = [cost.get((database, pool, name)) for name in names]
-        best = min(row[:2], default=None) if None not in row[:2] else None
-        times = best / row[2] if best and row[2] else None
-        cells = [cell(value, 1, 1) for value in row] + [cell(times, 1, 2)]
+        row = [cost.get((database, pool, name), []) for name in names]
+        if not all(row):
+            continue
+        best = min(row[0][0], row[1][0])
+        cells = [spread(values, 1) for values in row]
+        cells.append(spread([best / value for value in row[2]], 2))
         lines.append(f"| {database:g} × | {pool:.0%} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -107,9 +117,9 @@ def main() -> None:
                 print(f"\n### {capture}: {name}\n")
                 print(table(runs, COSTS, best=True))
                 print(table(runs, PAGES))
-        if values := load(out, f"{capture}-value"):
-            print(f"\n### {capture}: value beside CAC\n")
-            print(beside(values, load(out, capture)))
+        if seeds := [json.loads(path.read_text()) for path in sorted(out.glob(f"{capture}-value-*.json"))]:
+            print(f"\n### {capture}: value beside CAC, median and range of {len(seeds)} seeds\n")
+            print(beside(seeds, load(out, capture)))
         if runs := load(out, f"{capture}-zone"):
             print(f"\n### {capture}: zones\n")
             print(zones(runs))

@@ -76,23 +76,8 @@ load() { # name, function
     stop
     if [[ -n $kept ]]; then cp -a --reflink=auto "$work/base" "$kept"; fi
 }
-# TPC-H's tables without keys and indexes, in the order they are generated.
-load_tpch() { # scale
-    "$venv/bin/tpchgen-cli" csv -s "$1" --output-dir "$work/run/csv" > /dev/null
-    chmod -R a+rX "$work/run/csv"
-    sql < "$here/../captures/tpch.sql"
-    sql -c "DO \$\$ DECLARE i regclass; BEGIN
-        FOR i IN SELECT c.oid FROM pg_class c WHERE relkind = 'i' AND relnamespace = 'public'::regnamespace LOOP
-            IF EXISTS (SELECT FROM pg_constraint WHERE conindid = i) THEN
-                EXECUTE (SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname)
-                    FROM pg_constraint WHERE conindid = i);
-            ELSE EXECUTE 'DROP INDEX ' || i; END IF;
-        END LOOP; END \$\$"
-    for table in region nation part supplier partsupp customer orders lineitem; do
-        sql -c "\\copy $table FROM '$work/run/csv/$table.csv' CSV HEADER"
-        rm "$work/run/csv/$table.csv"
-    done
-}
+# shellcheck source=tables.sh
+source "$here/tables.sh" # load_tpch index_tpch
 
 # A recorded mount. The policy is `priority` because only it takes temporary files into the tier, so
 # only then are they recorded; of a tier of 2 MiB nothing is served.

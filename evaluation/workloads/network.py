@@ -36,6 +36,12 @@ def row(workload, configuration, repeat, work):
         kinds = [k for k in kinds if not k[0].endswith("_ERR")]
         per_second = sum(int(k[2]) for k in kinds) / max(float(k[1]) for k in kinds)
         p99 = next(float(k[3]) for k in kinds if k[0] == "NEW_ORDER")
+    elif workload == "tpch":
+        lines = [line.split() for line in report.splitlines()]
+        queries = sorted(float(to) - float(since) for of, _, since, to in lines if of != "refresh")
+        whole = max(float(line[3]) for line in lines) - min(float(line[2]) for line in lines)
+        per_second = len(queries) / whole
+        p99 = queries[int((len(queries) - 1) * 0.99)] * 1000
     else:
         per_second = float(re.search(r"^tps = ([\d.]+)", report, re.M)[1])
         times = sorted(int(line.split()[2]) for line in open(f"{work}/latency"))
@@ -59,6 +65,7 @@ def row(workload, configuration, repeat, work):
                 "rate": moved / span,
                 "each": sum(requests.values()) / (per_second * span),
                 "reads": requests["reads"] / (per_second * span),
+                "off": (after["stats"]["tier"] or {}).get("off"),
                 "hits": (pages["buffer"] + pages["flash"]) / all_pages if all_pages else 0.0,
             }
         )
@@ -130,8 +137,8 @@ def loss(repeat, clients, work):
     print(json.dumps(found))
 
 
-NAMES = {"base": "volume alone", "through": "tier, write-through", "back": "tier, write-back"}
-WORKLOADS = {"select": "pgbench -S", "tpcb": "pgbench (TPC-B)", "tpcc": "TPC-C"}
+NAMES = {"base": "volume alone", "ahead": "volume alone, read ahead", "through": "tier, write-through", "back": "tier, write-back"}
+WORKLOADS = {"select": "pgbench -S", "tpcb": "pgbench (TPC-B)", "tpcc": "TPC-C", "tpch": "TPC-H"}
 
 
 def spread(values, form="{:,.0f}"):
@@ -158,10 +165,12 @@ def main_table(rows):
                 continue
             gain = [r["tps"] / alone[r["repeat"]]["tps"] for r in one if r["repeat"] in alone]
             saved = [1 - r["each"] / alone[r["repeat"]]["each"] for r in one if r["repeat"] in alone]
-            times = spread((r["p99"] for r in one), "{:,.1f}")
+            # A query of TPC-H takes seconds and thousands of requests.
+            form, fine, coarse = ("{:.2f}", "{:,.0f}", "{:,.0f}") if workload == "tpch" else ("{:,.0f}", "{:,.1f}", "{:.2f}")
+            times = spread((r["p99"] for r in one), fine)
             print(
-                f"| {title} | {name} | {spread(r['tps'] for r in one)} | {spread(gain, '{:.2f}')} | {times} "
-                f"| {spread(r['requests'] for r in one)} | {spread((r['each'] for r in one), '{:.2f}')} "
+                f"| {title} | {name} | {spread((r['tps'] for r in one), form)} | {spread(gain, '{:.2f}')} | {times} "
+                f"| {spread(r['requests'] for r in one)} | {spread((r['each'] for r in one), coarse)} "
                 f"| {'–' if configuration == 'base' else spread(saved, '{:.0%}')} "
                 f"| {'–' if configuration == 'base' else spread((r['hits'] for r in one), '{:.0%}')} |"
             )
@@ -227,7 +236,7 @@ def page(kept, version, settings, requests, rate):
     )
     print(f"Command: `{settings} evaluation/workloads/network.sh`\n")
     print(
-        f"Databases: pgbench {size('pgbench')} MiB, TPC-C {size('tpcc')} MiB, all of their files on the volume, the log "
+        f"Databases: pgbench {size('pgbench')} MiB, TPC-C {size('tpcc')} MiB, TPC-H {size('tpch')} MiB, all of their files on the volume, the log "
         "too. Medians and (ranges); *saved* is of the requests per transaction that the volume alone gets.\n"
     )
     main_table(rows)

@@ -9,7 +9,7 @@
 # Needs root (or a user who may mount and run postgres), FUSE, PostgreSQL, python3,
 # target/release/thermocline (or THERMOCLINE=program), and for TPC-C GO_TPC=program, a go-tpc that speaks
 # to PostgreSQL, built from its repository (commit 682637f4f995; the releases that `go install` finds
-# are for MySQL alone). Without it TPC-C is left out.
+# are for MySQL alone). Without it TPC-C is left out. TPC-H's data come from tpchgen-cli (PyPI).
 #
 # The volume is emulated: --emulate-base network, with the limits below. The whole data directory is
 # on it, the database's log too. Every measurement starts from a copy of the same files and the same
@@ -20,6 +20,7 @@ set -euo pipefail
 : "${RATE:=125MiB}"       # bytes of it, a second
 : "${SCALE:=60}"          # pgbench: 100,000 rows each, about 15 MB
 : "${WAREHOUSES:=4}"      # TPC-C: about 100 MB each
+: "${SCALE_TPCH:=0.1}"     # TPC-H: about 170 MB with its indexes
 : "${SHARE:=3}"           # database size over flash size
 : "${SHARED_BUFFERS:=16MB}"
 : "${CLIENTS:=16}"
@@ -33,8 +34,9 @@ set -euo pipefail
 : "${REPEATS:=3}"
 : "${POLICY:=tac}"
 : "${CONFIGURATIONS:=base through back}"
-: "${WORKLOADS:=select tpcb tpcc loss}"
+: "${WORKLOADS:=select tpcb tpcc tpch loss}"
 : "${GO_TPC:=}"
+: "${PYTHON_VENV:=}"      # a virtual environment with tpchgen-cli
 : "${KEEP:=}"             # directory that keeps what was measured; what is there is not measured again
 : "${DIRECTORY:=${TMPDIR:-/tmp}}"
 
@@ -87,7 +89,10 @@ sql() { "${as[@]}" "$bin/psql" -X -A -t -q -h "$work/run" -p "$port" -U bench -d
 pgbench() { (cd "$work/run" && "${as[@]}" "$bin/pgbench" -h "$work/run" -p "$port" -U bench "$@" test); }
 tpcc() { "$GO_TPC" tpcc "$1" -d postgres --conn-params sslmode=disable -U bench -D test -H 127.0.0.1 -P "$port" --warehouses "$WAREHOUSES" "${@:2}"; }
 
-load() { # database: pgbench or tpcc
+# shellcheck source=tables.sh
+source "$here/tables.sh" # load_tpch index_tpch
+
+load() { # database: pgbench, tpcc or tpch
     local at="$work/loaded/$1"
     [[ ! -d $at ]] || return 0
     echo "filling the database of $1" >&2
@@ -97,8 +102,16 @@ load() { # database: pgbench or tpcc
     "${as[@]}" "$bin/createdb" -h "$work/run" -p "$port" -U bench test
     if [[ $1 == pgbench ]]; then
         pgbench --initialize --quiet --scale="$SCALE" 2> /dev/null
-    else
+    elif [[ $1 == tpcc ]]; then
         tpcc prepare -T 4 --no-check > "$work/prepare.log"
+    else
+        venv=${PYTHON_VENV:-$work/venv}
+        if [[ ! -d $venv ]]; then
+            python3 -m venv "$venv"
+            "$venv/bin/pip" install --quiet tpchgen-cli==4.0.0
+        fi
+        load_tpch "$SCALE_TPCH"
+        index_tpch
     fi
     sql -c 'VACUUM (FREEZE, ANALYZE)'
     sql -c CHECKPOINT
@@ -119,6 +132,7 @@ mount() { # database, configuration, more options
     local options=(--policy "$POLICY" --cache "$work/cache" --size "$(flash "$1")p")
     case $2 in
         base) options=(--policy none) ;;
+        ahead) options=(--policy "$POLICY" --cache "$work/cache" --size 2MiB) ;;
         through) ;;
         back) options+=(--write-back) ;;
     esac
@@ -143,8 +157,31 @@ run() { # workload, seconds, seed
         zipf) pgbench --file=scattered.sql --define=rows="$rows" --define=skew="$SKEW" --progress=1 \
             "${options[@]}" > "$work/report" 2>&1 ;;
         tpcc) tpcc run -T "$CLIENTS" --time "${2}s" --ignore-error --interval 3600s > "$work/report" 2>&1 ;;
+        tpch) streams "$3" > "$work/report" ;;
     esac
-    [[ $1 == tpcc || $1 == zipf ]] || cat "$work"/run/latency.* > "$work/latency"
+    [[ $1 != select && $1 != tpcb ]] || cat "$work"/run/latency.* > "$work/latency"
+}
+# TPC-H takes as long as it takes: one stream warms up, then the throughput test, three streams and one
+# of three pairs of refresh functions at once. A line for each query: its stream, its name, its seconds.
+streams() { # seed: one that begins with 1 warms up
+    local running=()
+    if [[ $1 == 1* ]]; then
+        stream 0 stream 0 "$SCALE_TPCH"
+        return
+    fi
+    for number in 1 2 3; do
+        stream "$number" stream "$number" "$SCALE_TPCH" & running+=($!)
+    done
+    stream refresh refresh 3 "$SCALE_TPCH" & running+=($!)
+    wait "${running[@]}"
+}
+stream() { # name, arguments of queries.py
+    local name text from
+    while IFS=$'\t' read -r name text; do
+        from=$EPOCHREALTIME
+        sql -c "$text" > /dev/null
+        echo "$1 $name $from $EPOCHREALTIME"
+    done < <(python3 "$here/queries.py" "${@:2}")
 }
 status() { "$thermocline" status --json "$work/mnt" > "$work/$1.json"; }
 
@@ -210,6 +247,15 @@ for repeat in $(seq "$REPEATS"); do
             load tpcc
             measure tpcc "$configuration" "$repeat" tpcc
         fi
+        # Without a tier a mount reads no scan ahead, as a kernel would on a volume: hence a tier too
+        # small to serve anything beside.
+        if [[ $configuration == base ]]; then with=(base ahead); else with=("$configuration"); fi
+        for one in "${with[@]}"; do
+            if [[ $WORKLOADS == *tpch* && ! -e $kept/tpch-$one-$repeat.json ]]; then
+                load tpch
+                measure tpch "$one" "$repeat" tpch
+            fi
+        done
     done
     for clients in $LOSS_CLIENTS; do
         if [[ $WORKLOADS == *loss* && ! -e $kept/loss-$clients-$repeat.json ]]; then
@@ -219,12 +265,12 @@ for repeat in $(seq "$REPEATS"); do
     done
     unset clients
 done
-for database in pgbench tpcc; do
+for database in pgbench tpcc tpch; do
     if [[ -e $work/loaded/$database.bytes ]]; then cp "$work/loaded/$database.bytes" "$kept/"; fi
 done
 if [[ -e $work/version ]]; then cp "$work/version" "$kept/"; fi
 
-settings="REQUESTS=$REQUESTS RATE=$RATE SCALE=$SCALE WAREHOUSES=$WAREHOUSES SHARE=$SHARE SHARED_BUFFERS=$SHARED_BUFFERS \
+settings="REQUESTS=$REQUESTS RATE=$RATE SCALE=$SCALE WAREHOUSES=$WAREHOUSES SCALE_TPCH=$SCALE_TPCH SHARE=$SHARE SHARED_BUFFERS=$SHARED_BUFFERS \
 CLIENTS=$CLIENTS SKEW=$SKEW WARM=$WARM WARM_NEXT=$WARM_NEXT SECONDS_MEASURED=$SECONDS_MEASURED LOSS_CLIENTS='$LOSS_CLIENTS' SECONDS_BEFORE=$SECONDS_BEFORE \
 SECONDS_AFTER=$SECONDS_AFTER REPEATS=$REPEATS POLICY=$POLICY"
 python3 "$here/network.py" page "$kept" "$("$thermocline" --version)" "$settings" "$REQUESTS" "$RATE" > "$result"

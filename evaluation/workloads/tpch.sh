@@ -28,17 +28,7 @@ source "$here/lib.sh"
 
 fill() {
     load_tpch "$SCALE"
-    sql << 'SQL'
-CREATE INDEX l_partkey ON lineitem (l_partkey);
-CREATE INDEX l_orderkey ON lineitem (l_orderkey);
-CREATE INDEX o_orderkey ON orders (o_orderkey);
-CREATE INDEX ps_partkey ON partsupp (ps_partkey);
-CREATE INDEX p_partkey ON part (p_partkey);
-CREATE INDEX c_custkey ON customer (c_custkey);
-CREATE INDEX s_suppkey ON supplier (s_suppkey);
-CREATE INDEX r_regionkey ON region (r_regionkey);
-CREATE INDEX n_nationkey ON nation (n_nationkey);
-SQL
+    index_tpch
 }
 serve() { start "$work/mnt/data" "$buffers" "work_mem=$WORK_MEM" "random_page_cost=$COST" effective_cache_size="$cached"; }
 queries() { # what, further arguments of queries.py; a trace of its own for each with a prefix

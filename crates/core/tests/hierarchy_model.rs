@@ -1732,3 +1732,82 @@ fn the_pool_weighs_pages_anew_that_make_way() {
         }
     }
 }
+
+/// A page of the reserve that gets a kept slot when the tier grows weighs as one on flash then.
+#[test]
+fn the_pool_weighs_pages_anew_after_a_reshape() {
+    for reserve_as_flash in [false, true] {
+        let mut world = World::new(HierarchyOptions {
+            pool_policy: "gd2l".into(),
+            reserve: 2,
+            keeps: 1,
+            reserve_as_flash,
+            write_back: true,
+            recovery_age: 0,
+            ..options("lru", 1, 4, 4)
+        });
+        world.pin(ObjectId(0), true);
+        // Pages 0 and 2 are of the pinned object, and only one of them finds a kept slot; page 1
+        // takes the other's place with the policy.
+        for index in [0, 2, 1] {
+            for step in [Step::StartWrite(index), Step::EndWrite(0, true, true)] {
+                world.run(step);
+            }
+            let cleaned = [Step::Clean, Step::EndClean(true), Step::StartFlush];
+            for step in cleaned.into_iter().chain([Step::EndFlush(0, false)]) {
+                world.run(step);
+            }
+        }
+        let weighed = |world: &World| {
+            let frame = world.hierarchy.pool().find(page(2)).expect("buffered");
+            world.hierarchy.pool().is_on_flash(frame)
+        };
+        assert_eq!(world.hierarchy.slots().reserved(), 1);
+        assert_eq!(weighed(&world), Some(reserve_as_flash), "in the reserve");
+        world.run(Step::Resize(2, true));
+        assert_eq!(world.hierarchy.slots().reserved(), 0, "it has a slot");
+        assert_eq!(weighed(&world), Some(true));
+    }
+}
+
+/// MV-FIFO counts the versions of a page, so one that is written again and again drives out others:
+/// in write-back where it is placed, in write-through where base was written.
+#[test]
+fn a_page_written_again_takes_the_room_of_others() {
+    for (write_back, frames) in [(false, 0), (true, 0), (true, 1)] {
+        let mut world = World::new(HierarchyOptions {
+            write_back,
+            reserve: 2,
+            recovery_age: 0,
+            ..options("mv-fifo", 3, frames, 4)
+        });
+        let on_flash = |world: &World| -> Vec<u64> {
+            let slots = world.hierarchy.slots();
+            let of = |index: &u64| {
+                slots
+                    .find(page(*index))
+                    .is_some_and(|slot| !slots.is_reserve(slot))
+            };
+            (0..3).filter(of).collect()
+        };
+        let write = |world: &mut World, index: u64| {
+            for step in [Step::StartWrite(index), Step::EndWrite(0, true, true)] {
+                world.run(step);
+            }
+            if frames > 0 {
+                world.run(Step::Clean);
+                world.run(Step::EndClean(true));
+            }
+            world.run(Step::StartFlush);
+            world.run(Step::EndFlush(0, false));
+        };
+        for index in 0..3 {
+            write(&mut world, index);
+        }
+        assert_eq!(on_flash(&world), [0, 1, 2]);
+        write(&mut world, 2);
+        assert_eq!(on_flash(&world), [1, 2], "{write_back}, {frames} frames");
+        write(&mut world, 2);
+        assert_eq!(on_flash(&world), [2], "{write_back}, {frames} frames");
+    }
+}

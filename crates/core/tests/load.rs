@@ -86,6 +86,30 @@ fn what_was_touched_is_not_taken_over() {
     }
 }
 
+/// A page in DRAM that the map has on flash is weighed as that, once the map was read.
+#[test]
+fn the_pool_weighs_pages_anew() {
+    let (_, loaded) = loading("lru", 4);
+    let mut running = Hierarchy::new(&HierarchyOptions {
+        pool_policy: "gd2l".into(),
+        ..options("lru", 0, 4)
+    })
+    .expect("policies");
+    running.begin_load([ONE, TWO]);
+    let mut out = Vec::new();
+    let read = page(ONE, 3);
+    assert_eq!(running.start_read(read), ReadStart::Base);
+    running.finish_read(read, &HintSet::UNKNOWN, ReadStart::Base, &mut out);
+    let weighed = |running: &Hierarchy| {
+        let frame = running.pool().find(read).expect("buffered");
+        running.pool().is_on_flash(frame)
+    };
+    assert_eq!(weighed(&running), Some(false), "nothing is on flash yet");
+    assert!(running.end_load(loaded, &mut out).is_ok());
+    assert_eq!(weighed(&running), Some(true));
+    running.assert_invariants();
+}
+
 /// The map empties what was touched, and only then takes the mark of its region back.
 #[test]
 fn marks_stay_until_the_map_knows() {

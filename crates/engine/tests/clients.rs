@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use thermocline::{Engine, EngineConfig, FileKind, HintSchema, HintSet, Object, ObjectSpec};
+use thermocline::{Engine, EngineConfig, FileKind, Grave, HintSchema, HintSet, Object, ObjectSpec};
 use thermocline::{Recorder, RecorderOptions, Request, Store, StoreOptions};
 use thermocline_trace::{DATABASE, open};
 
@@ -109,6 +109,80 @@ fn databases_are_counted_learned_and_recorded_apart() {
     objects
         .iter()
         .for_each(|object| engine.close_object(object));
+    engine.stop().expect("stops");
+}
+
+/// What was counted of a database stays when its files close, go, or are given up, and is counted
+/// once.
+#[test]
+fn counts_of_a_database_outlive_its_files() {
+    let directory = tempfile::tempdir().expect("directory");
+    let base = directory.path();
+    let engine = start(base, &["orders", "reports"]);
+    let reads = || -> Vec<(String, u64, u64, u64)> {
+        let clients = engine.stats().clients.into_iter();
+        clients
+            .map(|c| (c.name, c.reads, c.hits, c.resident))
+            .collect()
+    };
+    let row = |name: &str, reads: u64, hits: u64, resident: u64| {
+        (
+            name.to_string(),
+            reads * PAGES,
+            hits * PAGES,
+            resident * PAGES,
+        )
+    };
+    let open = |name: &str, cached: bool| {
+        let mut spec = ObjectSpec::of_file(base, name, FileKind::Relation).expect("opens");
+        spec.cached = cached;
+        engine.open_object(spec).expect("opens")
+    };
+    for object in files(&engine, base) {
+        read_all(&engine, &object, 2);
+        engine.close_object(&object);
+    }
+    let first = reads();
+    let of_two = |name: &str| first.iter().find(|row| row.0 == name).expect("a row").1;
+    assert_eq!(of_two("orders"), 2 * PAGES);
+
+    // One that leaves nothing on flash when it closes, twice.
+    fs::write(base.join("orders/log"), vec![1; PAGES as usize * PAGE]).expect("a file");
+    for times in [3, 4] {
+        let log = open("orders/log", false);
+        read_all(&engine, &log, times);
+        engine.close_object(&log);
+    }
+    let hits = |name: &str| reads().iter().find(|row| row.0 == name).expect("a row").2 / PAGES;
+    let (orders, reports, rest) = (hits("orders"), hits("reports"), hits(""));
+    let expected = [
+        row("orders", 2 + 3 + 4, orders, 1),
+        row("reports", 2, reports, 1),
+        row("", 2, rest, 1),
+    ];
+    assert_eq!(reads(), expected);
+
+    // One whose last name goes while it is open, and one that goes when it is closed.
+    let open_file = open("reports/base/5/16384", true);
+    for name in ["reports/base/5/16384", "other/file"] {
+        let identity = ObjectSpec::of_file(base, name, FileKind::Relation).expect("a file");
+        engine.before_unlink(&identity.identity);
+        fs::remove_file(base.join(name)).expect("removed");
+        let grave = Grave {
+            directory: (0, 0),
+            sync: Arc::new(|| Ok(())),
+        };
+        engine.unlinked(&identity.identity, grave);
+    }
+    read_all(&engine, &open_file, 1);
+    engine.close_object(&open_file);
+    drop(open_file);
+    let expected = [
+        row("orders", 2 + 3 + 4, orders, 1),
+        row("reports", 3, hits("reports"), 0),
+        row("", 2, rest, 0),
+    ];
+    assert_eq!(reads(), expected);
     engine.stop().expect("stops");
 }
 

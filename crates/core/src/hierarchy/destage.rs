@@ -268,7 +268,10 @@ impl Hierarchy {
     }
 
     /// Base was synced after [`Hierarchy::destage_written`]: pages that did not change are clean.
-    pub fn destaged(&mut self, jobs: &[DestageJob], out: &mut Vec<Action>) {
+    /// How many these are: a page that somebody reads meanwhile stays dirty, and whoever would ask
+    /// for the next batch at once gets the same page until that read ends.
+    pub fn destaged(&mut self, jobs: &[DestageJob], out: &mut Vec<Action>) -> usize {
+        let mut cleaned = 0;
         for job in jobs {
             if !self.is_of_shape(job) {
                 continue;
@@ -280,6 +283,7 @@ impl Hierarchy {
             let staged = self.slots.state(job.slot) == SlotState::Staged;
             assert!(!staged || self.health.is_off(), "invariant 7: {job:?}");
             self.counters.destaged += 1;
+            cleaned += 1;
             self.lost.remove(&job.page);
             let vain = self.is_kept_in_vain(job.slot, job.page);
             if self.slots.is_reserve(job.slot) || vain || self.health.is_off() {
@@ -293,6 +297,7 @@ impl Hierarchy {
             }
         }
         out.push(Action::Room);
+        cleaned
     }
 
     /// Dirty pages whose bytes on flash could not be read, in order.

@@ -35,6 +35,7 @@ mod queues;
 mod s3_fifo;
 mod sieve;
 mod standard;
+mod streams;
 mod tac;
 mod tq;
 mod two_q;

@@ -3,11 +3,12 @@
 //!
 //! The setting lists their directories. A file below the n-th of them is of client n, counted from
 //! 1; every other file is of client 0. A file that is renamed into another directory changes its
-//! client when it is opened next.
+//! client when it is opened next, also where it was the directory that was renamed.
 
 use crate::engine::Engine;
+use crate::files::object::Counted;
 use crate::observe::stats::{ClientStats, ObjectStats};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use thermocline_core::hint_type;
 use thermocline_trace::Recorder;
 
@@ -62,8 +63,13 @@ impl Engine {
     }
 
     /// What was counted of each client, in the order of the setting; last, where it has any, what
-    /// is of none. Empty without clients. O(objects × clients).
-    pub(crate) fn client_stats(&self, objects: &[ObjectStats]) -> Vec<ClientStats> {
+    /// is of none. `gone` is what is not of `objects` any more, by number. Empty without clients.
+    /// O(objects × clients).
+    pub(crate) fn client_stats(
+        &self,
+        objects: &[ObjectStats],
+        gone: &BTreeMap<u32, Counted>,
+    ) -> Vec<ClientStats> {
         let directories = &self.config.clients;
         if directories.is_empty() {
             return Vec::new();
@@ -74,24 +80,32 @@ impl Engine {
         };
         let mut clients: Vec<ClientStats> = directories.iter().map(|of| name(of)).collect();
         let mut rest = name("");
+        let mut add = |number: u32, resident: u32, counted: Counted| {
+            let at = (number as usize).checked_sub(1);
+            let of = at.and_then(|at| clients.get_mut(at)).unwrap_or(&mut rest);
+            of.resident += u64::from(resident);
+            of.reads += counted.reads;
+            of.hits += counted.hits;
+            of.writes += counted.writes;
+        };
         for object in objects {
-            let number = client_of(directories, &object.name) as usize;
-            let of = number.checked_sub(1).and_then(|at| clients.get_mut(at));
-            of.unwrap_or(&mut rest).count(object);
+            let counted = Counted {
+                reads: object.reads,
+                hits: object.hits,
+                writes: object.writes,
+            };
+            add(
+                client_of(directories, &object.name),
+                object.resident,
+                counted,
+            );
         }
+        gone.iter()
+            .for_each(|(number, counted)| add(*number, 0, *counted));
         if rest != name("") {
             clients.push(rest);
         }
         clients
-    }
-}
-
-impl ClientStats {
-    fn count(&mut self, object: &ObjectStats) {
-        self.resident += u64::from(object.resident);
-        self.reads += object.reads;
-        self.hits += object.hits;
-        self.writes += object.writes;
     }
 }
 

@@ -251,6 +251,32 @@ pub(crate) struct Counts {
     pub(crate) writes: AtomicU64,
 }
 
+/// What [`Counts`] had at some moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) reads: u64,
+    pub(crate) hits: u64,
+    pub(crate) writes: u64,
+}
+
+impl Counts {
+    pub(crate) fn now(&self) -> Counted {
+        Counted {
+            reads: self.reads.load(Ordering::Relaxed),
+            hits: self.hits.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Counted {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.hits += other.hits;
+        self.writes += other.writes;
+    }
+}
+
 /// The object hint's value for a group: a hash (FNV-1a), so that it is the same after a restart.
 fn group_hint(group: &str) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);

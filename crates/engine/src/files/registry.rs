@@ -10,11 +10,13 @@
 //! 2. A closed or restored identity was cached; ids of others may be given out
 //!    again, once nobody holds the object that had it and the tier knows nothing of it.
 //! 3. Only what is open is closed.
+//! 4. What was counted of a file goes to its client when the registry forgets it, once.
 
-use crate::files::object::{Counts, Identity, Object, Stamp};
+use crate::files::clients::client_of;
+use crate::files::object::{Counted, Counts, Identity, Object, Stamp};
 use crate::mutant::Mutant;
 use crate::store::{Fate, SavedObject};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use thermocline_core::{FileKind, ObjectId};
@@ -99,15 +101,20 @@ pub(crate) struct Registry {
     next: u32,
     /// Files opened for the first time since closed ones were looked through.
     opened: usize,
+    /// Directories of the clients.
+    clients: Vec<String>,
+    /// What was counted of forgotten files, by the client's number; empty without clients.
+    gone: BTreeMap<u32, Counted>,
     /// A bug on purpose.
     planted: Mutant,
 }
 
 impl Registry {
     /// One that knows no files.
-    pub(crate) fn new(planted: Mutant) -> Self {
+    pub(crate) fn new(planted: Mutant, clients: &[String]) -> Self {
         Self {
             planted,
+            clients: clients.to_vec(),
             ..Self::default()
         }
     }
@@ -308,6 +315,7 @@ impl Registry {
         }
         self.known.remove(&object.identity);
         self.ids.remove(&object.id);
+        self.keep_counts(&object.name(), &object.counts);
         if reuse_id {
             self.set_free(object.id, held);
         }
@@ -328,11 +336,27 @@ impl Registry {
         self.closed_id(identity)?;
         let (id, state) = self.known.remove(identity)?;
         self.ids.remove(&id);
-        if let (true, State::Closed { last, .. } | State::Restored { last, .. }) = (reuse_id, state)
-        {
-            self.set_free(id, last.held);
+        if let State::Closed { last, .. } | State::Restored { last, .. } = state {
+            self.keep_counts(&last.name, &last.counts);
+            if reuse_id {
+                self.set_free(id, last.held);
+            }
         }
         Some(id)
+    }
+
+    /// A file called `name` is known no more, but its client is.
+    fn keep_counts(&mut self, name: &str, counts: &Counts) {
+        if self.clients.is_empty() {
+            return;
+        }
+        let client = client_of(&self.clients, name);
+        self.gone.entry(client).or_default().add(counts.now());
+    }
+
+    /// What was counted of files that are not known any more, by the client's number.
+    pub(crate) fn gone(&self) -> &BTreeMap<u32, Counted> {
+        &self.gone
     }
 
     /// Whether files have been opened for the first time since this was last so, as many as the
@@ -530,5 +554,20 @@ mod tests {
             let opened = registry.open(&other, Some(STAMP), true, |_| !known_of);
             assert_eq!(opened.id, ObjectId(wanted), "{reuse_id} {known_of}");
         }
+    }
+
+    #[test]
+    fn what_was_counted_of_a_closed_file_that_goes_stays_with_its_client() {
+        let mut registry = restored();
+        registry.clients = vec!["other".into(), "t".into()];
+        if let Some((_, State::Restored { last, .. })) = registry.known.get_mut(&FILE) {
+            last.name = "t/file".into();
+            last.counts.reads.store(7, Ordering::Relaxed);
+        }
+        assert_eq!(registry.forget(&FILE, true), Some(ObjectId(5)));
+        let counted = registry.gone().get(&2).map(|of| of.reads);
+        assert_eq!(counted, Some(7), "invariant 4");
+        assert_eq!(registry.forget(&FILE, true), None);
+        assert_eq!(registry.gone().len(), 1, "invariant 4: once");
     }
 }

@@ -325,7 +325,10 @@ impl Engine {
             drop(inner);
             done += jobs.len() as u64;
             refused = match self.destage(jobs) {
-                Ok(()) => 0,
+                Ok(cleaned) => {
+                    self.wait_unless(cleaned);
+                    0
+                }
                 Err(source) => self.bear(refused + 1, source)?,
             };
         }

@@ -93,7 +93,7 @@ impl Engine {
     }
 
     fn assemble(config: EngineConfig, flash: Option<Store>, hierarchy: Hierarchy) -> Self {
-        let planted = config.planted;
+        let registry = Registry::new(config.planted, &config.clients);
         Self {
             frames: Frames::new(config.page_size as usize, config.frames()),
             frame_count: config.frames(),
@@ -109,7 +109,7 @@ impl Engine {
             objects: RwLock::default(),
             open_objects: AtomicUsize::new(0),
             objects_most: AtomicUsize::new(usize::MAX),
-            registry: Mutex::new(Registry::new(planted)),
+            registry: Mutex::new(registry),
             recorder: RwLock::default(),
             recording: AtomicU32::new(0),
             latency: std::array::from_fn(|_| Histogram::default()),

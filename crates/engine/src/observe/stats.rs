@@ -1,7 +1,7 @@
 //! A snapshot of everything that is counted, for people, Prometheus and JSON.
 
 use crate::engine::Engine;
-use crate::files::object::Object;
+use crate::files::object::{Counted, Object};
 use crate::observe::histogram::Latency;
 use crate::observe::learned::LearnedTable;
 use serde::{Deserialize, Serialize};
@@ -279,7 +279,7 @@ impl Engine {
             evictions: counters.pool_evictions,
         };
         drop(inner);
-        let objects = self.object_stats();
+        let (objects, gone) = self.object_stats();
         let latency = |served: &Served| {
             let latency = self.latency[*served as usize].latency();
             (latency.count > 0).then(|| (served.name().to_string(), latency))
@@ -298,7 +298,7 @@ impl Engine {
             write_latency: self.write_latency.latency(),
             tier: self.tier_stats(),
             pool,
-            clients: self.client_stats(&objects),
+            clients: self.client_stats(&objects, &gone),
             objects,
             trace_dropped: self.recorder().map(|recorder| recorder.dropped()),
         }
@@ -380,9 +380,13 @@ impl Engine {
         })
     }
 
-    pub(crate) fn object_stats(&self) -> Vec<ObjectStats> {
-        let closed = self.registry().closed();
+    /// What was counted of each object that is known, and of those forgotten, by their client.
+    fn object_stats(&self) -> (Vec<ObjectStats>, BTreeMap<u32, Counted>) {
+        // Under one lock: no object closes in between, so each is counted once.
+        let registry = self.registry();
+        let (closed, gone) = (registry.closed(), registry.gone().clone());
         let open: Vec<Arc<Object>> = self.objects.read().iter().flatten().cloned().collect();
+        drop(registry);
         let page = u64::from(self.config.page_size);
         // Base alone knows how long a file is that the kernel writes to.
         let length_of = |object: &Object| match object.passthrough.load(Ordering::Acquire) {
@@ -417,6 +421,6 @@ impl Engine {
         });
         let mut all: Vec<ObjectStats> = open.chain(closed).collect();
         all.sort_by(|a, b| (b.resident, b.reads, &a.name).cmp(&(a.resident, a.reads, &b.name)));
-        all
+        (all, gone)
     }
 }

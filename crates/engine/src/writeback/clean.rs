@@ -81,7 +81,7 @@ impl Engine {
             return Ok(self.wait_for_room(inner));
         }
         drop(inner);
-        self.destage(jobs)?;
+        self.wait_unless(self.destage(jobs)?);
         Ok(self.inner())
     }
 

@@ -23,7 +23,9 @@ pub(crate) const BATCH: usize = 256;
 const RUN_BYTES_MAX: usize = 1 << 20;
 
 impl Engine {
-    /// Destages one batch if that is due; false when nothing was done.
+    /// Destages one batch if that is due; false when no page became clean. A batch that cleans
+    /// nothing (its pages are being read, or a sync failed meanwhile) is not asked for again at
+    /// once.
     pub(crate) fn destage_some(&self) -> bool {
         let buried = self.bury();
         let mut inner = self.inner();
@@ -36,7 +38,7 @@ impl Engine {
         let count = jobs.len();
         let done = self.destage(jobs);
         self.slow_down(count, self.config.clock.now().saturating_sub(started));
-        buried || (count > 0 && done.is_ok())
+        buried || done.is_ok_and(|cleaned| cleaned > 0)
     }
 
     /// Keeps to the rate that was asked for, while there is time.
@@ -53,9 +55,10 @@ impl Engine {
         }
     }
 
-    /// Writes what `jobs` hold to base, syncs it, and makes the pages clean.
-    pub(crate) fn destage(&self, jobs: Vec<DestageJob>) -> io::Result<()> {
+    /// Writes what `jobs` hold to base, syncs it, and makes the pages clean: how many.
+    pub(crate) fn destage(&self, jobs: Vec<DestageJob>) -> io::Result<usize> {
         let mut done: Vec<DestageJob> = Vec::new();
+        let mut cleaned = 0;
         let mut ids: Vec<ObjectId> = jobs.iter().map(|job| job.page.object).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -93,19 +96,27 @@ impl Engine {
             match synced {
                 // Another's sync that failed since may have given up what was written here.
                 Ok(()) if failures(&object) != failed_before => {}
-                Ok(()) => self.destaged(&jobs),
+                Ok(()) => cleaned += self.destaged(&jobs),
                 Err(error) => result = Err(error),
             }
             self.close_if_idle(&object);
         }
-        result
+        result.map(|()| cleaned)
     }
 
-    pub(crate) fn destaged(&self, jobs: &[DestageJob]) {
+    /// Waits for another thread's step when a batch has `cleaned` nothing: asking again at once
+    /// would get the same answer.
+    pub(crate) fn wait_unless(&self, cleaned: usize) {
+        if cleaned == 0 {
+            drop(self.wait_for_room(self.inner()));
+        }
+    }
+
+    pub(crate) fn destaged(&self, jobs: &[DestageJob]) -> usize {
         let mut inner = self.inner();
         self.decide(&mut inner, &[], |hierarchy, out| {
             hierarchy.destaged(jobs, out)
-        });
+        })
     }
 
     /// Reads a run of adjacent pages from flash and writes them to base with one I/O, less those

@@ -136,7 +136,7 @@ impl Engine {
                     match self.destage(jobs) {
                         // A file without a name was forgotten meanwhile, with its pages.
                         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                        done => done?,
+                        done => self.wait_unless(done?),
                     }
                 }
             }

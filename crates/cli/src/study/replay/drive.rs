@@ -67,6 +67,8 @@ pub(super) struct Measured {
     pub(super) emulated: bool,
     /// Pages whose bytes were not those expected; only with --verify.
     pub(super) wrong_pages: u64,
+    /// Why the tier was off at the end; base served the rest.
+    pub(super) off: Option<String>,
 }
 
 /// A file whose length and pages outlast trims, so that every policy finds it the same.
@@ -220,7 +222,8 @@ fn store(replay: &Replay<'_>, path: &Path) -> Result<Store, Failure> {
             ..BaseIdentity::default()
         },
         format: true,
-        deadline: Some(FLASH_DEADLINE),
+        // Decisions that are those of a simulation do not hang on how long the device takes.
+        deadline: (!replay.settle).then_some(FLASH_DEADLINE),
         ..StoreOptions::default()
     };
     Ok(Store::open(path, &options)?)
@@ -486,6 +489,7 @@ impl<'a> Bench<'a> {
             base_ios: meter.read.requests + meter.write.requests,
             emulated: self.disk.is_some(),
             wrong_pages: self.wrong_pages.load(Ordering::Relaxed),
+            off: stats.tier.as_ref().and_then(|tier| tier.off.clone()),
             ..Measured::default()
         }
     }

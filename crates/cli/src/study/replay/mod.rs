@@ -216,6 +216,12 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
         true => modelled::print_json(&runs)?,
         false => status::print(&text(args, &workload, &replay, &runs))?,
     }
+    for run in &runs {
+        if let Some(why) = &run.off {
+            let policy = &run.policy;
+            eprintln!("{policy}: the tier went off, base served the rest: {why}");
+        }
+    }
     intact(&runs)
 }
 

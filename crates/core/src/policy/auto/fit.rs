@@ -3,7 +3,8 @@
 //! Of the memory the miniatures take their fixed part. A finalist may be the second one in life
 //! only if it takes a third of the rest at most, and none is raced that could not be called.
 //! `value` has what is left beside the largest of those, in the largest form that fits
-//! ([`ValueConfig::within`]).
+//! ([`ValueConfig::within`]); where none fits, the largest is not raced. A race has
+//! somebody besides `value`, or there is no `auto`.
 //!
 //! Whatever there is of memory, a finalist is not raced in a tier so large that requests would wait
 //! while it is made ([`SECOND_SLOTS`]). Where none is, there are no miniatures: `auto` is `value`.
@@ -12,11 +13,11 @@ use super::{COUNT, FINALISTS, sampled};
 use crate::policy::{PolicyOptions, ValueConfig};
 
 /// Bytes a slot that each finalist takes as the second one, at most; see the test.
-const SECOND: [u64; COUNT] = [0, 240, 96, 8];
+const SECOND: [u64; COUNT] = [0, 240, 96, 40, 8];
 /// Slots of a tier in which each finalist may be the second one, at most: it is made, and CLIC's
 /// windows close, within one request, and nobody is to wait for that.
-const SECOND_SLOTS: [u32; COUNT] = [u32::MAX, 1 << 17, 1 << 18, 1 << 20];
-/// Bytes that four miniatures take for each of their slots, at most.
+const SECOND_SLOTS: [u32; COUNT] = [u32::MAX, 1 << 17, 1 << 18, 1 << 20, 1 << 20];
+/// Bytes that five miniatures take for each of their slots, at most.
 const MINIATURES: u64 = 960;
 /// The same whatever their size: the fixed part of `value`.
 const MINIATURES_FIXED: u64 = 768 << 10;
@@ -54,12 +55,19 @@ impl Fit {
         };
         let rest = memory.checked_sub(miniatures)?;
         let of = |at: usize| SECOND[at] * u64::from(slots);
-        let raced: [bool; COUNT] =
-            std::array::from_fn(|at| whole.raced[at] && of(at) <= rest / SECOND_SHARE);
-        let seconds = (0..COUNT).filter(|at| raced[*at]).map(of);
-        let left = rest - seconds.max().unwrap_or(0);
-        let value = options.value.within(slots, left)?;
-        Some(Self { value, raced })
+        let mut most = rest / SECOND_SHARE;
+        loop {
+            let raced: [bool; COUNT] = std::array::from_fn(|at| whole.raced[at] && of(at) <= most);
+            let seconds = (0..COUNT).filter(|at| raced[*at]).map(of);
+            let largest = seconds.max().unwrap_or(0);
+            if largest == 0 && whole.is_race() {
+                return None;
+            }
+            if let Some(value) = options.value.within(slots, rest - largest) {
+                return Some(Self { value, raced });
+            }
+            most = largest.checked_sub(1)?;
+        }
     }
 
     /// As little as there can be.
@@ -164,8 +172,8 @@ mod tests {
     fn large_tiers_race_fewer() {
         let raced = |slots| Fit::whole(&PolicyOptions::new(slots)).raced;
         assert_eq!(raced(1 << 17), [true; COUNT]);
-        assert_eq!(raced((1 << 17) + 1), [true, false, true, true]);
-        assert_eq!(raced((1 << 18) + 1), [true, false, false, true]);
+        assert_eq!(raced((1 << 17) + 1), [true, false, true, true, true]);
+        assert_eq!(raced((1 << 18) + 1), [true, false, false, true, true]);
         let largest = PolicyOptions::new((1 << 20) + 1);
         let fit = Fit::whole(&largest);
         assert!(!fit.is_race());

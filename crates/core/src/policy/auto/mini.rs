@@ -1,7 +1,10 @@
 //! A miniature: a policy in charge of a tier without bytes, whose flash writes are done at once.
 
 use crate::page::{BlockId, ObjectId, PageId};
-use crate::policy::{Access, Decision, Learned, Op, Opportunity, Removal, TierPolicy};
+use crate::policy::streams::Streams;
+use crate::policy::{
+    Access, Decision, Learned, Op, Opportunity, PolicyOptions, Removal, TierPolicy,
+};
 use crate::tier::SlotTable;
 
 /// What one request came to.
@@ -9,6 +12,8 @@ use crate::tier::SlotTable;
 pub(super) struct Effect {
     /// It read a page that was on flash.
     pub hit: bool,
+    /// What it cost base, random reads.
+    pub base: f64,
     /// Pages written to flash.
     pub written: u8,
 }
@@ -18,13 +23,14 @@ impl Effect {
     pub(super) fn of_resident(op: Op) -> Self {
         Self {
             hit: op == Op::Read,
+            base: 0.0,
             written: u8::from(op == Op::Write),
         }
     }
 
-    /// What it earned, read hits, where a page written to flash costs `price`.
+    /// Less what it cost, random reads of base, where a page written to flash costs `price`.
     pub(super) fn score(self, price: f64) -> f64 {
-        f64::from(u8::from(self.hit)) - price * f64::from(self.written)
+        -self.base - price * f64::from(self.written)
     }
 }
 
@@ -32,17 +38,21 @@ impl Effect {
 pub(super) struct Mini {
     slots: SlotTable,
     policy: Box<dyn TierPolicy>,
+    streams: Streams,
     hits: u64,
+    base: f64,
     writes: u64,
 }
 
 impl Mini {
-    /// An empty tier of `slots` slots.
-    pub(super) fn new(policy: Box<dyn TierPolicy>, slots: u32) -> Self {
+    /// An empty tier whose policy has these `options`.
+    pub(super) fn new(policy: Box<dyn TierPolicy>, options: &PolicyOptions) -> Self {
         Self {
-            slots: SlotTable::new(slots),
+            slots: SlotTable::new(options.capacity),
             policy,
+            streams: Streams::new(&options.costs),
             hits: 0,
+            base: 0.0,
             writes: 0,
         }
     }
@@ -51,7 +61,7 @@ impl Mini {
     pub(super) fn serve(&mut self, access: &Access) -> Effect {
         let resident = self.slots.find(access.page);
         self.policy.on_request(access, resident);
-        let effect = match (resident, access.op) {
+        let mut effect = match (resident, access.op) {
             (Some(_), op) => Effect::of_resident(op),
             (None, Op::Read) => self.consider(access, Opportunity::Read),
             (None, Op::Write) => self.consider(access, Opportunity::Write),
@@ -60,7 +70,9 @@ impl Mini {
             let left = self.slots.remove(victim);
             self.policy.on_remove(left, victim, Removal::Evicted);
         }
+        effect.base = self.streams.cost(access, resident.is_some());
         self.hits += u64::from(effect.hit);
+        self.base += effect.base;
         self.writes += u64::from(effect.written);
         effect
     }
@@ -85,6 +97,11 @@ impl Mini {
     /// Read hits so far.
     pub(super) fn hits(&self) -> u64 {
         self.hits
+    }
+
+    /// What base did so far, random reads.
+    pub(super) fn base(&self) -> f64 {
+        self.base
     }
 
     /// Pages written to flash so far.
@@ -121,6 +138,7 @@ impl Mini {
     /// Panics unless slots and policy are sound.
     pub(super) fn assert_invariants(&self) {
         self.slots.assert_invariants();
+        self.streams.assert_invariants();
         self.policy.assert_invariants(&self.slots);
     }
 
@@ -147,8 +165,8 @@ impl Mini {
             .end_write(slot, generation, Some(BlockId(slot.0)));
         self.policy.on_admit(access, slot);
         Effect {
-            hit: false,
             written: 1,
+            ..Effect::default()
         }
     }
 }

@@ -13,13 +13,16 @@
 //! until then. So contents come to be those of the new leader as it evicts (after Smaragdakis,
 //! General adaptive replacement policies, ISMM 2004): nothing is flushed.
 //!
-//! *Score*, in read hits: a read hit is 1, a page written to flash costs [`PRICE`], the wear
-//! price of `value`, and the time it takes: W_S / ΔR ([`Costs::random_saving`]).
+//! *Score*, in random reads of base: less what base has to read, a page in order for what that
+//! takes beside a random one ([`Streams`]); a page written to flash costs [`PRICE`], the wear
+//! price of `value`, and the time it takes: W_S / ΔR ([`Costs::random_saving`]). `value` counts
+//! read hits, as CLIC, ARC and LRU do; where base mostly goes on, as under scans, TAC leads, which
+//! counts the time of base.
 //!
 //! *Cost*: `value`'s, that of the second while there is one, and for each request the hash of its
 //! extent; for m / C of the requests a whole request of each miniature. Nothing is allocated but
 //! when a second one is made, and what the finalists allocate. *Memory*: `value`'s, the second
-//! one's, and of all four that of m slots and 24 bytes for each of these; m is C / [`SAMPLE_SHARE`]
+//! one's, and of all five that of m slots and 24 bytes for each of these; m is C / [`SAMPLE_SHARE`]
 //! between [`SAMPLE_MIN`] and [`SAMPLE_MAX`], and at most C. Where memory is bounded `value` has a
 //! smaller form, and only finalists are raced that there is room for ([`fit`]).
 //!
@@ -43,10 +46,12 @@
 //!
 //! # What a second one is not told
 //! Pages that were in the pool or in the reserve before it was made: none of [`FINALISTS`] looks.
+//! How warm regions are: TAC learns that from when it is made.
 //!
 //! # What miniatures do not see
-//! Pages in DRAM and the difference between a page written and one cleaned (write-back), and
-//! beyond an extent of 32 pages whether neighbours were read.
+//! Pages in DRAM, and beyond an extent of 32 pages whether neighbours were read. Nor the difference
+//! between a page written and one cleaned: in write-back they race for read hits alone, though
+//! `value` in life counts base writes as well.
 //!
 //! # States
 //! ```text
@@ -66,6 +71,7 @@ mod race;
 #[cfg(test)]
 mod tests;
 
+use super::streams::Streams;
 use super::{
     Access, Decision, DirtyPages, Learned, LearnedFinalist, LearnedRace, Op, Opportunity,
     PolicyOptions, Removal, TierPolicy, Value, WriteBuffer, build,
@@ -80,7 +86,7 @@ use mini::{Effect, Mini};
 use race::{PARTS, Race};
 
 /// The policies that may lead; the first one does at first.
-pub const FINALISTS: [&str; 4] = ["value", "clic", "arc", "lru"];
+pub const FINALISTS: [&str; 5] = ["value", "clic", "arc", "tac", "lru"];
 const COUNT: usize = FINALISTS.len();
 
 /// Read hits that a flash write must earn: the wear price of `value`.
@@ -152,6 +158,11 @@ pub struct Auto {
     absent: Option<(PageId, usize)>,
     /// What a page written to flash costs, read hits.
     price: f64,
+    /// Of base below the tier, and of base alone, in the sample.
+    streams: Streams,
+    bare: Streams,
+    /// What base alone would have done for the sample, random reads.
+    alone: f64,
 }
 
 impl Auto {
@@ -163,13 +174,12 @@ impl Auto {
         let fit = Fit::of(options).unwrap_or_else(|| Fit::smallest(options));
         let mut options = options.clone();
         options.value = fit.value;
-        options.value.counts_time = false;
         // What there is has been divided.
         options.memory = None;
         let scaled = scaled(&options, sampled);
         let raced = (0..COUNT).filter(|at| fit.is_race() && fit.raced[*at]);
         let minis = raced.filter_map(|at| Some((at, build(FINALISTS[at], &scaled)?)));
-        let minis = minis.map(|(at, policy)| (at, Mini::new(policy, sampled)));
+        let minis = minis.map(|(at, policy)| (at, Mini::new(policy, &scaled)));
         let price = price(&options.costs);
         Self {
             value: Box::new(Value::new(&options)),
@@ -181,6 +191,9 @@ impl Auto {
             requests: 0,
             absent: None,
             price,
+            streams: Streams::new(&options.costs),
+            bare: Streams::new(&options.costs),
+            alone: 0.0,
             options,
         }
     }
@@ -225,9 +238,10 @@ impl Auto {
         for (at, mini) in &mut self.minis {
             scores[*at] = mini.serve(&access).score(self.price);
         }
+        self.alone += self.bare.cost(&access, false);
         let own = match resident {
             true => Effect::of_resident(access.op).score(self.price),
-            false => 0.0,
+            false => -self.streams.cost(&access, false),
         };
         self.race.observe(part, &scores, own);
         self.call();
@@ -289,7 +303,7 @@ impl Auto {
                 leads: at == self.race.leader(),
                 hits: per_request(hits),
                 flash_writes: per_request(writes),
-                score: per_request(hits - self.price * writes),
+                score: per_request(self.alone - mini.base() - self.price * writes),
                 ahead,
                 needed,
             }

@@ -13,11 +13,11 @@
 //! the next request must be a write; and it tells pages apart by where they are, on flash and in
 //! the DRAM pool, because a pool that knows costs makes of that how soon a page is read. A sample
 //! ends unheard when its page comes to flash or leaves it: its target is what the page would have
-//! been worth, had it stayed. Rereads are far apart next to what a tier can keep, so the horizon
-//! is longer, and so is the time that samples are waited for.
+//! been worth, had it stayed. Samples are waited for longer.
 //!
-//! *Horizon*: what a tier of this size can keep: about slots / (hits a request) requests pass
-//! until a slot's page is hit.
+//! *Horizon*: what a tier of this size can keep. In write-through: about slots / (hits a request)
+//! requests pass until a slot's page is hit. In write-back pages that miss come in, for the most
+//! part, so about slots / (misses a request) requests pass until a page leaves.
 //!
 //! # Invariants (checked by [`Learner::assert_invariants`], with those of its parts)
 //! 1. H is between 1 and [`HORIZON_MAX`] times the slots.
@@ -35,10 +35,8 @@ use crate::hash;
 use crate::page::PageId;
 use crate::policy::{Access, Learned, LearnedHintSet, Op};
 
-/// H = this × slots / (read hits a request).
+/// H = this × slots / (read hits a request), in write-back misses.
 const HORIZON: f32 = 0.7;
-/// The same in write-back.
-const HORIZON_BACK: f32 = 15.0;
 /// H at first, slots.
 const HORIZON_FIRST: f32 = 1.5;
 /// H at most, slots.
@@ -141,11 +139,12 @@ pub(super) struct Learner {
     clock: Clock,
     /// H, requests.
     horizon: f32,
-    /// Requests since H was renewed, and read hits among them.
+    /// Requests since H was renewed, and read hits and misses among them.
     requests: u32,
     hits: u32,
-    /// Read hits a request, smoothed.
-    hit_rate: Option<f32>,
+    misses: u32,
+    /// Read hits a request, in write-back misses, smoothed.
+    rate: Option<f32>,
     renewals: u64,
     /// Entries of pages requested.
     trail: Vec<u32>,
@@ -202,7 +201,8 @@ impl Learner {
             horizon: HORIZON_FIRST * slots as f32,
             requests: 0,
             hits: 0,
-            hit_rate: None,
+            misses: 0,
+            rate: None,
             renewals: 0,
             trail: vec![NONE; trail],
             trail_next: 0,
@@ -231,7 +231,7 @@ impl Learner {
             }
             self.estimate(at, &sample);
         }
-        self.renew_horizon(access.op == Op::Read && is_hit);
+        self.renew_horizon(access.op, is_hit);
         let entry = self.remember(access);
         if self.lots.share() < self.fresh && entry != NONE {
             let hints = self.choice.project(&access.hints);
@@ -280,6 +280,7 @@ impl Learner {
             self.estimate(at, &sample);
         }
         self.writes = Some(Model::new());
+        self.rate = None;
         self.samples = Samples::new(self.samples.capacity().max(SAMPLES_BACK));
     }
 
@@ -498,26 +499,25 @@ impl Learner {
     }
 
     /// Counts a request, and renews H when there were as many as slots.
-    fn renew_horizon(&mut self, is_read_hit: bool) {
+    fn renew_horizon(&mut self, op: Op, is_hit: bool) {
         self.requests += 1;
-        self.hits += u32::from(is_read_hit);
+        self.hits += u32::from(is_hit && op == Op::Read);
+        self.misses += u32::from(!is_hit);
         if self.requests < self.clock.slots {
             return;
         }
-        let rate = self.hits as f32 / self.requests as f32 + 0.005;
-        let rate = self
-            .hit_rate
-            .map_or(rate, |before| 0.7 * before + 0.3 * rate);
-        self.hit_rate = Some(rate);
-        (self.requests, self.hits) = (0, 0);
+        let counted = if self.is_back() {
+            self.misses
+        } else {
+            self.hits
+        };
+        let rate = counted as f32 / self.requests as f32 + 0.005;
+        let rate = self.rate.map_or(rate, |before| 0.7 * before + 0.3 * rate);
+        self.rate = Some(rate);
+        (self.requests, self.hits, self.misses) = (0, 0, 0);
         self.renewals += 1;
         let slots = self.clock.slots as f32;
-        let factor = if self.is_back() {
-            HORIZON_BACK
-        } else {
-            HORIZON
-        };
-        let wanted = (factor * slots / rate).clamp(slots, HORIZON_MAX * slots);
+        let wanted = (HORIZON * slots / rate).clamp(slots, HORIZON_MAX * slots);
         let step = self.horizon / HORIZON_STEP..=self.horizon * HORIZON_STEP;
         self.horizon = wanted.clamp(*step.start(), *step.end());
     }

@@ -12,9 +12,11 @@
 //! hint.
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
-//! saves, of reads and of writes, and what it saves depends on where it is ([`money`]). Under a
-//! DRAM pool it is considered when it is cleaned or leaves the pool, not when it is read, and a
-//! clean copy gives up its slot when its page is made dirty in DRAM, as for CAC.
+//! saves, of reads and of writes, and what it saves depends on where it is ([`money`]). κ is the
+//! time of a write to flash then, and 0 for a page that is newer than base: refused, it would be
+//! written to flash as well. Under a DRAM pool a page is considered when it is cleaned or leaves
+//! the pool, not when it is read, and a clean copy gives up its slot when its page is made dirty in
+//! DRAM, as for CAC.
 //!
 //! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean);
 //! a miss [`DRAWS`] + [`KEPT`] evaluations of 17 tables besides, four times as many in write-back.
@@ -98,9 +100,6 @@ pub struct ValueConfig {
     /// The wear dial: drive writes a day, of a drive of the tier's size, that flash writes are to
     /// stay below. `None`: whatever earns its price of 0.12 read hits is written.
     pub drive_writes_per_day: Option<f64>,
-    /// Whether device time counts in write-back, and pages come in as they leave the DRAM pool.
-    /// Not so under `auto`, whose other finalists do not expect that.
-    pub counts_time: bool,
 }
 
 impl Default for ValueConfig {
@@ -113,7 +112,6 @@ impl Default for ValueConfig {
             trail_step: 4,
             extents_halved: 0,
             drive_writes_per_day: None,
-            counts_time: true,
         }
     }
 }
@@ -190,7 +188,6 @@ pub struct Value {
     mean_victim: f32,
     admit_on_write: bool,
     money: Money,
-    counts_time: bool,
     pooled: Pooled,
 }
 
@@ -217,17 +214,24 @@ impl Value {
             mean_victim: 0.0,
             admit_on_write: options.admit_on_write,
             money: Money::new(&options.costs),
-            counts_time: config.counts_time,
             pooled: Pooled::default(),
         }
     }
 
-    /// Read hits that a flash write must earn now.
+    /// Read hits that a flash write must earn now, where there need not be one.
     #[must_use]
     pub fn kappa(&self) -> f32 {
         match self.learner.is_back() && !self.dial.is_following() {
             true => self.money.flash_write(),
             false => self.dial.kappa(),
+        }
+    }
+
+    /// Read hits that a page that comes in on this opportunity must earn.
+    fn price(&self, why: Opportunity) -> f32 {
+        match why {
+            Opportunity::Clean => 0.0,
+            _ => self.kappa(),
         }
     }
 
@@ -247,7 +251,7 @@ impl Value {
     /// Whether a page is considered on this opportunity. The first page cleaned shows that this is
     /// write-back.
     fn considers(&mut self, why: Opportunity) -> bool {
-        if why == Opportunity::Clean && self.counts_time {
+        if why == Opportunity::Clean {
             self.learner.count_writes();
         }
         match self.learner.is_back() {
@@ -340,7 +344,7 @@ impl TierPolicy for Value {
             true => MARGIN * lowest,
             false => lowest / MARGIN,
         };
-        let comes = odds > least + self.kappa();
+        let comes = odds > least + self.price(why);
         let stay = self.candidates.iter().skip(usize::from(comes)).take(KEPT);
         self.kept.clear();
         self.kept.extend(stay.map(|(_, slot)| *slot));

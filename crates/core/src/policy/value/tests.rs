@@ -361,6 +361,43 @@ fn where_a_page_is_tells_when_it_is_read() {
     assert!(there.reads > away.reads + 0.1, "{there:?} {away:?}");
 }
 
+/// In write-back H follows the misses: pages that miss come in, and push others out.
+#[test]
+fn in_write_back_the_horizon_is_how_long_pages_stay() {
+    let horizon = |misses: u64| {
+        let (mut learner, _) = in_write_back();
+        for number in 1..40_000 {
+            let hit = number % 100 >= misses;
+            learner.on_request(&access(number, number % 300, Op::Read), hit);
+        }
+        learner.assert_invariants();
+        let ended = learner.take_ended();
+        ended.last().expect("samples end").horizon / 256.0
+    };
+    for misses in [10, 20, 50] {
+        let expected = 0.7 / (misses as f32 / 100.0 + 0.005);
+        let found = horizon(misses);
+        assert!(
+            (found / expected - 1.0).abs() < 0.05,
+            "{misses}: {found} {expected}"
+        );
+    }
+}
+
+/// A page that is newer than base is written to flash whether it comes in or not, so it pays no
+/// price for that; one that is read does.
+#[test]
+fn a_dirty_page_pays_for_no_flash_write() {
+    let mut value = Value::new(&PolicyOptions::new(64));
+    assert_eq!(value.price(Opportunity::Read), wear::KAPPA);
+    value.considers(Opportunity::Clean);
+    assert_eq!(value.price(Opportunity::Clean), 0.0);
+    let time = value.money.flash_write();
+    assert!(time > 0.0);
+    assert_eq!(value.price(Opportunity::Read), time);
+    assert_eq!(value.price(Opportunity::PoolEviction), time);
+}
+
 /// In write-back a page comes in when it is cleaned or leaves the pool.
 #[test]
 fn under_a_pool_pages_come_when_they_leave_it() {
