@@ -105,9 +105,9 @@ impl Engine {
     }
 
     /// Waits for another thread's step when a batch has `cleaned` nothing: asking again at once
-    /// would get the same answer.
+    /// would get the same answer. Without threads of the engine's own there is no other's step.
     pub(crate) fn wait_unless(&self, cleaned: usize) {
-        if cleaned == 0 {
+        if cleaned == 0 && !self.config.inline {
             drop(self.wait_for_room(self.inner()));
         }
     }
