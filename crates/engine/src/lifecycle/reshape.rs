@@ -324,11 +324,8 @@ impl Engine {
             }
             drop(inner);
             done += jobs.len() as u64;
-            refused = match self.destage(jobs) {
-                Ok(cleaned) => {
-                    self.wait_unless(cleaned);
-                    0
-                }
+            refused = match self.destage_or_wait(jobs) {
+                Ok(()) => 0,
                 Err(source) => self.bear(refused + 1, source)?,
             };
         }

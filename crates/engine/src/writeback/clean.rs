@@ -81,7 +81,7 @@ impl Engine {
             return Ok(self.wait_for_room(inner));
         }
         drop(inner);
-        self.wait_unless(self.destage(jobs)?);
+        self.destage_or_wait(jobs)?;
         Ok(self.inner())
     }
 

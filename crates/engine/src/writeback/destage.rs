@@ -55,8 +55,18 @@ impl Engine {
         }
     }
 
+    /// Destages `jobs` for a caller who then looks again what is dirty. Where no page became clean
+    /// it waits for another thread's step first: the next batch would be the same one. Without
+    /// threads of the engine's own there is no other's step.
+    pub(crate) fn destage_or_wait(&self, jobs: Vec<DestageJob>) -> io::Result<()> {
+        if self.destage(jobs)? == 0 && !self.config.inline {
+            drop(self.wait_for_room(self.inner()));
+        }
+        Ok(())
+    }
+
     /// Writes what `jobs` hold to base, syncs it, and makes the pages clean: how many.
-    pub(crate) fn destage(&self, jobs: Vec<DestageJob>) -> io::Result<usize> {
+    fn destage(&self, jobs: Vec<DestageJob>) -> io::Result<usize> {
         let mut done: Vec<DestageJob> = Vec::new();
         let mut cleaned = 0;
         let mut ids: Vec<ObjectId> = jobs.iter().map(|job| job.page.object).collect();
@@ -104,15 +114,7 @@ impl Engine {
         result.map(|()| cleaned)
     }
 
-    /// Waits for another thread's step when a batch has `cleaned` nothing: asking again at once
-    /// would get the same answer. Without threads of the engine's own there is no other's step.
-    pub(crate) fn wait_unless(&self, cleaned: usize) {
-        if cleaned == 0 && !self.config.inline {
-            drop(self.wait_for_room(self.inner()));
-        }
-    }
-
-    pub(crate) fn destaged(&self, jobs: &[DestageJob]) -> usize {
+    fn destaged(&self, jobs: &[DestageJob]) -> usize {
         let mut inner = self.inner();
         self.decide(&mut inner, &[], |hierarchy, out| {
             hierarchy.destaged(jobs, out)

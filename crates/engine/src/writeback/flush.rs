@@ -60,7 +60,7 @@ impl Engine {
                 true => drop(self.wait_for_room(inner)),
                 false => {
                     drop(inner);
-                    self.destage(jobs)?;
+                    self.destage_or_wait(jobs)?;
                 }
             }
         }
@@ -133,10 +133,10 @@ impl Engine {
                 true => drop(self.wait_for_room(inner)),
                 false => {
                     drop(inner);
-                    match self.destage(jobs) {
+                    match self.destage_or_wait(jobs) {
                         // A file without a name was forgotten meanwhile, with its pages.
                         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                        done => self.wait_unless(done?),
+                        done => done?,
                     }
                 }
             }
