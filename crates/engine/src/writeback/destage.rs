@@ -238,3 +238,76 @@ impl Engine {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classify::Dialect;
+    use crate::config::EngineConfig;
+    use crate::device::MemoryDevice;
+    use crate::engine::Request;
+    use crate::files::object::{Identity, ObjectSpec};
+    use crate::store::{Store, StoreOptions};
+    use thermocline_core::{FileKind, HintSet, PageId, ReadStart};
+
+    const PAGE: u32 = 512;
+
+    /// An engine without threads, and a file of one page whose newest bytes are on flash alone.
+    fn dirty() -> (Arc<Engine>, PageId) {
+        let config = EngineConfig {
+            page_size: PAGE,
+            policy: "lru".into(),
+            pool_bytes: 0,
+            write_back: true,
+            inline: true,
+            ..EngineConfig::default()
+        };
+        let options = StoreOptions {
+            page_size: PAGE,
+            size: Some(Store::length_for(64, PAGE)),
+            ..StoreOptions::default()
+        };
+        let flash = Arc::new(MemoryDevice::new());
+        let store = Store::with_device(flash, "cache", &options).expect("opens");
+        let engine = Engine::start(config, Some(store)).expect("starts");
+        let spec = ObjectSpec {
+            name: "file".into(),
+            group: "file".into(),
+            identity: Identity::default(),
+            base: Arc::new(MemoryDevice::new()),
+            kind: FileKind::Relation,
+            dialect: Dialect::Postgres,
+            cached: true,
+            stamp: Arc::new(|| None),
+            touch: crate::untouched(),
+        };
+        let object = engine.open_object(spec).expect("opens");
+        let bytes = vec![7; PAGE as usize];
+        let request = Request {
+            object: &object,
+            offset: 0,
+            hints: HintSet::UNKNOWN,
+            client: 0,
+        };
+        engine.write(&request, &bytes).expect("writes");
+        engine.sync(&object, false).expect("syncs");
+        (engine, PageId::new(object.id, 0))
+    }
+
+    /// Saying otherwise, the destager would write base and sync it until the read ends.
+    #[test]
+    fn a_batch_whose_pages_are_being_read_is_not_asked_for_again_at_once() {
+        let (engine, page) = dirty();
+        assert_eq!(engine.dirty_pages(), 1);
+        engine.inner().hierarchy.set_flush(true);
+        let how = engine.inner().hierarchy.start_read(page);
+        assert!(matches!(how, ReadStart::Slot(_)), "{how:?}");
+        assert!(!engine.destage_some(), "nothing became clean");
+        assert_eq!(engine.dirty_pages(), 1);
+        engine.decide(&mut engine.inner(), &[], |hierarchy, out| {
+            hierarchy.finish_read(page, &HintSet::UNKNOWN, how, out);
+        });
+        assert!(engine.destage_some());
+        assert_eq!(engine.dirty_pages(), 0);
+    }
+}
