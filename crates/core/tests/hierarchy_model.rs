@@ -8,11 +8,12 @@
 //! was written, not older than the last that a sync promised.
 
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use thermocline_core::hierarchy::{Absorbed, Action, Calm, CleanJob, Cleaned, DestageJob};
 use thermocline_core::policy::{
     self, Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
 };
+use thermocline_core::ledger::UNDER_WAY_MAX;
 use thermocline_core::pool;
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{
@@ -40,6 +41,10 @@ enum Step {
     StartCommit,
     /// A batch that names the pages being written; those whose bit is set fail.
     StartCommitAhead(u8),
+    /// The batch that is being written is on the device, if all its pages are: it waits for its
+    /// sync, and the next one may be begun.
+    WriteCommit,
+    /// The oldest batch is durable.
     EndCommit,
     /// The device fails under the batch under way; whose bytes arrived all the same depends.
     FailCommit(u64),
@@ -84,6 +89,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => flag(0.9).prop_map(Step::EndDestage),
         2 => Just(Step::StartCommit),
         4 => fails().prop_map(Step::StartCommitAhead),
+        3 => Just(Step::WriteCommit),
         2 => Just(Step::EndCommit),
         1 => any::<u64>().prop_map(Step::FailCommit),
         2 => (0..2u32).prop_map(Step::Sync),
@@ -123,6 +129,7 @@ fn step_of_doubt() -> impl Strategy<Value = Step> {
         1 => flag(0.9).prop_map(Step::EndDestage),
         3 => Just(Step::StartCommit),
         6 => fails().prop_map(Step::StartCommitAhead),
+        4 => Just(Step::WriteCommit),
         6 => Just(Step::EndCommit),
         4 => (0..2u32).prop_map(Step::Sync),
         1 => (0..PAGES).prop_map(Step::Trim),
@@ -159,6 +166,24 @@ impl<K: Ord + Copy, V: Copy> Disk<K, V> {
             self.since.remove(&key);
             self.durable.insert(key, self.now[&key]);
         }
+    }
+
+    /// Writes so far that are not durable: what a sync that begins now covers.
+    fn written(&self) -> BTreeMap<K, usize> {
+        self.since.iter().map(|(at, all)| (*at, all.len())).collect()
+    }
+
+    /// A sync ends that began when `covered` was written.
+    fn sync_covered(&mut self, covered: &BTreeMap<K, usize>) {
+        for (at, count) in covered {
+            let Some(since) = self.since.get_mut(at) else {
+                continue;
+            };
+            if let Some(last) = since.drain(..count.min(&since.len())).last() {
+                self.durable.insert(*at, last);
+            }
+        }
+        self.since.retain(|_, since| !since.is_empty());
     }
 
     fn lose_power(&mut self, seed: &mut u64) {
@@ -220,7 +245,12 @@ struct World {
     base: Disk<PageId, u64>,
     flash: Disk<BlockId, (PageId, u64)>,
     map: Map,
+    /// The batch that is being written.
     batch: Option<Vec<MapChange>>,
+    /// Those that are written, oldest first: the device is being synced for the first.
+    written: VecDeque<Vec<MapChange>>,
+    /// What that sync covers.
+    covered: BTreeMap<BlockId, usize>,
     staged: BTreeMap<SlotId, u64>,
     frames: BTreeMap<FrameId, (PageId, u64)>,
     reads: Vec<(PageId, ReadStart, Option<u64>)>,
@@ -290,6 +320,8 @@ impl World {
             flash: Disk::default(),
             map: Map::default(),
             batch: None,
+            written: VecDeque::new(),
+            covered: BTreeMap::new(),
             staged: BTreeMap::new(),
             frames: BTreeMap::new(),
             reads: Vec::new(),
@@ -510,8 +542,7 @@ impl World {
         self.hierarchy.ledger_mut().intend_all(first.object);
         for _ in 0..3 {
             if !self.hierarchy.ledger().may_write_base_all(first.object) {
-                self.start_commit();
-                self.end_commit();
+                self.commit();
             }
         }
         assert!(self.hierarchy.ledger().may_write_base_all(first.object));
@@ -574,16 +605,14 @@ impl World {
             if self.broken || self.hierarchy.ledger().may_write_base(page) {
                 return;
             }
-            self.start_commit();
-            self.end_commit();
+            self.commit();
         }
         panic!("two commits are enough for any base write");
     }
 
     fn start_flush(&mut self) {
         if self.hierarchy.wants_commit() {
-            self.start_commit();
-            self.end_commit();
+            self.commit();
         }
         if let Some(job) = self.hierarchy.next_write() {
             let named = self.map.entries.get(&job.block);
@@ -673,8 +702,7 @@ impl World {
         // The map must know what base is about to get.
         for _ in 0..2 {
             if !self.broken && !jobs.is_empty() {
-                self.start_commit();
-                self.end_commit();
+                self.commit();
             }
         }
         let mut done = Vec::new();
@@ -730,6 +758,13 @@ impl World {
         assert_eq!(state(&self.hierarchy), before, "a late batch is believed");
     }
 
+    /// Whatever changed before is durable then.
+    fn commit(&mut self) {
+        self.end_commits();
+        self.start_commit();
+        self.end_commits();
+    }
+
     fn start_commit(&mut self) {
         if self.batch.is_none() {
             self.batch = self.hierarchy.begin_commit();
@@ -752,8 +787,8 @@ impl World {
         self.batch = self.hierarchy.begin_commit_ahead(&ahead);
         if self.batch.is_none() {
             assert!(
-                self.broken,
-                "one batch at a time, and none after one that failed"
+                self.broken || self.written.len() == UNDER_WAY_MAX,
+                "two batches at a time, and none after one that failed"
             );
             self.flushes.extend(ahead);
             return;
@@ -765,7 +800,44 @@ impl World {
         }
     }
 
+    fn end_commits(&mut self) {
+        while self.batch.is_some() || !self.written.is_empty() {
+            self.end_commit();
+        }
+    }
+
+    fn write_commit(&mut self) {
+        if self.ahead.iter().any(|(.., fail)| *fail) {
+            // Its pages end with it.
+            return;
+        }
+        let Some(batch) = self.batch.take() else {
+            return;
+        };
+        for (job, version, ..) in std::mem::take(&mut self.ahead) {
+            self.flash.write(job.block, (job.page, version));
+            let mut out = Vec::new();
+            self.hierarchy.end_ahead(job, Ok(()), &mut out);
+            self.carry_out(out, None);
+        }
+        self.hierarchy.commit_written();
+        self.written.push_back(batch);
+        if self.written.len() == 1 {
+            self.covered = self.flash.written();
+        }
+    }
+
     fn end_commit(&mut self) {
+        if let Some(batch) = self.written.pop_front() {
+            let mut out = Vec::new();
+            self.flash.sync_covered(&self.covered);
+            self.map.apply(&batch);
+            self.map.cut = None;
+            self.hierarchy.end_commit(&mut out);
+            self.carry_out(out, None);
+            self.covered = self.flash.written();
+            return;
+        }
         let Some(mut batch) = self.batch.take() else {
             return;
         };
@@ -792,11 +864,16 @@ impl World {
     }
 
     fn fail_commit(&mut self, mut seed: u64) {
-        let Some(batch) = self.batch.take() else {
+        let mut batches = std::mem::take(&mut self.written);
+        batches.extend(self.batch.take());
+        if batches.is_empty() {
             return;
-        };
+        }
         self.broken = true;
-        if draw(&mut seed).is_multiple_of(2) {
+        for batch in batches {
+            if !draw(&mut seed).is_multiple_of(2) {
+                break;
+            }
             self.map.apply(&batch);
         }
         let mut out = Vec::new();
@@ -813,7 +890,8 @@ impl World {
 
     /// A device that failed under a batch is used again with an empty map.
     fn switch_on(&mut self) {
-        let failed = self.batch.is_none() && self.hierarchy.ledger().is_committing();
+        let none = self.batch.is_none() && self.written.is_empty();
+        let failed = none && self.hierarchy.ledger().is_committing();
         if failed && !self.hierarchy.forget_map() {
             return;
         }
@@ -832,7 +910,7 @@ impl World {
     /// be, and the map committed. Gives up where others are in the way.
     fn sync(&mut self, object: ObjectId) {
         self.end_verify(true);
-        self.end_commit();
+        self.end_commits();
         let idle = self.reads.is_empty() && self.writes.is_empty() && self.flushes.is_empty();
         let busy = self.cleaning.is_some() || !self.destaging.is_empty();
         if !idle || busy || self.hierarchy.is_off() || !self.hierarchy.lost().is_empty() {
@@ -871,10 +949,7 @@ impl World {
         self.base.sync(|page| page.object == object);
         self.hierarchy.ledger_mut().base_synced(object, epoch);
         self.hierarchy.ledger_mut().expire_intents();
-        for _ in 0..2 {
-            self.start_commit();
-            self.end_commit();
-        }
+        self.commit();
         for (page, version) in &self.newest {
             if page.object == object {
                 self.promised.insert(*page, *version);
@@ -897,10 +972,7 @@ impl World {
             return;
         }
         // Rule R6: what is about to happen is durable before base changes.
-        for _ in 0..2 {
-            self.start_commit();
-            self.end_commit();
-        }
+        self.commit();
         self.map.cut = Some(first);
         self.cut(first);
         let mut out = Vec::new();
@@ -932,7 +1004,7 @@ impl World {
     /// Brings the tier to rest as the engine does, while writes that have begun go on; with
     /// `empty`, until nothing on flash is dirty.
     fn settle(&mut self, empty: bool) {
-        self.end_commit();
+        self.end_commits();
         for calm in [Calm::Through, Calm::Closed] {
             self.calm(calm);
             for _ in 0..20 {
@@ -993,10 +1065,7 @@ impl World {
             self.hierarchy.assert_invariants();
         }
         self.calm(Calm::Open);
-        for _ in 0..2 {
-            self.start_commit();
-            self.end_commit();
-        }
+        self.commit();
         if done && !self.broken {
             assert!(self.hierarchy.ledger().is_retired(), "two commits empty it");
         }
@@ -1015,7 +1084,7 @@ impl World {
         if drive {
             self.settle(true);
         }
-        self.end_commit();
+        self.end_commits();
         let options = self.sized(slots);
         let mut out = Vec::new();
         let dirty = self.hierarchy.slots().dirty();
@@ -1037,6 +1106,21 @@ impl World {
         self.calm(Calm::Open);
     }
 
+    /// Whether all bytes are there that some batches name, but for those of blocks that they empty
+    /// again.
+    fn is_sound(&self, batches: &[Vec<MapChange>]) -> bool {
+        let mut said = BTreeMap::new();
+        for change in batches.iter().flatten() {
+            if let MapChange::Set { block, entry } = change {
+                said.insert(*block, *entry);
+            }
+        }
+        said.iter().all(|(block, entry)| match entry {
+            Some(entry) => self.flash.now.get(block) == Some(&(entry.page, entry.checksum)),
+            None => true,
+        })
+    }
+
     /// Power is lost: only devices and map remain.
     fn crash(&mut self, mut seed: u64) {
         if self.broken {
@@ -1049,22 +1133,14 @@ impl World {
         }
         self.base.lose_power(&mut seed);
         self.flash.lose_power(&mut seed);
-        let whole = |batch: &Vec<MapChange>| {
-            batch.iter().all(|change| match change {
-                MapChange::Set {
-                    block,
-                    entry: Some(entry),
-                } => self.flash.now.get(block) == Some(&(entry.page, entry.checksum)),
-                _ => true,
-            })
-        };
-        let last = self
-            .batch
-            .take()
-            .filter(|batch| draw(&mut seed).is_multiple_of(2) && whole(batch));
-        if let Some(batch) = last {
-            self.map.apply(&batch);
+        let mut batches: Vec<_> = std::mem::take(&mut self.written).into();
+        batches.extend(self.batch.take());
+        // Of the journal any part may be there, and what counts of it ends at the first gap.
+        batches.truncate(draw(&mut seed) as usize % (batches.len() + 1));
+        while !self.is_sound(&batches) {
+            batches.pop();
         }
+        batches.iter().for_each(|batch| self.map.apply(batch));
         let cut = self.map.cut;
         if let Some(first) = cut {
             let gone = |e: &MapEntry| e.page.object == first.object && e.page.index >= first.index;
@@ -1172,6 +1248,7 @@ impl World {
             Step::EndDestage(ok) => self.end_destage(ok),
             Step::StartCommit => self.start_commit(),
             Step::StartCommitAhead(fails) => self.start_commit_ahead(fails),
+            Step::WriteCommit => self.write_commit(),
             Step::EndCommit => self.end_commit(),
             Step::FailCommit(seed) => self.fail_commit(seed),
             Step::Sync(object) => self.sync(ObjectId(object)),

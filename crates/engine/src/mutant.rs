@@ -51,4 +51,9 @@ pub enum Mutant {
     BaseBelieved,
     /// A file that grew is not synced on base for its length.
     UnsyncedGrowth,
+    /// A sync counts for the batch that was written while it was under way, too.
+    EarlyBatch,
+    /// Recovery takes all batches after the last that is said to be durable as one: what an
+    /// acknowledged one of them says is given up with the next.
+    TailAsOne,
 }

@@ -306,12 +306,17 @@ impl Hierarchy {
         self.lost.iter().copied().collect()
     }
 
-    /// The changes to write as one batch; `None` while one is under way.
+    /// The changes to write as one batch; `None` while one is being written, or two are under way.
     pub fn begin_commit(&mut self) -> Option<Vec<MapChange>> {
         self.ledger.begin_commit()
     }
 
-    /// The batch is durable.
+    /// The batch begun last is on the device: see [`Ledger::commit_written`].
+    pub fn commit_written(&mut self) {
+        self.ledger.commit_written();
+    }
+
+    /// The oldest batch under way is durable.
     pub fn end_commit(&mut self, out: &mut Vec<Action>) {
         self.ledger.end_commit();
         if !self.queue.is_empty() {

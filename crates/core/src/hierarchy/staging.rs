@@ -112,8 +112,8 @@ impl Hierarchy {
     }
 
     /// The changes to write as one batch that names `jobs` too, each with the checksum of its
-    /// bytes, while those are being written; `None` while a batch is under way. Each job must be
-    /// [`Hierarchy::is_current`], and is ended by [`Hierarchy::end_ahead`].
+    /// bytes, while those are being written; `None` where [`Hierarchy::begin_commit`] gives none.
+    /// Each job must be [`Hierarchy::is_current`], and is ended by [`Hierarchy::end_ahead`].
     pub fn begin_commit_ahead(&mut self, jobs: &[(WriteJob, u64)]) -> Option<Vec<MapChange>> {
         let ahead = |(job, checksum): &(WriteJob, u64)| {
             assert!(self.is_current(job), "the newest bytes of a dirty page");
@@ -136,8 +136,9 @@ impl Hierarchy {
             && self.slots.is_dirty(job.slot)
     }
 
-    /// The write of `job`, which the batch under way names, ended; when it did not go well, the
-    /// batch was put right and does not name it. To be followed by [`Hierarchy::end_commit`].
+    /// The write of `job`, which the batch begun last names, ended. When it went well the batch is
+    /// on the device. When it did not, the batch was put right and does not name it: then this
+    /// is called when the batch is durable, for the block is written again after that.
     pub fn end_ahead(&mut self, job: WriteJob, result: Result<(), Fault>, out: &mut Vec<Action>) {
         self.stop_writing(job.slot);
         let state = match result {
@@ -162,7 +163,7 @@ impl Hierarchy {
         self.count_write(result, out);
     }
 
-    /// The batch under way failed, and with it the write of `job`, which it names: to be followed
+    /// The batch begun last failed, and with it the write of `job`, which it names: to be followed
     /// by [`Hierarchy::fail`]. The page stays staged.
     pub fn lose_ahead(&mut self, job: WriteJob, out: &mut Vec<Action>) {
         self.stop_writing(job.slot);

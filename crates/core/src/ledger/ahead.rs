@@ -31,10 +31,10 @@ pub(super) struct Announced {
 impl Ledger {
     /// As [`Ledger::begin_commit`], of a batch that names `pages` too, in place of their older
     /// versions. Each must be followed by [`Ledger::arrived`], [`Ledger::arrived_for_nobody`] or
-    /// [`Ledger::not_arrived`] before [`Ledger::end_commit`]. Base may not be written at them
+    /// [`Ledger::not_arrived`] before [`Ledger::commit_written`] and [`Ledger::end_commit`]. Base may not be written at them
     /// meanwhile.
     pub fn begin_commit_ahead(&mut self, pages: &[Ahead]) -> Option<Vec<MapChange>> {
-        if self.committing.is_some() {
+        if !self.may_begin() {
             return None;
         }
         let mut announced = Vec::with_capacity(pages.len());
@@ -64,17 +64,18 @@ impl Ledger {
             announced.push((one.block, waiting));
         }
         let changes = self.begin_commit();
-        if let Some(waiting) = &mut self.committing {
+        if let Some(waiting) = self.committing.back_mut() {
             waiting.ahead.extend(announced);
         }
         changes
     }
 
     fn announced(&mut self, block: BlockId) -> Announced {
-        let waiting = self.committing.as_mut();
-        let found = waiting.and_then(|waiting| waiting.ahead.remove(&block));
+        // Those before it are written.
+        let newest = self.committing.back_mut();
+        let found = newest.and_then(|waiting| waiting.ahead.remove(&block));
         let Some(found) = found else {
-            panic!("{block:?} was announced by the batch under way");
+            panic!("{block:?} was announced by the batch that is being written");
         };
         assert_eq!(self.blocks.used(block), Use::Taken);
         found
@@ -89,7 +90,7 @@ impl Ledger {
             "a slot keeps its block until it has another"
         );
         self.name_announced(block, &announced);
-        if let (Some(old), Some(waiting)) = (old, &mut self.committing) {
+        if let (Some(old), Some(waiting)) = (old, self.committing.back_mut()) {
             assert_eq!(self.blocks.used(old), Use::Named);
             self.blocks.set_used(old, Use::Limbo);
             self.versions.remove(&old);
@@ -108,7 +109,7 @@ impl Ledger {
     /// `block`, nor of the older version. The block is as taken as before.
     pub fn not_arrived(&mut self, block: BlockId) {
         let Announced { old, was, .. } = self.announced(block);
-        if let Some(waiting) = &mut self.committing {
+        if let Some(waiting) = self.committing.back_mut() {
             let said = |of: BlockId| of == block || Some(of) == old;
             waiting.says.retain(|(of, _)| !said(*of));
         }

@@ -87,8 +87,8 @@ pub(super) enum Step {
     /// In the next batch.
     #[default]
     Pending,
-    /// In the batch under way.
-    Begun,
+    /// In the batch under way that has this number.
+    Begun(u64),
     Durable,
 }
 
@@ -141,7 +141,7 @@ impl Ledger {
     pub fn owes(&self, object: ObjectId) -> bool {
         let pages = Intent::all_of(object).pages();
         let some = |owed: &BTreeSet<PageId>| owed.range(pages.clone()).next().is_some();
-        some(&self.pending.owed) || self.committing.as_ref().is_some_and(|w| some(&w.owed))
+        self.waiting().any(|waiting| some(&waiting.owed))
     }
 
     /// Regions marked.

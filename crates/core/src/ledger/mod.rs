@@ -3,7 +3,17 @@
 //!
 //! The map on the device names a page for every block in use. It changes by *batches*: whatever
 //! changed since the last batch is handed out by [`Ledger::begin_commit`], written and synced by
-//! the caller, and becomes durable with [`Ledger::end_commit`]; one batch is under way at a time.
+//! the caller, and becomes durable with [`Ledger::end_commit`].
+//!
+//! # States of a batch
+//! ```text
+//!          begin_commit           commit_written           end_commit
+//!  (none) --------------> Begun -----------------> Written -----------> durable
+//!                           |                                              ^
+//!                           +--------------- end_commit -------------------+
+//! ```
+//! Two may be under way: while the older one, which is *written*, is being synced, the next one is
+//! begun and written. A batch that failed stays under way, and so do those behind it.
 //!
 //! # States of a block
 //! ```text
@@ -23,7 +33,8 @@
 //! 1. Free, taken, named, doubted, limbo and retired blocks are all blocks; none is in two of these
 //!    states.
 //! 2. The durable map says that a free block is empty. A batch counts wholly or not at all, so a
-//!    page's old block is given up in the batch that names its new one.
+//!    page's old block is given up in the batch that names its new one, and is free when that one
+//!    is durable.
 //! 3. `owed` holds every page that the durable map may call dirty although it is not.
 //! 4. While a base write of a region is allowed, its intent is durable.
 //! 5. Free blocks lie below the limit, retired ones do not.
@@ -31,6 +42,9 @@
 //!    intent covers the page for as long as it is in doubt.
 //! 7. `versions` has every named block whose page is dirty: what the map is to say of it when it
 //!    becomes clean must have the same version. Those of clean pages nobody asks for.
+//! 8. At most [`UNDER_WAY_MAX`] batches are under way. They become durable in the order in which
+//!    they began, and all but the newest are written: a later one may give up what an earlier one
+//!    names, so it must not count without that.
 //!
 //! Memory: 9 bytes a block, about 25 for each that is dirty, what changed since the last batch, and
 //! about 30 a doubt.
@@ -47,7 +61,10 @@ use crate::page::{BlockId, PageId};
 use ahead::Announced;
 use blocks::{Blocks, Durable, Use};
 use intents::{Intended, Step};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Batches that may be under way at a time: one that is being synced, one that is being written.
+pub const UNDER_WAY_MAX: usize = 2;
 
 /// What the map says of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +107,10 @@ struct Waiting {
     says: Vec<(BlockId, Durable)>,
     /// Blocks that the batch names though their bytes are still on their way.
     ahead: BTreeMap<BlockId, Announced>,
+    /// The number of the batch, once it is under way.
+    number: u64,
+    /// Whether it and the bytes it names are on the device, if not durable.
+    written: bool,
 }
 
 impl Waiting {
@@ -114,7 +135,10 @@ pub struct Ledger {
     /// Regions stay marked, quiet or not.
     keeps_marks: bool,
     pending: Waiting,
-    committing: Option<Waiting>,
+    /// Batches under way, oldest first.
+    committing: VecDeque<Waiting>,
+    /// Batches begun so far.
+    begun: u64,
 }
 
 impl Ledger {
@@ -133,7 +157,8 @@ impl Ledger {
             sync_epoch: 0,
             keeps_marks: false,
             pending: Waiting::default(),
-            committing: None,
+            committing: VecDeque::new(),
+            begun: 0,
         }
     }
 
@@ -254,7 +279,7 @@ impl Ledger {
     /// `loaded` has in doubt.
     pub fn join(&mut self, loaded: Self) {
         assert!(self.blocks() == 0 && self.changes.is_empty() && self.pending.is_empty());
-        assert!(self.committing.is_none() && loaded.committing.is_none());
+        assert!(self.committing.is_empty() && loaded.committing.is_empty());
         for (intent, intended) in loaded.intents {
             self.intents.entry(intent).or_insert(intended);
         }
@@ -284,9 +309,7 @@ impl Ledger {
     /// Whether the durable map, and whatever a batch under way makes of it, calls no page dirty.
     #[must_use]
     pub fn is_all_clean(&self) -> bool {
-        let owes = |waiting: &Waiting| !waiting.owed.is_empty();
-        let owed = owes(&self.pending) || self.committing.as_ref().is_some_and(owes);
-        self.versions.is_empty() && !owed
+        self.versions.is_empty() && self.waiting().all(|waiting| waiting.owed.is_empty())
     }
 
     /// Blocks that were not given up.
@@ -399,17 +422,30 @@ impl Ledger {
     }
 
     fn is_owed(&self, page: PageId) -> bool {
-        let committing = self.committing.as_ref();
-        self.pending.owed.contains(&page) || committing.is_some_and(|w| w.owed.contains(&page))
+        self.waiting().any(|waiting| waiting.owed.contains(&page))
     }
 
-    /// The changes to write as one batch; `None` while one is under way. New entries come before
-    /// emptied blocks, so that a beginning of the batch alone, should the device keep no more, is
-    /// also a state that was: of a page with two entries the newer counts.
+    /// What waits for the batches under way and for the next one.
+    fn waiting(&self) -> impl Iterator<Item = &Waiting> {
+        self.committing.iter().chain([&self.pending])
+    }
+
+    /// Whether a batch can be begun now.
+    #[must_use]
+    pub fn may_begin(&self) -> bool {
+        let written = self.committing.back().is_none_or(|newest| newest.written);
+        written && self.committing.len() < UNDER_WAY_MAX
+    }
+
+    /// The changes to write as one batch; `None` while one is being written, or two are under way.
+    /// New entries come before emptied blocks, so that a beginning of the batch alone, should the
+    /// device keep no more, is also a state that was: of a page with two entries the newer counts.
     pub fn begin_commit(&mut self) -> Option<Vec<MapChange>> {
-        if self.committing.is_some() {
+        if !self.may_begin() {
             return None;
         }
+        self.begun += 1;
+        let number = self.begun;
         let mut waiting = std::mem::take(&mut self.pending);
         let changes = std::mem::take(&mut self.changes);
         let intents = std::mem::take(&mut self.intent_changes);
@@ -424,28 +460,49 @@ impl Ledger {
         for (intent, on) in intents {
             out.push(MapChange::Intend { intent, on });
             if let Some(intended) = self.intents.get_mut(&intent).filter(|_| on) {
-                intended.step = Step::Begun;
+                intended.step = Step::Begun(number);
             }
         }
-        self.committing = Some(waiting);
+        waiting.number = number;
+        self.committing.push_back(waiting);
         Some(out)
     }
 
     /// Whether a batch is under way, or has failed.
     #[must_use]
     pub fn is_committing(&self) -> bool {
-        self.committing.is_some()
+        !self.committing.is_empty()
     }
 
-    /// The batch is durable.
+    /// Batches under way, or failed.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.committing.len()
+    }
+
+    /// The batch that was begun last is on the device, and so are all bytes it names: the next one
+    /// may be begun while this one is made durable.
+    pub fn commit_written(&mut self) {
+        let Some(newest) = self.committing.back_mut() else {
+            panic!("what was written was begun");
+        };
+        assert!(!newest.written, "a batch is written once");
+        let arrived = newest.ahead.is_empty();
+        assert!(arrived, "whatever was announced has arrived");
+        newest.written = true;
+    }
+
+    /// The oldest batch under way is durable.
     pub fn end_commit(&mut self) {
-        let done = self.committing.take();
-        assert!(done.is_some(), "the end of a batch follows its start");
-        let done = done.unwrap_or_default();
+        let Some(done) = self.committing.pop_front() else {
+            panic!("the end of a batch follows its start");
+        };
         assert!(
             done.ahead.is_empty(),
             "whatever was announced has arrived or not"
         );
+        let alone = self.committing.is_empty();
+        assert!(alone || done.written, "invariant 8");
         for (block, says) in done.says {
             self.blocks.set_durable(block, says);
         }
@@ -454,7 +511,7 @@ impl Ledger {
             self.blocks.release(block);
         }
         for intended in self.intents.values_mut() {
-            if intended.step == Step::Begun {
+            if intended.step == Step::Begun(done.number) {
                 intended.step = Step::Durable;
             }
         }
@@ -472,8 +529,11 @@ impl Ledger {
         let mut past = self.blocks.past(self.blocks.limit());
         assert!(past.all(|used| used != Use::Free), "invariant 5");
         let limbo = self.count(Use::Limbo);
-        let committing = self.committing.as_ref().map_or(0, |w| w.limbo.len());
-        assert_eq!(limbo, self.pending.limbo.len() + committing, "invariant 1");
+        let waiting: usize = self.waiting().map(|waiting| waiting.limbo.len()).sum();
+        assert_eq!(limbo, waiting, "invariant 1");
+        assert!(self.committing.len() <= UNDER_WAY_MAX, "invariant 8");
+        let mut older = self.committing.iter().rev().skip(1);
+        assert!(older.all(|batch| batch.written), "invariant 8");
         for block in self.versions.keys() {
             assert_eq!(self.blocks.used(*block), Use::Named, "invariant 7");
         }

@@ -1,8 +1,25 @@
 //! Group commit: one sync of the flash device serves everybody who waits for it.
 //!
-//! A commit makes durable what the map says now and the bytes it names. Whoever finds no commit
-//! under way makes one; whoever comes meanwhile waits for the next, which carries their changes.
-//! When it ends, those whose commit it was are woken, and one of the others to make the next.
+//! A commit makes durable what the map says now and the bytes it names. Whoever finds that one can
+//! be made makes it; whoever comes meanwhile waits for the next, which carries their changes.
+//!
+//! # States of a commit
+//! ```text
+//!  writing (its batch and the pages it names) --> written --> being synced --> ended
+//! ```
+//! Two are under way at most: the next one is written while one is being synced. Whoever makes one
+//! sees it to its end; when one was written or ended, one of those who wait is woken to make the
+//! next or to sync it, and when it ended all whose commit it was.
+//!
+//! # Invariants
+//! 1. One commit at a time is being written, and none while two are under way.
+//! 2. One sync at a time is under way; it is for the commits that were written before it began.
+//! 3. Commits end in the order in which they were begun, each after a sync that was for it: so one
+//!    that has ended has all before it on the device.
+//! 4. When a sync fails, so do all commits that were written, and the one that is being written
+//!    finds the store poisoned. Whoever waits for any of them has the error.
+//! 5. A commit of which a page could not be written is the only one under way until it has ended:
+//!    the journal named that page's block at first, so the block is used again only after that.
 //!
 //! While somebody waits for a sync, whoever makes the commit also writes all staged pages: together
 //! with the batch that names them, so that nobody waits for a page, then for the journal, then for
@@ -22,11 +39,12 @@ use crate::lock::{self, MutexGuard};
 use crate::mutant::Mutant;
 use crate::state::Inner;
 use crate::store::{Batch, NewPage, ObjectChange, SavedObject, checksum};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use thermocline_core::ledger::UNDER_WAY_MAX;
 use thermocline_core::{BlockId, Fault, MapChange, ObjectId, WriteJob};
 
 /// Pages staged from which on those who wait for a commit write them. Fewer cost less as part of
@@ -38,11 +56,16 @@ const WRITE_MEANWHILE: u32 = 16;
 pub(crate) struct Commits {
     begun: u64,
     ended: u64,
-    under_way: bool,
+    /// Those under way, oldest first.
+    under_way: VecDeque<Commit>,
+    /// The newest of them is being written.
+    writing: bool,
+    /// The device is being synced for some of the others.
+    syncing: bool,
+    /// None is made: the device is being replaced.
+    seized: bool,
     /// When the newest batch was made, by [`Clock::now`](crate::clock::Clock::now).
     pub(crate) newest: Option<Duration>,
-    /// When the batch was made that is being written.
-    making: Option<Duration>,
     /// When a map of an earlier run was found: its newest batch is older.
     pub(crate) found: Option<Duration>,
     /// Files found at the start are not compared yet: a commit would move the time by which a
@@ -66,6 +89,18 @@ pub(crate) struct Commits {
     syncs: u32,
     /// Pages staged before so many stagings are durable, or newer bytes of them.
     settled: u64,
+}
+
+/// A commit under way.
+#[derive(Debug)]
+struct Commit {
+    number: u64,
+    /// When its batch was made.
+    made: Duration,
+    /// What it settles when it ends.
+    settles: u64,
+    /// Its pages, where one of them could not be written: they end with it.
+    held_back: Option<(Pages, Vec<Result<(), Fault>>)>,
 }
 
 impl Commits {
@@ -110,15 +145,48 @@ impl Commits {
         self.syncs > 0
     }
 
-    /// Whether a batch is being written.
+    /// Whether a batch is being written or made durable, or the device is being replaced.
     pub(crate) fn is_under_way(&self) -> bool {
-        self.under_way
+        self.seized || !self.under_way.is_empty()
     }
 
-    /// Whether a batch is being written, or somebody waits for one, perhaps for one that has
-    /// failed.
+    /// Whether a batch is under way, or somebody waits for one, perhaps for one that has failed.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.under_way || self.waiting > 0
+        self.is_under_way() || self.waiting > 0
+    }
+
+    /// Whether one can be begun now.
+    fn may_begin(&self) -> bool {
+        let held_back = |commit: &Commit| commit.held_back.is_some();
+        let busy = self.seized || self.writing || self.under_way.iter().any(held_back);
+        !busy && self.under_way.len() < UNDER_WAY_MAX
+    }
+
+    /// Those that are written and wait for a sync, or have one.
+    fn written(&self) -> usize {
+        self.under_way.len() - usize::from(self.writing)
+    }
+
+    /// Whether somebody should sync the device.
+    pub(crate) fn may_sync(&self) -> bool {
+        !self.syncing && self.written() > 0
+    }
+
+    /// Whether the end of those under way is all that somebody waits for who wants number `target`,
+    /// and settled what was staged before so many stagings.
+    fn is_promised(&self, target: u64, staged: u64) -> bool {
+        let settles = |commit: &Commit| commit.settles >= staged;
+        let settled = self.settled >= staged || self.under_way.iter().any(settles);
+        target <= self.begun && settled
+    }
+
+    /// The commit that he waits for.
+    fn awaited(&self, target: u64, staged: u64) -> u64 {
+        if self.ended < target {
+            return target;
+        }
+        let mut settling = self.under_way.iter().filter(|c| c.settles >= staged);
+        settling.next().map_or(self.begun + 1, |c| c.number)
     }
 
     /// Commits of a map that begins anew. Numbers begin anew, too, so nobody may wait for one.
@@ -133,18 +201,18 @@ impl Commits {
 
     /// No batch is made until [`Commits::moved`]: the device is being replaced.
     pub(crate) fn seize(&mut self) {
-        debug_assert!(!self.under_way, "one batch at a time");
-        self.under_way = true;
+        assert!(!self.is_under_way(), "those under way have ended");
+        self.seized = true;
     }
 
     /// Batches go to another device now, which knows of no object yet.
     pub(crate) fn moved(&mut self) {
-        debug_assert!(self.under_way, "it was seized");
+        assert!(self.seized, "it was seized");
         self.objects
             .retain(|_, change| matches!(change, ObjectChange::Put(_)));
         self.named = self.objects.keys().copied().collect();
         self.spare_marks_at = 0;
-        self.under_way = false;
+        self.seized = false;
         self.let_go();
     }
 
@@ -155,7 +223,8 @@ impl Commits {
 
     /// A time that no batch which counts after a restart is younger than.
     pub(crate) fn newest_or_found(&self) -> Option<Duration> {
-        self.making.or(self.newest).or(self.found)
+        let newest = self.under_way.back().map(|commit| commit.made);
+        newest.or(self.newest).or(self.found)
     }
 
     /// Whether base may be written at this moment, `now`.
@@ -166,13 +235,14 @@ impl Commits {
 }
 
 /// Pages that are written together with a batch.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Pages {
     all: Vec<Page>,
     /// What the batch settles if all of them are written.
     settles: u64,
 }
 
+#[derive(Debug)]
 struct Page {
     job: WriteJob,
     bytes: Arc<AlignedBuf>,
@@ -262,74 +332,195 @@ impl Engine {
             }
             let stuck = inner.hierarchy.is_starved();
             let many = staged > 0 && inner.hierarchy.staged() >= WRITE_MEANWHILE;
-            inner = match inner.commits.under_way {
-                true if many => match write_batch(self, inner) {
+            let commits = &inner.commits;
+            let promised = commits.is_promised(target, staged);
+            inner = match commits.may_begin() && !promised {
+                _ if commits.may_sync() => self.sync_once(inner)?,
+                false if many && !promised => match write_batch(self, inner) {
                     Ok(inner) => inner,
-                    Err(inner) => self.wait_for_commit(inner, target),
+                    Err(inner) => self.wait_for_commit(inner, target, staged),
                 },
-                true => self.wait_for_commit(inner, target),
+                false => self.wait_for_commit(inner, target, staged),
                 // What they write is named by the next batch; they take nothing else.
-                false if staged > 0 && inner.writers_at_work > 0 => self.wait_for_page(inner),
+                true if staged > 0 && inner.writers_at_work > 0 => self.wait_for_page(inner),
                 // A commit would make no room for what is staged; writing back does.
-                false if stuck && inner.commits.ended >= target => self.wait_for_room(inner),
-                false => self.commit_once(inner)?,
+                true if stuck && inner.commits.ended >= target => self.wait_for_room(inner),
+                true => self.commit_once(inner)?,
             };
         }
         Ok(inner)
     }
 
+    /// Makes a commit, from its start to its end.
     pub(crate) fn commit_once<'a>(
         &'a self,
-        mut inner: MutexGuard<'a, Inner>,
+        inner: MutexGuard<'a, Inner>,
     ) -> io::Result<MutexGuard<'a, Inner>> {
-        assert!(!inner.commits.under_way, "one batch at a time");
+        let (mut inner, number) = self.write_commit(inner)?;
+        while inner.commits.ended < number {
+            let mut under_way = inner.commits.under_way.iter();
+            if !under_way.any(|commit| commit.number == number) {
+                return Err(io::Error::other("the flash device has failed"));
+            }
+            inner = match inner.commits.may_sync() {
+                true => self.sync_once(inner)?,
+                false => self.wait_for_commit(inner, number, 0),
+            };
+        }
+        Ok(inner)
+    }
+
+    /// Makes a commit until it is written; its number.
+    pub(crate) fn write_commit<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> io::Result<(MutexGuard<'a, Inner>, u64)> {
+        assert!(inner.commits.may_begin(), "invariant 1");
         let Some(store) = self.store() else {
             return Err(io::Error::other("there is no flash device"));
         };
-        if inner.hierarchy.ledger().is_committing() {
+        if inner.hierarchy.ledger().under_way() != inner.commits.under_way.len() {
             // What a batch that failed was about to say is not known to the device.
             return Err(io::Error::other("a batch has failed"));
         }
-        inner.commits.under_way = true;
         inner.commits.begun += 1;
+        let number = inner.commits.begun;
+        inner.commits.writing = true;
+        inner.commits.under_way.push_back(Commit {
+            number,
+            made: self.config.clock.now(),
+            settles: 0,
+            held_back: None,
+        });
         let (mut inner, mut pages) = self.take_pages(inner);
         let batch = self.next_batch(&mut inner, &mut pages);
         let made = self.config.clock.now();
-        inner.commits.making = Some(made);
+        if let Some(commit) = inner.commits.under_way.back_mut() {
+            commit.made = made;
+        }
         drop(inner);
         let news = pages.news();
-        let done = (self.fence_holds()).and_then(|()| store.commit_pages(&batch, &news));
+        let done = (self.fence_holds()).and_then(|()| store.log_pages(&batch, &news));
         let mut inner = self.inner();
-        inner.commits.under_way = false;
-        inner.commits.making = None;
+        inner.commits.writing = false;
         inner.commits.new_bytes[1] = 0;
-        inner.commits.count += 1;
-        // A batch that failed may have reached the device: its lease is to be outlasted too.
-        inner.commits.newest = Some(made);
-        self.end_pages(&mut inner, &pages, done.as_deref().ok());
-        if let Ok(written) = &done {
-            inner.commits.ended = inner.commits.begun;
-            inner.commits.base_written = false;
-            if written.iter().all(Result::is_ok) {
-                inner.commits.settled = inner.commits.settled.max(pages.settles);
+        match done {
+            Ok(written) => {
+                self.was_written(&mut inner, pages, written);
+                Ok((inner, number))
+            }
+            Err(error) => {
+                self.end_pages(&mut inner, &pages, None);
+                // A batch that failed may have reached the device: its lease is to be outlasted
+                // too.
+                inner.commits.newest = inner.commits.newest.max(Some(made));
+                let gone = inner.commits.under_way.pop_back();
+                assert!(gone.is_some_and(|commit| commit.number == number));
+                self.commits_failed(&mut inner, &error);
+                Err(error)
             }
         }
-        let was_off = inner.hierarchy.is_off();
-        self.decide(&mut inner, &[], |hierarchy, out| match &done {
-            Ok(_) => hierarchy.end_commit(out),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                hierarchy.fail(Fault::TimedOut, out);
+    }
+
+    /// The newest commit is written: the next one may be, unless a page of this one failed.
+    fn was_written(&self, inner: &mut Inner, pages: Pages, written: Vec<Result<(), Fault>>) {
+        let settles = pages.settles;
+        let well = written.iter().all(Result::is_ok);
+        if well {
+            self.end_pages(inner, &pages, Some(&written));
+            inner.hierarchy.commit_written();
+        }
+        let Some(commit) = inner.commits.under_way.back_mut() else {
+            lock::die("what was written was begun");
+        };
+        match well {
+            true => commit.settles = settles,
+            false => commit.held_back = Some((pages, written)),
+        }
+        self.wake_maker(inner);
+    }
+
+    /// Syncs the device for the commits that are written, and ends them.
+    fn sync_once<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> io::Result<MutexGuard<'a, Inner>> {
+        assert!(inner.commits.may_sync(), "invariant 2");
+        let Some(store) = self.store() else {
+            return Err(io::Error::other("there is no flash device"));
+        };
+        inner.commits.syncing = true;
+        let mut covered = inner.commits.written();
+        drop(inner);
+        let done = (self.fence_holds()).and_then(|()| store.make_durable());
+        let mut inner = self.inner();
+        inner.commits.syncing = false;
+        if self.config.planted == Mutant::EarlyBatch {
+            covered = inner.commits.written();
+        }
+        match done {
+            Ok(()) => {
+                (0..covered).for_each(|_| self.end_commit(&mut inner));
+                if inner.commits.may_sync() {
+                    self.signals.of_commit(inner.commits.ended + 1).notify_one();
+                }
+                self.wake_maker(&inner);
+                Ok(inner)
             }
-            Err(_) => hierarchy.fail(Fault::WriteError, out),
-        });
-        if let (Err(error), false, None) = (&done, was_off, self.fence_reason()) {
+            Err(error) => {
+                // Also of what was written since: the store is poisoned.
+                while inner.commits.written() > 0 {
+                    let Some(commit) = inner.commits.under_way.pop_front() else {
+                        lock::die("those that are written are under way");
+                    };
+                    inner.commits.newest = inner.commits.newest.max(Some(commit.made));
+                    if let Some((pages, _)) = commit.held_back {
+                        self.end_pages(&mut inner, &pages, None);
+                    }
+                }
+                self.commits_failed(&mut inner, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// The oldest commit is durable.
+    fn end_commit(&self, inner: &mut Inner) {
+        let Some(commit) = inner.commits.under_way.pop_front() else {
+            lock::die("those that are written are under way");
+        };
+        assert_eq!(commit.number, inner.commits.ended + 1, "invariant 3");
+        if let Some((pages, written)) = &commit.held_back {
+            self.end_pages(inner, pages, Some(written));
+        }
+        inner.commits.count += 1;
+        inner.commits.newest = inner.commits.newest.max(Some(commit.made));
+        inner.commits.ended = commit.number;
+        inner.commits.base_written = false;
+        inner.commits.settled = inner.commits.settled.max(commit.settles);
+        self.decide(inner, &[], |hierarchy, out| hierarchy.end_commit(out));
+        self.signals.of_commit(commit.number).notify_all();
+    }
+
+    /// A batch could not be written or made durable: nothing more will be.
+    fn commits_failed(&self, inner: &mut Inner, error: &io::Error) {
+        let was_off = inner.hierarchy.is_off();
+        let fault = match error.kind() {
+            io::ErrorKind::TimedOut => Fault::TimedOut,
+            _ => Fault::WriteError,
+        };
+        self.decide(inner, &[], |hierarchy, out| hierarchy.fail(fault, out));
+        if !was_off && self.fence_reason().is_none() {
             inner.off_reason += &format!("; the map could not be saved: {error}");
         }
-        match done.is_ok() {
-            true => self.signals.committed(inner.commits.ended),
-            false => self.signals.wake_committed(),
+        self.signals.wake_committed();
+    }
+
+    /// Wakes one to make the next commit, where that can be done.
+    fn wake_maker(&self, inner: &Inner) {
+        if inner.commits.may_begin() {
+            self.signals.of_commit(inner.commits.begun + 1).notify_one();
         }
-        done.map(|_| inner)
     }
 
     /// Takes all staged pages, if a sync waits for them, for the batch that is about to be made.
@@ -380,14 +571,16 @@ impl Engine {
         }
     }
 
-    /// Waits for the end of a commit: of that with number `target`, unless it has ended already.
+    /// Waits for the end of a commit: of that with number `target`, unless it has ended already,
+    /// then for the one that settles what was staged before so many stagings.
     fn wait_for_commit<'a>(
         &self,
         inner: MutexGuard<'a, Inner>,
         target: u64,
+        staged: u64,
     ) -> MutexGuard<'a, Inner> {
         debug_assert!(!self.config.inline, "one thread waits for nobody");
-        let number = target.max(inner.commits.ended + 1);
+        let number = inner.commits.awaited(target, staged);
         self.signals.of_commit(number).wait(inner)
     }
 
@@ -405,7 +598,7 @@ impl Engine {
         let named = pages.all.iter().filter(|page| page.named);
         let named: Vec<_> = named.map(|page| (page.job, page.sum)).collect();
         let Some(mut changes) = inner.hierarchy.begin_commit_ahead(&named) else {
-            lock::die("one batch is under way at a time");
+            lock::die("one batch is written at a time");
         };
         if self.config.planted == Mutant::SilentTrim {
             changes.retain(|change| !matches!(change, MapChange::Set { entry: None, .. }));
@@ -464,13 +657,27 @@ impl Engine {
     /// outlast the lease. Should that fail they do.
     pub(crate) fn commit_nothing(&self) {
         let mut inner = self.inner();
+        inner.commits.waiting += 1;
         // What is under way does not know of it yet.
-        while inner.commits.under_way {
-            let next = inner.commits.begun;
-            inner = self.wait_for_commit(inner, next);
+        while inner.commits.is_under_way() {
+            let newest = inner.commits.begun;
+            inner = match inner.commits.may_sync() {
+                true => self.sync_once(inner).unwrap_or_else(|_| self.inner()),
+                false => self.wait_for_commit(inner, newest, 0),
+            };
         }
-        if self.has_flash && self.commit_once(inner).is_ok() {
-            self.inner().commits.let_go();
+        let told = match self.has_flash {
+            true => self.commit_once(inner).map(drop).is_ok(),
+            false => {
+                drop(inner);
+                false
+            }
+        };
+        let mut inner = self.inner();
+        assert!(inner.commits.waiting > 0, "an end follows a start");
+        inner.commits.waiting -= 1;
+        if told {
+            inner.commits.let_go();
             self.page_free.notify_all();
         }
     }
@@ -478,7 +685,7 @@ impl Engine {
     /// Whether a commit should be made though nobody waits for one.
     pub(crate) fn commit_due(&self, inner: &Inner) -> bool {
         let commits = &inner.commits;
-        let waits = commits.held || commits.under_way;
+        let waits = commits.held || commits.is_under_way();
         if !self.has_flash || inner.hierarchy.is_off() || waits {
             return false;
         }

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use thermocline_core::WriteJob;
+use thermocline_core::ledger::UNDER_WAY_MAX;
 
 /// What the engine's threads wait for, each kind for its own: a signal that wakes those who have
 /// nothing to do with it costs more than the work.
@@ -29,8 +30,9 @@ pub(crate) struct Signals {
     pub(crate) committer: Condvar,
     /// A chunk is to be read ahead.
     pub(crate) reader: Condvar,
-    /// Commits with an even and with an odd number: one of them ended, or the next is to be made.
-    commits: [Condvar; 2],
+    /// Commits by their numbers: one of them ended, or is to be synced or made. Of those that
+    /// somebody waits for at a time, two under way and the next, each has its own.
+    commits: [Condvar; UNDER_WAY_MAX + 1],
     /// The engine stops.
     pub(crate) verifier: Condvar,
 }
@@ -38,13 +40,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// What those wait for whose commit has this number.
     pub(crate) fn of_commit(&self, number: u64) -> &Condvar {
-        &self.commits[(number % 2) as usize]
-    }
-
-    /// Commit `number` ended: whoever waited for it is woken, and one to make the next.
-    pub(crate) fn committed(&self, number: u64) {
-        self.of_commit(number + 1).notify_one();
-        self.of_commit(number).notify_all();
+        &self.commits[number as usize % self.commits.len()]
     }
 
     /// Wakes everybody who waits for a commit.
@@ -137,7 +133,8 @@ impl Engine {
     pub(crate) fn commit_if_due(&self) -> bool {
         let due = {
             let inner = self.inner();
-            self.commit_due(&inner)
+            // Without threads nobody else sees to the end of what is written.
+            self.commit_due(&inner) || (self.config.inline && inner.commits.may_sync())
         };
         due && self.commit().is_ok()
     }

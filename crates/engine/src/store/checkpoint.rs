@@ -1,6 +1,6 @@
 //! Checkpoints: what the journal says is written in place, and the journal starts anew.
 //!
-//! Order: sync (what the journal says is durable) → map sectors and the other object area →
+//! Order: the journal's changes are taken → sync (so that these are durable) → map sectors and the other object area →
 //! sync → superblock with the new start of the journal → sync. A crash before the superblock is
 //! durable reads the journal again over a map that says part of the same: every change gives
 //! the whole entry of a block, so applying it twice is applying it once.
@@ -99,6 +99,7 @@ impl Store {
     #[doc(hidden)]
     pub fn renew(&self) -> Result<(), Error> {
         let _one = self.one_checkpoint();
+        let (_log, _sync) = (self.logging.lock(), self.one_sync());
         let mut state = self.state();
         let layout = state.superblock.layout;
         let superblock = Superblock {
@@ -108,7 +109,8 @@ impl Store {
         // The superblock comes last: until then the cache is the one it was, with fewer pages.
         super::open::clear(&*self.device, layout.map_offset, layout.map_bytes())
             .and_then(|()| self.device.sync(true))
-            .and_then(|()| self.write_superblock(&superblock))
+            .and_then(|()| self.put_superblock(&superblock))
+            .and_then(|()| self.device.sync(true))
             .map_err(|source| self.io_error(source))?;
         let mut nothing = super::Reading {
             planted: self.planted,
@@ -213,14 +215,9 @@ impl Store {
         let snapshot = {
             let mut state = self.state();
             state.usable()?;
-            self.sync(&mut state)?;
-            assert_eq!(
-                state.durable, state.next,
-                "invariant 2: what goes into the map is durable in the journal"
-            );
             state.snapshot(purpose)
         };
-        let written = self.write_snapshot(&snapshot);
+        let written = (self.sync()).and_then(|()| self.write_snapshot(&snapshot));
         let mut state = self.state();
         written.inspect_err(|e| state.poison(e))?;
         state.superblock = snapshot.superblock;
@@ -237,6 +234,10 @@ impl Store {
 
     fn write_snapshot(&self, snapshot: &Snapshot) -> io::Result<()> {
         let superblock = &snapshot.superblock;
+        assert!(
+            self.state().durable >= superblock.journal_first,
+            "invariant 2: what goes into the map is durable in the journal"
+        );
         self.write_map(snapshot)?;
         if let Some(objects) = &snapshot.objects {
             let mut bytes = AlignedBuf::new(objects.len().next_multiple_of(UNIT as usize));
@@ -245,16 +246,17 @@ impl Store {
             self.write_at(&bytes, area)?;
         }
         if self.planted != Mutant::EarlyTruncation {
-            self.device.sync(true)?;
+            self.sync_device(&self.one_sync(), true)?;
         }
-        self.write_superblock(superblock)
+        self.put_superblock(superblock)?;
+        self.sync_device(&self.one_sync(), true)
     }
 
-    pub(super) fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
+    /// Writes a superblock; durable with the next sync.
+    pub(super) fn put_superblock(&self, superblock: &Superblock) -> io::Result<()> {
         debug_assert_eq!(superblock.layout.check(), Ok(()));
         let at = superblock.generation % 2 * SUPERBLOCK_BYTES as u64;
-        self.write_at(&superblock.encode(), at)?;
-        self.device.sync(true)
+        self.write_at(&superblock.encode(), at)
     }
 
     /// Writes the changes in place, in runs of neighbouring units.

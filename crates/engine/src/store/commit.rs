@@ -1,12 +1,17 @@
 //! Appending batches to the journal, and making them durable.
+//!
+//! The two are apart: [`Store::log_pages`] writes a batch, [`Store::make_durable`] syncs the device
+//! for all that were written before. A batch may be written while others are being made durable;
+//! recovery finds the batches in order, and none of them without all those before it.
 
 use super::bounds::{intent_fits, object_fits, page_fits};
 use super::journal::{self, BLOCK_BYTES, Batch, Block, ObjectChange, PAYLOAD_BYTES};
 use super::map::VERSION_END;
 use super::objects::{INTENT_BYTES, Objects, SavedObject};
-use super::{Phase, State, Store};
+use super::{State, Store};
 use crate::device::{AlignedBuf, Transfer};
 use crate::error::Error;
+use crate::lock::MutexGuard;
 use crate::mutant::Mutant;
 use std::io;
 use std::ops::Range;
@@ -123,6 +128,36 @@ fn without_failed(batch: &Batch, pages: &[NewPage<'_>], written: &[Result<(), Fa
         });
     }
     batch
+}
+
+/// The journal's blocks of a piece, and where they go.
+struct Place {
+    blocks: AlignedBuf,
+    /// Where the first ones go, and how many bytes there are before the journal's end.
+    first: (u64, usize),
+    /// Where the journal begins.
+    start: u64,
+}
+
+impl Place {
+    /// For the piece that is written next. Nobody else may write into the journal meanwhile.
+    fn of(state: &State, piece: &Piece, time_ns: i64) -> Self {
+        let layout = &state.superblock.layout;
+        let units = u64::from(layout.journal_units);
+        let before_end = (units - state.next % units).min(piece.blocks() as u64) as usize;
+        Self {
+            blocks: encode_piece(state, piece, time_ns),
+            first: (layout.journal_block(state.next), before_end * BLOCK_BYTES),
+            start: layout.journal_block(0),
+        }
+    }
+
+    /// Bytes, and where each run of them goes.
+    fn runs(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        let (first, rest) = self.blocks.split_at(self.first.1);
+        let runs = [(first, self.first.0), (rest, self.start)];
+        runs.into_iter().filter(|(bytes, _)| !bytes.is_empty())
+    }
 }
 
 fn encode_piece(state: &State, piece: &Piece, time_ns: i64) -> AlignedBuf {
@@ -252,39 +287,56 @@ impl Store {
     /// anything is durable. What was durable before still is.
     #[doc(hidden)]
     pub fn commit(&self, batch: &Batch) -> io::Result<()> {
-        self.commit_pages(batch, &[]).map(drop)
+        self.log_pages(batch, &[])?;
+        self.make_durable()
     }
 
-    /// As [`Store::commit`], and writes `pages` together with the batch, which names those of them
-    /// that are [`NewPage::named`]: nothing waits for a page before the one sync. Says how each
-    /// write went. Of a page that could not be written the batch says nothing in the end; what its
+    /// The first half of [`Store::commit`], before [`Store::make_durable`]: writes `batch` into the
+    /// journal, and `pages` together with it, of which it names those that are
+    /// [`NewPage::named`]. Says how each write went. Of a page that could not be written the batch says nothing in the end; what its
     /// block holds is then unknown, and its older version counts.
     ///
     /// # Errors
     /// As [`Store::commit`]; it is then not known what became of any page.
-    pub(crate) fn commit_pages(
+    pub(crate) fn log_pages(
         &self,
         batch: &Batch,
         pages: &[NewPage<'_>],
     ) -> io::Result<Vec<Result<(), Fault>>> {
         let newest = self.state().time_ns;
         let late = batch.time_ns > newest.saturating_add(TIME_STEP_NS);
-        let written = match !batch.is_empty() || late {
-            true => self.log(batch, pages)?,
-            false => self.write_pages(pages),
-        };
-        let full = {
-            let mut state = self.state();
-            state.usable()?;
-            if self.planted != Mutant::EarlyAcknowledge {
-                self.sync(&mut state)?;
-            }
-            state.past(3)
-        };
-        if full {
+        match !batch.is_empty() || late {
+            true => self.log(batch, pages),
+            false => Ok(self.write_pages(pages)),
+        }
+    }
+
+    /// Syncs the device unless nothing was written since that was done: when this returns, all
+    /// batches whose [`Store::log_pages`] had returned before are durable, and all pages whose
+    /// write had.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub(crate) fn make_durable(&self) -> io::Result<()> {
+        self.state().usable()?;
+        if self.planted != Mutant::EarlyAcknowledge {
+            self.sync()?;
+        }
+        if self.state().past(3) {
             self.checkpoint_if_full()?;
         }
-        Ok(written)
+        Ok(())
+    }
+
+    /// Both halves of [`Store::commit`].
+    #[cfg(test)]
+    pub(super) fn commit_pages(
+        &self,
+        batch: &Batch,
+        pages: &[NewPage<'_>],
+    ) -> io::Result<Vec<Result<(), Fault>>> {
+        let written = self.log_pages(batch, pages)?;
+        self.make_durable().map(|()| written)
     }
 
     /// Appends `batch` without a sync: a later commit makes it durable, a crash may take it.
@@ -297,9 +349,9 @@ impl Store {
         if !batch.is_empty() {
             self.log(batch, &[])?;
         }
-        let mut state = self.state();
-        match state.unsynced > UNSYNCED_MAX {
-            true => self.sync(&mut state),
+        let unsynced = self.state().unsynced;
+        match unsynced > UNSYNCED_MAX {
+            true => self.sync(),
             false => Ok(()),
         }
     }
@@ -410,15 +462,22 @@ impl Store {
         piece: &Piece,
         pages: &[NewPage<'_>],
     ) -> io::Result<Option<Vec<Result<(), Fault>>>> {
-        let mut state = self.state();
-        state.usable()?;
-        let units = u64::from(state.superblock.layout.journal_units);
-        if state.used() + piece.blocks() as u64 > units {
-            return Ok(None);
-        }
+        let _alone = self.logging.lock();
         let time_ns = batch.time_ns;
-        let written = self.write_piece(&state, piece, time_ns, pages);
+        let place = {
+            let state = self.state();
+            state.usable()?;
+            let units = u64::from(state.superblock.layout.journal_units);
+            if state.used() + piece.blocks() as u64 > units {
+                return Ok(None);
+            }
+            Place::of(&state, piece, time_ns)
+        };
+        let written = self.write_piece(&place, pages);
+        let mut state = self.state();
         let written = written.inspect_err(|e| state.poison(e))?;
+        // A sync may have failed meanwhile.
+        state.usable()?;
         let named = |(page, result): (&NewPage<'_>, &Result<_, _>)| page.named && result.is_err();
         if !pages.iter().zip(&written).any(named) {
             state.wrote(batch, piece);
@@ -432,8 +491,12 @@ impl Store {
         let [piece] = &all[..] else {
             unreachable!("less than one piece is one piece");
         };
-        let again = self.write_piece(&state, piece, less.time_ns, &[]);
+        let place = Place::of(&state, piece, less.time_ns);
+        drop(state);
+        let again = self.write_piece(&place, &[]);
+        let mut state = self.state();
         again.inspect_err(|e| state.poison(e))?;
+        state.usable()?;
         state.wrote(&less, piece);
         Ok(Some(written))
     }
@@ -441,21 +504,21 @@ impl Store {
     /// Writes the journal's blocks of a piece, and `pages` at the same time.
     fn write_piece(
         &self,
-        state: &State,
-        piece: &Piece,
-        time_ns: i64,
+        place: &Place,
         pages: &[NewPage<'_>],
     ) -> io::Result<Vec<Result<(), Fault>>> {
-        let out = encode_piece(state, piece, time_ns);
+        let written = self.write_runs(place, pages);
+        // After the writes: a sync that runs meanwhile need not have covered them.
         self.touched.store(true, Ordering::Release);
-        let layout = &state.superblock.layout;
-        let units = u64::from(layout.journal_units);
-        let before_end = (units - state.next % units).min(piece.blocks() as u64) as usize;
-        let (first, rest) = out.split_at(before_end * BLOCK_BYTES);
-        let mut runs = vec![(first, layout.journal_block(state.next))];
-        if !rest.is_empty() {
-            runs.push((rest, layout.journal_block(0)));
-        }
+        written
+    }
+
+    fn write_runs(
+        &self,
+        place: &Place,
+        pages: &[NewPage<'_>],
+    ) -> io::Result<Vec<Result<(), Fault>>> {
+        let runs: Vec<_> = place.runs().collect();
         if pages.is_empty() {
             for (bytes, offset) in runs {
                 self.write_at(bytes, offset)?;
@@ -483,16 +546,46 @@ impl Store {
     }
 
     /// Makes everything written so far durable, if anything is not.
-    pub(super) fn sync(&self, state: &mut State) -> io::Result<()> {
-        debug_assert!(state.durable <= state.next);
-        debug_assert_eq!(state.phase, Phase::Open, "else nothing becomes durable");
-        let touched = self.touched.swap(false, Ordering::AcqRel);
-        if !touched && state.durable == state.next {
-            return Ok(());
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let alone = self.one_sync();
+        let due = {
+            let state = self.state();
+            state.usable()?;
+            self.touched.load(Ordering::Acquire) || state.durable < state.next
+        };
+        match due {
+            true => self.sync_device(&alone, true),
+            false => Ok(()),
         }
-        self.device.sync(true).inspect_err(|e| state.poison(e))?;
-        state.durable = state.next;
-        state.unsynced = 0;
+    }
+
+    /// Nobody else syncs the device while this is held (invariant 6).
+    pub(super) fn one_sync(&self) -> MutexGuard<'_, ()> {
+        self.syncing.lock()
+    }
+
+    /// Syncs the device: what was written before is durable then.
+    pub(super) fn sync_device(
+        &self,
+        _alone: &MutexGuard<'_, ()>,
+        data_only: bool,
+    ) -> io::Result<()> {
+        let (next, changes) = {
+            let state = self.state();
+            state.usable()?;
+            (state.next, state.unsynced)
+        };
+        self.touched.store(false, Ordering::Release);
+        let synced = self.device.sync(data_only);
+        let mut state = self.state();
+        synced.inspect_err(|e| state.poison(e))?;
+        state.usable()?;
+        assert!(
+            state.durable <= next && next <= state.next,
+            "invariant 6: what is durable was written before the sync"
+        );
+        state.durable = next;
+        state.unsynced -= changes;
         Ok(())
     }
 }

@@ -14,7 +14,7 @@
 //! 1. A block is written only while no durable entry that could win names it (rule R3), and not
 //!    again while an entry appended for it stands.
 //! 2. A page's bytes are written ([`Store::write_block`]) before the entry that names them is
-//!    appended, or together with it (`Store::commit_pages`).
+//!    appended, or together with it (`Store::log_pages`).
 //! 3. The batch that gives a page a newer block also empties the older one (or a batch before the
 //!    one that empties the newer): an entry left behind would come back when the newer goes.
 //! 4. Versions are below 2^48, higher for newer bytes of a page, and start at
@@ -28,6 +28,14 @@
 //! 4. Blocks of the journal from `journal_first` on are not overwritten:
 //!    `next - journal_first <= units`.
 //! 5. Journal blocks of another format or another opening (*epoch*) are never believed.
+//! 6. One sync of the device is under way at a time. It covers what was written before it began
+//!    and nothing else, and when it fails the store is poisoned before the next one can begin: of
+//!    two at once the system may tell the error to one alone.
+//!
+//! # Locks
+//! `checkpointing`, then `logging` (whoever writes into the journal), then `syncing` (whoever syncs
+//! the device), then `state`, which nobody holds across a request to the device but for changes of
+//! the store's shape. So the next batch is written while one is being synced.
 //!
 //! # Memory
 //! `pending` is the only state per block: about 64 bytes for each block changed since the last
@@ -170,6 +178,10 @@ pub struct Store {
     touched: AtomicBool,
     /// Held by whoever writes map, object areas or superblock. Taken before `state`.
     checkpointing: Mutex<()>,
+    /// Held by whoever writes into the journal.
+    logging: Mutex<()>,
+    /// Held by whoever syncs the device.
+    syncing: Mutex<()>,
     state: Mutex<State>,
     /// What was found, until it is taken.
     recovered: Option<Recovered>,
@@ -312,6 +324,8 @@ impl Store {
             length: AtomicU64::new(layout.length),
             touched: AtomicBool::new(true),
             checkpointing: Mutex::new(()),
+            logging: Mutex::new(()),
+            syncing: Mutex::new(()),
             state: Mutex::new(state),
             recovered: found.then_some(reading.recovered),
             unread: None,

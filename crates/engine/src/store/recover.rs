@@ -6,18 +6,22 @@
 //!    was written; the largest such number seen divides the journal: batches before it are
 //!    believed as they are, and one that is missing there is damage, reported; those after it are
 //!    the *tail*, of which a crash may have kept any part. The tail ends at its first gap.
-//! 3. The tail is believed except what its data contradicts. What it says *last* of a block counts.
+//! 3. A beginning of the tail is *sound* when the bytes of each entry in it are there, or it
+//!    empties the block again; the longest such beginning is believed as it is. Batches of the tail
+//!    may have been acknowledged: the next one is written while they are made durable, and its
+//!    blocks do not say yet that they are. All that was durable is sound: no block is written
+//!    again before the batch that empties it is durable.
+//! 4. The rest is believed except what its data contradicts. What it says *last* of a block counts.
 //!    When that is an entry whose bytes do not verify, the entry failed: the block counts as
 //!    empty (its former content was given up before it was written: rule R3), unless it was only
 //!    a change of flags, which then did not happen. And where the tail last empties a block that
 //!    held an older dirty version of a page whose newer version failed, the older version stands.
 //!    An older clean one does not: base may be newer, and the same batch may say that no write to
 //!    its region is under way.
-//! 4. Of several entries for one page the highest version counts; entries of unknown objects count
+//! 5. Of several entries for one page the highest version counts; entries of unknown objects count
 //!    no more. Both kinds of leftover are cleared by the checkpoint that opens the cache.
 //!
-//! If all of the tail had been durable nothing in it fails: no block that an entry names is written
-//! before that entry is given up. So an acknowledged commit is always read back whole.
+//! So an acknowledged commit is always read back whole.
 //!
 //! Recovery is repeatable: [`super::Store::mark_open`] syncs first (so what verified once verifies
 //! again), then writes what was decided in place while the journal still stands, then declares
@@ -415,6 +419,11 @@ fn apply(
     settled: usize,
     out: &mut Reading,
 ) -> io::Result<()> {
+    let failures = failures(device, from, &batches, settled, out.planted)?;
+    let sound = match out.planted {
+        Mutant::TailAsOne => settled,
+        _ => sound(&batches, &failures),
+    };
     let mut tail = BTreeMap::new();
     for (number, batch) in batches.iter().enumerate() {
         out.recovered.last_commit_ns = batch.time_ns;
@@ -430,17 +439,65 @@ fn apply(
                 MapChange::Set { block, entry } => {
                     let version = entry.map_or(0, |e| e.version + 1);
                     out.recovered.next_version = out.recovered.next_version.max(version);
-                    let into = if number < settled {
-                        &mut out.pending
+                    if number < sound {
+                        out.pending.insert(block.0, entry);
                     } else {
-                        &mut tail
-                    };
-                    into.insert(block.0, entry);
+                        tail.insert(block.0, (entry, failures.contains(&(number, block.0))));
+                    }
                 }
             }
         }
     }
-    apply_tail(device, from, tail, out)
+    apply_tail(device, from, tail, out);
+    Ok(())
+}
+
+/// Entries of the batches from `settled` on whose bytes are not there: number of the batch, block.
+fn failures(
+    device: &dyn Device,
+    from: &Superblock,
+    batches: &[Batch],
+    settled: usize,
+    planted: Mutant,
+) -> io::Result<BTreeSet<(usize, u32)>> {
+    let mut failures = BTreeSet::new();
+    if planted == Mutant::UnverifiedTail {
+        return Ok(failures);
+    }
+    let mut page = AlignedBuf::new(from.layout.page_size as usize);
+    for (number, batch) in batches.iter().enumerate().skip(settled) {
+        for change in &batch.changes {
+            let MapChange::Set { block, entry } = change else {
+                continue;
+            };
+            if let Some(entry) = entry
+                && !holds(device, from, *block, entry, &mut page)?
+            {
+                failures.insert((number, block.0));
+            }
+        }
+    }
+    Ok(failures)
+}
+
+/// How many of the batches are sound: rule 3 of the module text.
+fn sound(batches: &[Batch], failures: &BTreeSet<(usize, u32)>) -> usize {
+    let empties = |batch: &Batch, of: u32| {
+        let mut changes = batch.changes.iter();
+        changes.any(|change| match change {
+            MapChange::Set { block, entry } => block.0 == of && entry.is_none(),
+            MapChange::Intend { .. } => false,
+        })
+    };
+    let mut sound = batches.len();
+    // From the last one back: what ends before a block is emptied has it with bytes that fail.
+    for &(number, block) in failures.iter().rev() {
+        let later = batches[..sound].iter().skip(number + 1);
+        if number < sound && !later.into_iter().any(|batch| empties(batch, block)) {
+            sound = number;
+        }
+    }
+    sound
 }
 
 /// Objects of a batch.
@@ -453,39 +510,33 @@ fn apply_objects(batch: &Batch, objects: &mut Objects) {
     }
 }
 
-/// Rule 3 of the module text. `tail`: what it says last of each block.
+/// Rule 4 of the module text. `tail`: what it says last of each block, and whether the bytes of
+/// that entry are not there.
 fn apply_tail(
     device: &dyn Device,
     from: &Superblock,
-    tail: BTreeMap<u32, Option<MapEntry>>,
+    tail: BTreeMap<u32, (Option<MapEntry>, bool)>,
     out: &mut Reading,
-) -> io::Result<()> {
+) {
     let mut failed: BTreeMap<PageId, u64> = BTreeMap::new();
-    let mut page = AlignedBuf::new(from.layout.page_size as usize);
-    let mut failures = BTreeSet::new();
-    for (&block, entry) in &tail {
-        let Some(entry) = entry else { continue };
-        let believed = out.planted == Mutant::UnverifiedTail;
-        if !believed && !holds(device, from, BlockId(block), entry, &mut page)? {
-            failures.insert(block);
-            let version = failed.entry(entry.page).or_default();
-            *version = entry.version.max(*version);
-        }
+    for entry in tail.values().filter(|word| word.1).filter_map(|word| word.0) {
+        let version = failed.entry(entry.page).or_default();
+        *version = entry.version.max(*version);
     }
-    for (&block, entry) in &tail {
+    for (&block, &(entry, fails)) in &tail {
         let before = || match out.pending.get(&block) {
             Some(&entry) => entry,
             None => stored(device, from, block),
         };
         let decided = match entry {
-            Some(e) if failures.contains(&block) => {
+            Some(e) if fails => {
                 out.recovered.lost.push(Lost::Unverified {
                     block: BlockId(block),
-                    entry: *e,
+                    entry: e,
                 });
                 before().filter(|b| (b.page, b.version) == (e.page, e.version))
             }
-            Some(entry) => Some(*entry),
+            Some(entry) => Some(entry),
             None => {
                 before().filter(|b| b.dirty && failed.get(&b.page).is_some_and(|&v| v > b.version))
             }
@@ -493,7 +544,6 @@ fn apply_tail(
         debug_assert!(decided.is_none_or(|d| d.version < LOSER));
         out.pending.insert(block, decided);
     }
-    Ok(())
 }
 
 /// Whether the bytes of `entry` are in `block`. Hanging is an error, unreadable is a no.

@@ -154,7 +154,9 @@ impl Store {
         );
         self.write_back(Purpose::Running)?;
         self.copy_map(old, new)?;
-        self.device.sync(false)?;
+        let alone = self.one_sync();
+        self.sync_device(&alone, false)?;
+        // Nobody else syncs, or changes what the journal says, before the new layout counts.
         let mut state = self.state();
         state.usable()?;
         if let Some((&block, _)) = state.pending.range(new.blocks..).next() {
@@ -166,7 +168,8 @@ impl Store {
             generation: state.superblock.generation + 1,
             ..state.superblock.clone()
         };
-        let written = self.write_superblock(&superblock);
+        let written = self.put_superblock(&superblock);
+        let written = written.and_then(|()| self.device.sync(true));
         written.inspect_err(|e| state.poison(e))?;
         debug_assert!(superblock.generation > state.superblock.generation);
         state.superblock = superblock;
