@@ -10,10 +10,10 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use thermocline_core::hierarchy::{Absorbed, Action, Calm, CleanJob, Cleaned, DestageJob};
+use thermocline_core::ledger::UNDER_WAY_MAX;
 use thermocline_core::policy::{
     self, Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
 };
-use thermocline_core::ledger::UNDER_WAY_MAX;
 use thermocline_core::pool;
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{
@@ -170,7 +170,10 @@ impl<K: Ord + Copy, V: Copy> Disk<K, V> {
 
     /// Writes so far that are not durable: what a sync that begins now covers.
     fn written(&self) -> BTreeMap<K, usize> {
-        self.since.iter().map(|(at, all)| (*at, all.len())).collect()
+        self.since
+            .iter()
+            .map(|(at, all)| (*at, all.len()))
+            .collect()
     }
 
     /// A sync ends that began when `covered` was written.

@@ -207,9 +207,9 @@ impl Image {
         }
     }
 
-    /// Makes every pending change durable.
-    pub fn sync(&mut self) {
-        for change in self.pending.drain(..) {
+    /// Makes the first `covered` pending changes durable: those that were made before the sync began.
+    pub fn sync(&mut self, covered: usize) {
+        for change in self.pending.drain(..covered.min(self.pending.len())) {
             change.apply(&mut self.durable);
         }
         self.assert_invariants();
@@ -309,7 +309,7 @@ mod tests {
         image.write(100, &[7; 2000]);
         image.set_len(3000);
         image.punch(600, 100);
-        image.sync();
+        image.sync(usize::MAX);
         let expected = image.current().to_vec();
         for seed in 0..100 {
             assert_eq!(image.crash(&mut Draw::new(seed)).current(), expected);
@@ -320,7 +320,7 @@ mod tests {
     fn each_sector_keeps_any_one_of_its_versions() {
         let mut image = Image::default();
         image.write(0, &[1; 2 * SECTOR]);
-        image.sync();
+        image.sync(usize::MAX);
         image.write(0, &[2; 2 * SECTOR]);
         image.write(0, &[3; SECTOR]);
         let mut expected = BTreeSet::new();
@@ -336,14 +336,14 @@ mod tests {
     fn lengths_and_holes_survive_as_a_whole_or_not() {
         let mut image = Image::default();
         image.write(0, &[1; 3 * SECTOR]);
-        image.sync();
+        image.sync(usize::MAX);
         image.set_len(SECTOR as u64);
         let cut = BTreeSet::from([vec![1], vec![1, 1, 1]]);
         assert_eq!(outcomes(&image), cut);
         let mut image = image.crash(&mut Draw::new(1));
         image.set_len(2 * SECTOR as u64);
         image.write(0, &[1; 2 * SECTOR]);
-        image.sync();
+        image.sync(usize::MAX);
         image.punch(0, 2 * SECTOR as u64);
         assert_eq!(outcomes(&image), BTreeSet::from([vec![0, 0], vec![1, 1]]));
     }
@@ -354,10 +354,10 @@ mod tests {
         for seed in 0..50 {
             let mut image = Image::default();
             image.write(0, &[1; SECTOR]);
-            image.sync();
+            image.sync(usize::MAX);
             image.write(0, &[2; SECTOR]);
             image.fail_sync(&mut Draw::new(seed));
-            image.sync();
+            image.sync(usize::MAX);
             assert_eq!(
                 image.current()[0],
                 2,
@@ -375,7 +375,7 @@ mod tests {
     fn a_part_of_a_sector_survives_with_all_that_was_in_it() {
         let mut image = Image::default();
         image.write(0, &[1; SECTOR]);
-        image.sync();
+        image.sync(usize::MAX);
         image.write(0, &[2; 100]);
         image.write(300, &[3; 100]);
         for seed in 0..100 {
@@ -392,7 +392,7 @@ mod tests {
     fn a_sector_on_the_disk_before_its_length_is_whole_when_the_length_follows() {
         let mut image = Image::default();
         image.write(0, &[1; 100]);
-        image.sync();
+        image.sync(usize::MAX);
         image.write(0, &[2; SECTOR]);
         image.punch(100, 300);
         image.write(2 * SECTOR as u64, &[3; SECTOR]);
@@ -413,11 +413,11 @@ mod tests {
     fn a_file_that_was_cut_grows_with_zeros() {
         let mut image = Image::default();
         image.write(0, &[1; SECTOR]);
-        image.sync();
+        image.sync(usize::MAX);
         image.write(0, &[2; SECTOR]);
         image.set_len(100);
         image.set_len(2 * SECTOR as u64);
-        image.sync();
+        image.sync(usize::MAX);
         let found = image.crash(&mut Draw::new(1));
         let expected = [vec![2; 100], vec![0; 2 * SECTOR - 100]].concat();
         assert_eq!(found.current(), expected);

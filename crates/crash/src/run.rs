@@ -14,6 +14,7 @@ use crate::step::{FILES, Step, draw_step};
 use crate::tracked::{Tracked, contents, new_file, open, request};
 use crate::world::{Fault, FileId, World};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thermocline::clock::Clock;
@@ -52,6 +53,8 @@ pub struct Tally {
     pub warmed: u64,
     /// Requests that failed because a fault was planned.
     pub refused: u64,
+    /// Batches that were written while the one before was made durable.
+    pub meanwhile: u64,
     /// Starts that were refused because base had gone on without a flash device that had failed
     /// and came back.
     pub refused_starts: u64,
@@ -70,6 +73,7 @@ impl Tally {
         self.resizes += other.resizes;
         self.warmed += other.warmed;
         self.refused += other.refused;
+        self.meanwhile += other.meanwhile;
         self.refused_starts += other.refused_starts;
     }
 }
@@ -301,6 +305,7 @@ impl Run {
                 self.world.clock().pass(time);
                 Ok(())
             }
+            Step::CommitTwo => self.commit_two(),
             Step::WriteBack(back) => {
                 self.engine.set_write_back(back);
                 Ok(())
@@ -432,6 +437,24 @@ impl Run {
         tracked.model.end_sync(done.is_ok());
         tracked.promised |= done.is_ok();
         self.excuse(done)
+    }
+
+    /// A commit that takes no staged pages; while it is made durable the next one is written, with
+    /// all of them. That one becomes durable when somebody makes one more.
+    fn commit_two(&mut self) -> Result<(), String> {
+        let engine = Arc::clone(&self.engine);
+        let meanwhile = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&meanwhile);
+        let next = move || _ = count.fetch_add(engine.write_next().into(), Ordering::Relaxed);
+        self.world.during_sync(FLASH, Some(Box::new(next)));
+        let done = self.engine.commit_now();
+        self.world.during_sync(FLASH, None);
+        self.tally.meanwhile += meanwhile.load(Ordering::Relaxed);
+        match self.engine.tier_state() {
+            Ok(()) => self.excuse(done),
+            // Nothing is made while the tier is off.
+            Err(_) => Ok(()),
+        }
     }
 
     /// Stops cleanly and starts again. Where base shows bytes that it gave up to write, nobody can

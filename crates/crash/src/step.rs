@@ -47,6 +47,8 @@ pub enum Step {
     PowerCut,
     /// So many units of background work.
     Work(u32),
+    /// A commit of the map, and the next one that is written meanwhile.
+    CommitTwo,
     /// Nothing for so many thousandths of a second.
     Wait(u32),
     /// Write-back, or write-through.
@@ -71,7 +73,8 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
     let any = if draw.chance(1, 8) { FILES } else { file };
     let page = u64::from(setup.page_size);
     match draw.below(100) {
-        0..9 => Step::Work(1 + draw.below(6) as u32),
+        0..6 => Step::Work(1 + draw.below(6) as u32),
+        6..9 => Step::CommitTwo,
         9 => Step::Wait(draw.one(&[100, 1_700, 4_100, 5_900, 7_000])),
         10 => Step::Warm(any),
         11..34 => {

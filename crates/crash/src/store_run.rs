@@ -16,6 +16,7 @@ use crate::setup::FLASH;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use thermocline::mutant::Mutant;
 use thermocline::store::{
@@ -81,12 +82,19 @@ impl Book {
 
 type Captured = Arc<Mutex<Vec<World>>>;
 
+/// A batch, and the blocks that are written before it.
+type Next = (Batch, Vec<(BlockId, Vec<u8>)>);
+
 struct StoreRun {
     draw: Draw,
     world: World,
-    store: Store,
+    store: Arc<Store>,
     /// What is durable, then what it became with each batch that is not.
     books: Vec<Book>,
+    /// How many of these the step at hand makes past.
+    past: usize,
+    /// Writes of blocks that come later, when they do.
+    later: Option<Vec<(BlockId, Vec<u8>)>>,
     version: u64,
     next_object: u32,
     captured: Captured,
@@ -140,8 +148,10 @@ impl StoreRun {
         let run = Self {
             draw,
             world,
-            store,
+            store: Arc::new(store),
             books: vec![Book::default()],
+            past: 0,
+            later: None,
             version: 1,
             next_object: 1,
             captured: Captured::default(),
@@ -183,9 +193,12 @@ impl StoreRun {
             _ => self.power_cut()?,
         };
         self.verify_captured()?;
-        if !during.starts_with("append") {
-            self.acknowledge();
+        match during.starts_with("append") {
+            true => {}
+            false if self.past > 0 => drop(self.books.drain(..self.past)),
+            false => self.acknowledge(),
         }
+        self.past = 0;
         self.tally.crash_points += 1;
         let after = self.world.crash(self.draw.bits());
         self.verify(&after, 1)
@@ -196,13 +209,64 @@ impl StoreRun {
     }
 
     fn write_batch(&mut self) -> Result<String, String> {
+        let two = self.draw.chance(1, 3);
+        // Long ones take several sectors, or several blocks, of the journal.
+        let most = if two {
+            3
+        } else {
+            self.draw.one(&[3, 3, 3, 3, 40])
+        };
+        let batch = self.draw_batch(most)?;
+        if two {
+            return self.commit_two(&batch);
+        }
+        let durable = self.draw.chance(1, 2);
+        let done = match durable {
+            true => self.store.commit(&batch),
+            false => self.store.append(&batch),
+        };
+        done.map_err(|e| e.to_string())?;
+        let how = if durable { "commit" } else { "append" };
+        Ok(format!("{how} {batch:?}"))
+    }
+
+    /// Commits `batch`; the next one is written while that is made durable.
+    fn commit_two(&mut self, batch: &Batch) -> Result<String, String> {
+        let past = self.books.len() - 1;
+        // What is named from here on is so after the first one.
+        self.books.push(self.now().clone());
+        self.later = Some(Vec::new());
+        let drawn = self.draw_batch(3);
+        let next = (drawn?, self.later.take().unwrap_or_default());
+        let written = Arc::new(AtomicBool::new(false));
+        // With little room in the journal a checkpoint comes before the first one.
+        if !self.store.wants_checkpoint() {
+            let (store, next, written) = (self.store.clone(), next.clone(), written.clone());
+            let meanwhile = move || {
+                let room = !store.wants_checkpoint();
+                let done = room && later_writes(&store, &next).is_ok();
+                written.store(done, Ordering::Relaxed);
+            };
+            self.world.during_sync(FLASH, Some(Box::new(meanwhile)));
+        }
+        self.store.commit(batch).map_err(|e| e.to_string())?;
+        self.world.during_sync(FLASH, None);
+        let meanwhile = written.load(Ordering::Relaxed);
+        if !meanwhile {
+            later_writes(&self.store, &next)?;
+        }
+        self.tally.meanwhile += u64::from(meanwhile);
+        self.past = past;
+        Ok(format!("commit {batch:?}, and {next:?}, {meanwhile}"))
+    }
+
+    /// Draws a batch, writes the blocks it names, and puts what it makes of the map into the books.
+    fn draw_batch(&mut self, most: u64) -> Result<Batch, String> {
         let mut batch = Batch {
             time_ns: self.version as i64,
             ..Batch::default()
         };
         let mut book = self.now().clone();
-        // Long ones take several sectors, or several blocks, of the journal.
-        let most = self.draw.one(&[3, 3, 3, 3, 40]);
         for _ in 0..1 + self.draw.below(most) {
             let change = self.draw_change(&book)?;
             book.take_in(&change);
@@ -217,14 +281,7 @@ impl StoreRun {
             book.take_in(&batch);
         }
         self.books.push(book);
-        let durable = self.draw.chance(2, 3);
-        let done = match durable {
-            true => self.store.commit(&batch),
-            false => self.store.append(&batch),
-        };
-        done.map_err(|e| e.to_string())?;
-        let how = if durable { "commit" } else { "append" };
-        Ok(format!("{how} {batch:?}"))
+        Ok(batch)
     }
 
     fn draw_change(&mut self, book: &Book) -> Result<Batch, String> {
@@ -283,8 +340,10 @@ impl StoreRun {
         };
         self.version += 1;
         let bytes = bytes_of(page, self.version);
-        let written = self.store.write_block(block, &bytes);
-        written.map_err(|fault| format!("a block cannot be written: {fault:?}"))?;
+        match &mut self.later {
+            Some(later) => later.push((block, bytes.clone())),
+            None => write_block(&self.store, block, &bytes)?,
+        }
         let entry = MapEntry {
             page,
             checksum: checksum(page, &bytes),
@@ -337,8 +396,9 @@ impl StoreRun {
     fn restart(&mut self) -> Result<String, String> {
         let objects = self.now().objects.values().cloned().collect();
         self.store.close(objects).map_err(|e| e.to_string())?;
-        self.store = open(&self.world, None, self.planted)?;
-        let found = self.store.take_recovered().ok_or("nothing is found")?;
+        let mut store = open(&self.world, None, self.planted)?;
+        let found = store.take_recovered().ok_or("nothing is found")?;
+        self.store = Arc::new(store);
         if !found.clean_stop || Book::of(&found) != *self.now() {
             return Err(format!(
                 "after a clean stop: {found:?}, not {:?}",
@@ -386,7 +446,7 @@ impl StoreRun {
         let found = store.take_recovered().ok_or("nothing is found")?;
         self.check(&found, &store)?;
         self.length = store.length();
-        self.store = store;
+        self.store = Arc::new(store);
         self.version = self.version.max(found.next_version);
         self.store.mark_open().map_err(|e| e.to_string())?;
         let book = Book::of(&found);
@@ -520,6 +580,19 @@ fn one_of<'a, T: 'a + PartialEq + std::fmt::Debug>(
             Err(format!("of {of:?} found {found:?}, none of {states:?}"))
         }
     }
+}
+
+fn write_block(store: &Store, block: BlockId, bytes: &[u8]) -> Result<(), String> {
+    let written = store.write_block(block, bytes);
+    written.map_err(|fault| format!("a block cannot be written: {fault:?}"))
+}
+
+/// Writes blocks, and the batch that names them, without a sync.
+fn later_writes(store: &Store, (batch, blocks): &Next) -> Result<(), String> {
+    for (block, bytes) in blocks {
+        write_block(store, *block, bytes)?;
+    }
+    store.append(batch).map_err(|e| e.to_string())
 }
 
 fn object(id: ObjectId, length: u64) -> SavedObject {

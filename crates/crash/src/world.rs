@@ -100,6 +100,9 @@ pub enum Failing {
 /// Sees requests before and after they change anything, with the world as it is then.
 pub type Observer = Box<dyn FnMut(&State, &Io) + Send>;
 
+/// What somebody else does while a sync is under way: see [`World::during_sync`].
+pub(crate) type Meanwhile = Box<dyn FnOnce() + Send>;
+
 #[derive(Clone, Debug)]
 struct File {
     identity: Identity,
@@ -133,6 +136,8 @@ pub struct State {
     clock: Arc<WorldClock>,
     draw: Option<Draw>,
     observer: Option<Observer>,
+    /// What happens while the next sync of a file is under way.
+    meanwhile: Option<(FileId, Meanwhile)>,
 }
 
 /// A world. Clones are the same world. See the module text.
@@ -345,7 +350,7 @@ impl World {
     pub fn put(&self, file: FileId, bytes: &[u8]) {
         if let Some(file) = self.state().files.get_mut(&file) {
             file.image.write(0, bytes);
-            file.image.sync();
+            file.image.sync(usize::MAX);
         }
     }
 
@@ -428,11 +433,18 @@ impl World {
         self.state().observer = observer;
     }
 
+    /// The next sync of the file takes as long as it takes to do this: what is written meanwhile
+    /// is not covered by it. `None`: nothing.
+    pub(crate) fn during_sync(&self, file: FileId, meanwhile: Option<Meanwhile>) {
+        self.state().meanwhile = meanwhile.map(|meanwhile| (file, meanwhile));
+    }
+
     /// Ends this world: every request fails from now on, and nobody observes.
     pub fn power_off(&self) {
         let mut state = self.state();
         state.off = true;
         state.observer = None;
+        state.meanwhile = None;
     }
 
     /// What is found after a power cut now, as [`State::crash`].
@@ -716,14 +728,21 @@ impl Device for PowerDisk {
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        let lies = {
-            let state = self.world.state();
+        let (lies, covered, meanwhile) = {
+            let mut state = self.world.state();
+            let due = (state.meanwhile).take_if(|(file, _)| *file == self.file);
             let file = state.files.get(&self.file);
-            file.is_some_and(|file| file.faults.contains(&Fault::LieOnSync))
+            let lies = file.is_some_and(|file| file.faults.contains(&Fault::LieOnSync));
+            let pending = file.map_or(0, |file| file.image.pending());
+            let covered = if due.is_some() { pending } else { usize::MAX };
+            (lies, covered, due)
         };
+        if let Some((_, meanwhile)) = meanwhile {
+            meanwhile();
+        }
         let well = |image: &mut Image| {
             if !lies {
-                image.sync();
+                image.sync(covered);
             }
         };
         self.change((IoKind::Sync, 0, 0), well, |image, draw, _| {

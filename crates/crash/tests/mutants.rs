@@ -42,6 +42,7 @@ fn bugs_planted_in_the_engine_are_caught() {
         Mutant::EarlyGrave,
         Mutant::BaseBelieved,
         Mutant::UnsyncedGrowth,
+        Mutant::EarlyBatch,
     ];
     for mutant in planted {
         let options = Options {
@@ -91,6 +92,7 @@ fn bugs_planted_in_the_store_are_caught() {
         Mutant::UnverifiedTail,
         Mutant::EarlyTruncation,
         Mutant::DoubleRecovery,
+        Mutant::TailAsOne,
     ];
     for mutant in planted {
         let seed = caught(120, &store(mutant));

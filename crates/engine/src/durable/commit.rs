@@ -280,6 +280,35 @@ impl Engine {
         self.commit_to(inner, target, 0).map(drop)
     }
 
+    /// As [`Engine::commit`], for a tester.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`].
+    #[doc(hidden)]
+    pub fn commit_now(&self) -> io::Result<()> {
+        self.commit()
+    }
+
+    /// Writes the next batch, with all staged pages, while one is being made durable, as a second
+    /// thread would; for a tester that has none. Whoever makes the next commit makes it durable.
+    /// False when there was nothing to write, or no room for it in the journal.
+    #[doc(hidden)]
+    pub fn write_next(&self) -> bool {
+        let mut inner = self.inner();
+        let full = self.store().is_none_or(|store| store.wants_checkpoint());
+        let changed = inner.hierarchy.ledger().changed() > 0 || inner.hierarchy.staged() > 0;
+        if full || !changed || inner.hierarchy.is_off() || !inner.commits.may_begin() {
+            return false;
+        }
+        inner.commits.syncs += 1;
+        let (mut inner, written) = match self.write_commit(inner) {
+            Ok((inner, _)) => (inner, true),
+            Err(_) => (self.inner(), false),
+        };
+        inner.commits.syncs -= 1;
+        written
+    }
+
     /// As [`Engine::commit`], and all pages that are staged now, or newer bytes of them.
     ///
     /// # Errors

@@ -519,7 +519,11 @@ fn apply_tail(
     out: &mut Reading,
 ) {
     let mut failed: BTreeMap<PageId, u64> = BTreeMap::new();
-    for entry in tail.values().filter(|word| word.1).filter_map(|word| word.0) {
+    for entry in tail
+        .values()
+        .filter(|word| word.1)
+        .filter_map(|word| word.0)
+    {
         let version = failed.entry(entry.page).or_default();
         *version = entry.version.max(*version);
     }
