@@ -174,8 +174,9 @@ fn print_totals(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
         tally.resizes, tally.warmed, tally.refused, tally.refused_starts
     );
     println!(
-        "{} crash points while the map was being read, {} recoveries that served before it was",
-        tally.crash_points_loading, tally.loads
+        "{} crash points while the map was being read, {} recoveries that served before it was, {} \
+         batches written while the one before was made durable",
+        tally.crash_points_loading, tally.loads, tally.meanwhile
     );
 }
 
@@ -203,6 +204,7 @@ fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
         "recoveries_loading": tally.loads,
         "failed_requests": tally.refused,
         "refused_starts": tally.refused_starts,
+        "batches_meanwhile": tally.meanwhile,
         "seconds": took.as_secs_f64(),
         "failures": failures.collect::<Vec<_>>(),
     });

@@ -1,6 +1,8 @@
-//! A commit under way: what is staged meanwhile is written by those who wait for the next one.
+//! A commit under way: what is staged meanwhile is written by those who wait for the next one, and
+//! so is the next batch, which counts after a sync of its own.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use thermocline::classify::Dialect;
@@ -16,7 +18,8 @@ const MANY: u64 = 40;
 /// Longer than any wait that ends.
 const EVER: Duration = Duration::from_secs(20);
 
-/// A device whose next sync, once it is armed, ends when pages are written while it lasts.
+/// A device whose next sync, once it is armed, ends when pages are written while it lasts; and
+/// whose syncs wait while they are held.
 struct Gate {
     device: Arc<dyn Device>,
     state: Mutex<State>,
@@ -27,6 +30,12 @@ struct Gate {
 struct State {
     armed: bool,
     syncing: bool,
+    /// Syncs that may pass; all where nothing is said.
+    passes: Option<usize>,
+    /// Syncs begun while they are held.
+    begun: usize,
+    /// The next sync fails.
+    fails: bool,
     writes: usize,
     /// Page writes that came while the sync lasted.
     meanwhile: Option<usize>,
@@ -35,6 +44,18 @@ struct State {
 impl Gate {
     fn count(&self, writes: usize) {
         self.state.lock().unwrap().writes += writes;
+        self.changed.notify_all();
+    }
+
+    /// Waits until that is so.
+    fn until(&self, so: impl Fn(&State) -> bool) {
+        let state = self.state.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(state, EVER, |s| !so(s));
+        assert!(!waited.unwrap().1.timed_out(), "it never was so");
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap());
         self.changed.notify_all();
     }
 }
@@ -60,6 +81,17 @@ impl Device for Gate {
             let waited = self.changed.wait_timeout_while(state, EVER, none);
             state = waited.unwrap().0;
             state.meanwhile = Some(state.writes);
+        }
+        if state.passes.is_some() {
+            (state.begun, state.writes) = (state.begun + 1, 0);
+            let number = state.begun;
+            self.changed.notify_all();
+            let held = |state: &mut State| state.passes.is_some_and(|passes| passes < number);
+            let waited = self.changed.wait_timeout_while(state, EVER, held);
+            state = waited.unwrap().0;
+        }
+        if std::mem::take(&mut state.fails) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         drop(state);
         self.device.sync(data_only)
@@ -88,8 +120,16 @@ fn write(engine: &Engine, object: &Arc<Object>, page: u64, version: u8) {
     engine.write(&request, &[version; PAGE]).unwrap();
 }
 
-#[test]
-fn pages_are_written_while_a_commit_is_under_way() {
+struct Rig {
+    engine: Arc<Engine>,
+    object: Arc<Object>,
+    base: Arc<MemoryDevice>,
+    gate: Arc<Gate>,
+    _dir: tempfile::TempDir,
+}
+
+/// All pages are on flash, durably.
+fn rig() -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let options = StoreOptions {
         page_size: PAGE as u32,
@@ -131,7 +171,7 @@ fn pages_are_written_while_a_commit_is_under_way() {
             inode: 7,
             generation: 1,
         },
-        base,
+        base: base.clone(),
         kind: FileKind::Relation,
         dialect: Dialect::None,
         cached: true,
@@ -143,20 +183,91 @@ fn pages_are_written_while_a_commit_is_under_way() {
         write(&engine, &object, page, 1);
     }
     engine.sync(&object, true).unwrap();
+    Rig {
+        engine,
+        object,
+        base,
+        gate,
+        _dir: dir,
+    }
+}
 
+/// Writes a page and syncs it.
+fn write_and_sync(rig: &Rig, page: u64, done: &AtomicBool) {
+    write(&rig.engine, &rig.object, page, 2);
+    rig.engine.sync(&rig.object, true).unwrap();
+    done.store(true, Ordering::Release);
+}
+
+#[test]
+fn the_next_batch_is_written_while_one_is_synced_and_counts_after_its_own_sync() {
+    let rig = rig();
+    let gate = &rig.gate;
+    gate.change(|state| state.passes = Some(0));
+    let done = [const { AtomicBool::new(false) }; 2];
+    let is_done = |at: usize| done[at].load(Ordering::Acquire);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| write_and_sync(&rig, 0, &done[0]));
+        gate.until(|state| state.begun == 1);
+        scope.spawn(|| write_and_sync(&rig, 1, &done[1]));
+        // The page and the journal's block.
+        gate.until(|state| state.writes >= 2);
+        assert!(!is_done(0) && !is_done(1));
+        gate.change(|state| state.passes = Some(1));
+        gate.until(|state| state.begun == 2);
+        first.join().unwrap();
+        assert!(is_done(0) && !is_done(1), "it has a sync of its own");
+        gate.change(|state| state.passes = None);
+    });
+    assert!(is_done(1));
+    rig.engine.stop().unwrap();
+}
+
+/// A sync that fails is everybody's who needs it, and the tier's last: what was to be durable is so
+/// on base before anybody is told that it is.
+#[test]
+fn a_sync_that_fails_is_told_to_the_batch_that_was_written_meanwhile() {
+    let rig = rig();
+    let gate = &rig.gate;
+    gate.change(|state| (state.passes, state.fails) = (Some(0), true));
+    let done = [const { AtomicBool::new(false) }; 2];
+    std::thread::scope(|scope| {
+        scope.spawn(|| write_and_sync(&rig, 0, &done[0]));
+        gate.until(|state| state.begun == 1);
+        scope.spawn(|| write_and_sync(&rig, 1, &done[1]));
+        gate.until(|state| state.writes >= 2);
+        gate.change(|state| state.passes = Some(MANY as usize));
+    });
+    assert!(rig.engine.tier_state().is_err(), "the tier is off");
+    assert_eq!(
+        gate.state.lock().unwrap().begun,
+        1,
+        "no later sync is believed"
+    );
+    for page in 0..2 {
+        let mut bytes = vec![0; PAGE];
+        rig.base.read_at(&mut bytes, page * PAGE as u64).unwrap();
+        assert_eq!(bytes, [2; PAGE], "page {page} on base");
+    }
+}
+
+#[test]
+fn pages_are_written_while_a_commit_is_under_way() {
+    let rig = rig();
+    let (engine, object, gate) = (&rig.engine, &rig.object, &rig.gate);
     gate.state.lock().unwrap().armed = true;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            write(&engine, &object, 0, 2);
-            engine.sync(&object, true).unwrap();
+            write(engine, object, 0, 2);
+            engine.sync(object, true).unwrap();
         });
         let state = gate.state.lock().unwrap();
         let waits = |state: &mut State| !state.syncing;
         drop(gate.changed.wait_timeout_while(state, EVER, waits).unwrap());
         for page in 1..MANY {
-            write(&engine, &object, page, 2);
+            write(engine, object, page, 2);
         }
-        engine.sync(&object, true).unwrap();
+        engine.sync(object, true).unwrap();
     });
     let meanwhile = gate.state.lock().unwrap().meanwhile;
     assert!(
@@ -166,7 +277,7 @@ fn pages_are_written_while_a_commit_is_under_way() {
     let mut bytes = vec![0; PAGE];
     for page in 0..MANY {
         let request = Request {
-            object: &object,
+            object,
             offset: page * PAGE as u64,
             hints: HintSet::UNKNOWN,
             client: 0,
