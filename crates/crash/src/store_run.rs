@@ -211,11 +211,7 @@ impl StoreRun {
     fn write_batch(&mut self) -> Result<String, String> {
         let two = self.draw.chance(1, 3);
         // Long ones take several sectors, or several blocks, of the journal.
-        let most = if two {
-            3
-        } else {
-            self.draw.one(&[3, 3, 3, 3, 40])
-        };
+        let most = if two { 3 } else { self.draw.one(&[3, 3, 40]) };
         let batch = self.draw_batch(most)?;
         if two {
             return self.commit_two(&batch);

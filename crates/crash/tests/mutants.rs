@@ -95,9 +95,9 @@ fn bugs_planted_in_the_store_are_caught() {
         Mutant::TailAsOne,
     ];
     for mutant in planted {
-        let seed = caught(120, &store(mutant));
+        let seed = caught(400, &store(mutant));
         println!("{mutant:?}: caught by seed {seed:?}");
-        assert!(seed.is_some(), "{mutant:?} is not caught by 120 seeds");
+        assert!(seed.is_some(), "{mutant:?} is not caught by 400 seeds");
     }
 }
 
