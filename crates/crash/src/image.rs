@@ -207,7 +207,7 @@ impl Image {
         }
     }
 
-    /// Makes the first `covered` pending changes durable: those that were made before the sync began.
+    /// Makes the first `covered` pending changes durable: those made before the sync began.
     pub fn sync(&mut self, covered: usize) {
         for change in self.pending.drain(..covered.min(self.pending.len())) {
             change.apply(&mut self.durable);

@@ -444,7 +444,6 @@ impl World {
         let mut state = self.state();
         state.off = true;
         state.observer = None;
-        state.meanwhile = None;
     }
 
     /// What is found after a power cut now, as [`State::crash`].
@@ -733,16 +732,15 @@ impl Device for PowerDisk {
             let due = (state.meanwhile).take_if(|(file, _)| *file == self.file);
             let file = state.files.get(&self.file);
             let lies = file.is_some_and(|file| file.faults.contains(&Fault::LieOnSync));
-            let pending = file.map_or(0, |file| file.image.pending());
-            let covered = if due.is_some() { pending } else { usize::MAX };
+            let covered = file
+                .filter(|_| due.is_some())
+                .map(|file| file.image.pending());
             (lies, covered, due)
         };
-        if let Some((_, meanwhile)) = meanwhile {
-            meanwhile();
-        }
+        meanwhile.into_iter().for_each(|(_, act)| act());
         let well = |image: &mut Image| {
             if !lies {
-                image.sync(covered);
+                image.sync(covered.unwrap_or(usize::MAX));
             }
         };
         self.change((IoKind::Sync, 0, 0), well, |image, draw, _| {

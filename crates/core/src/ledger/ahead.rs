@@ -31,7 +31,8 @@ pub(super) struct Announced {
 impl Ledger {
     /// As [`Ledger::begin_commit`], of a batch that names `pages` too, in place of their older
     /// versions. Each must be followed by [`Ledger::arrived`], [`Ledger::arrived_for_nobody`] or
-    /// [`Ledger::not_arrived`] before [`Ledger::commit_written`] and [`Ledger::end_commit`]. Base may not be written at them
+    /// [`Ledger::not_arrived`] before [`Ledger::commit_written`] and [`Ledger::end_commit`]. Base
+    /// may not be written at them
     /// meanwhile.
     pub fn begin_commit_ahead(&mut self, pages: &[Ahead]) -> Option<Vec<MapChange>> {
         if !self.may_begin() {

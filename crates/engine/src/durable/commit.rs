@@ -18,8 +18,8 @@
 //!    that has ended has all before it on the device.
 //! 4. When a sync fails, so do all commits that were written, and the one that is being written
 //!    finds the store poisoned. Whoever waits for any of them has the error.
-//! 5. A commit of which a page could not be written is the only one under way until it has ended:
-//!    the journal named that page's block at first, so the block is used again only after that.
+//! 5. No commit is begun while one is under way of which a page could not be written: the journal
+//!    named that page's block at first, so the block is used again only after that.
 //!
 //! While somebody waits for a sync, whoever makes the commit also writes all staged pages: together
 //! with the batch that names them, so that nobody waits for a page, then for the journal, then for
@@ -412,6 +412,8 @@ impl Engine {
             // What a batch that failed was about to say is not known to the device.
             return Err(io::Error::other("a batch has failed"));
         }
+        let well = |commit: &Commit| commit.held_back.is_none();
+        assert!(inner.commits.under_way.iter().all(well), "invariant 5");
         inner.commits.begun += 1;
         let number = inner.commits.begun;
         inner.commits.writing = true;
@@ -507,6 +509,7 @@ impl Engine {
                         self.end_pages(&mut inner, &pages, None);
                     }
                 }
+                assert_eq!(inner.commits.written(), 0, "invariant 4");
                 self.commits_failed(&mut inner, &error);
                 Err(error)
             }

@@ -1,6 +1,7 @@
 //! Checkpoints: what the journal says is written in place, and the journal starts anew.
 //!
-//! Order: the journal's changes are taken → sync (so that these are durable) → map sectors and the other object area →
+//! Order: the journal's changes are taken → sync (so that these are durable) → map sectors and the
+//! other object area →
 //! sync → superblock with the new start of the journal → sync. A crash before the superblock is
 //! durable reads the journal again over a map that says part of the same: every change gives
 //! the whole entry of a block, so applying it twice is applying it once.

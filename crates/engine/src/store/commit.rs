@@ -293,7 +293,8 @@ impl Store {
 
     /// The first half of [`Store::commit`], before [`Store::make_durable`]: writes `batch` into the
     /// journal, and `pages` together with it, of which it names those that are
-    /// [`NewPage::named`]. Says how each write went. Of a page that could not be written the batch says nothing in the end; what its
+    /// [`NewPage::named`]. Says how each write went. Of a page that could not be written the batch
+    /// says nothing in the end; what its
     /// block holds is then unknown, and its older version counts.
     ///
     /// # Errors
