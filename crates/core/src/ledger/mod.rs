@@ -53,6 +53,8 @@ mod ahead;
 mod blocks;
 mod doubts;
 mod intents;
+#[cfg(test)]
+mod tests;
 
 pub use ahead::Ahead;
 pub use intents::{Doubtful, INTENT_PAGES, Intent};
