@@ -208,6 +208,9 @@ impl Commits {
     /// Batches go to another device now, which knows of no object yet.
     pub(crate) fn moved(&mut self) {
         assert!(self.seized, "it was seized");
+        assert!(self.under_way.is_empty(), "none is made meanwhile");
+        // Those that failed never ended: who still waits for one waits for as many of this device.
+        self.begun = self.ended;
         self.objects
             .retain(|_, change| matches!(change, ObjectChange::Put(_)));
         self.named = self.objects.keys().copied().collect();
