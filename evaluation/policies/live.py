@@ -168,7 +168,7 @@ def page(kept, version, settings):
     print("# The default policy against others, live\n")
     print(
         f"{day}. {version}, PostgreSQL {text('version')}, Linux {platform.release().split('-')[0]}, "
-        f"{os.cpu_count()} cores, **a busy machine**. Base is a file system slowed down to an **emulated** "
+        f"{os.cpu_count()} cores; how busy they were, by whatever, is the last column. Base is a file system slowed down to an **emulated** "
         "7200-rpm disk; flash and the database's log are the machine's own disk.\n"
     )
     print(f"Command: `{settings} evaluation/policies/live.sh`\n")

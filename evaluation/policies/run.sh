@@ -44,7 +44,7 @@ for name in $NOISE; do
         if [[ -n $ONLY && ! noise =~ $ONLY ]]; then continue; fi
         echo "noise $name $types" >&2
         "$thermocline" simulate "$here/../captures/$name.parquet" --page-size 8KiB \
-            --policy clic,clic-topk,clic-hybrid,dp-clic,dp-clic-topk,dp-clic-hybrid,lru,arc \
+            --policy auto,value,clic,clic-topk,clic-hybrid,dp-clic,dp-clic-topk,dp-clic-hybrid,lru,arc \
             --flash 10% --warm-up "$WARM_UP" --noise "$types" --json > "$out/noise.json.new"
         mv "$out/noise.json.new" "$out/noise-$name-$types.json"
     done

@@ -7,6 +7,7 @@ table.py DIRECTORY
 import glob
 import json
 import os
+import statistics
 import sys
 
 FUTURE = ("opt", "opt-bypass")
@@ -79,20 +80,17 @@ def learned_table(runs, policy="clic", rows=8):
             )
 
 
-COLUMNS = ("lru", "arc", "tq", "tac", "clic", "clic-topk", "dp-clic")
+DEFAULT = "auto"
+COLUMNS = (DEFAULT, "value", "lru", "arc", "tq", "tac", "clic", "dp-clic")
 
 
 def summary(traces, share):
     """One row for each trace: a few policies, the best of the others, the optimum."""
     print(f"\n### Read hit ratio in %, tier of {share} % of the different pages\n")
-    print("| trace | " + " | ".join(COLUMNS) + " | best of the rest | opt-bypass |")
-    print("|---|" + "---:|" * len(COLUMNS) + "---|---:|")
+    print("| trace | " + " | ".join(COLUMNS) + f" | best of the rest | opt-bypass | gap closed by {DEFAULT} |")
+    print("|---|" + "---:|" * len(COLUMNS) + "---|---:|---:|")
     for name, runs in traces.items():
-        found = {}
-        for run in runs:
-            part = 100 * run["capacity_pages"] / run["distinct_pages"]
-            if abs(part - share) < 0.3 and run["policy"] != "none":
-                found[run["policy"]] = run["read_hit_ratio"] or 0.0
+        found = {policy: run["read_hit_ratio"] or 0.0 for policy, run in at(runs, share).items()}
         if not found:
             continue
         rest = [p for p in found if p not in COLUMNS and p not in FUTURE]
@@ -105,7 +103,50 @@ def summary(traces, share):
         best = f"{other} {percent(found[other])}"
         if found[other] >= top - 0.0005:
             best = f"**{best}**"
-        print(f"| {name} | " + " | ".join(cells) + f" | {best} | {percent(found['opt-bypass'])} |")
+        closed = percent(gap(found, DEFAULT))
+        print(
+            f"| {name} | " + " | ".join(cells) + f" | {best} | {percent(found['opt-bypass'])} | {closed} |"
+        )
+
+
+def at(runs, share):
+    """The run of each policy at a tier of so many per cent of the different pages."""
+    found = {}
+    for run in runs:
+        part = 100 * run["capacity_pages"] / run["distinct_pages"]
+        if abs(part - share) < 0.3 and run["policy"] != "none":
+            found[run["policy"]] = run
+    return found
+
+
+def gap(found, policy):
+    """The way from LRU to the optimum that a policy goes, of read hit ratios."""
+    way = found["opt-bypass"] - found["lru"]
+    return (found[policy] - found["lru"]) / way if way > 0 else None
+
+
+def means(traces):
+    """Gap closed and flash writes against the optimum's, the mean of the captures' cells."""
+    closed, writes = {}, {}
+    for name, runs in traces.items():
+        if not name.startswith(("mariadb-", "postgres-")):
+            continue
+        for share in (5, 10, 20):
+            cell = at(runs, share)
+            found = {policy: run["read_hit_ratio"] or 0.0 for policy, run in cell.items()}
+            for policy, run in cell.items():
+                closed.setdefault(policy, []).append(gap(found, policy))
+                least = cell["opt-bypass"]["flash_writes"]
+                writes.setdefault(policy, []).append(run["flash_writes"] / least)
+    print("\n### Mean over the captures at 5, 10 and 20 %\n")
+    print("| policy | gap closed, % | least of a cell, % | flash writes / the optimum's: mean | median |")
+    print("|---|---:|---:|---:|---:|")
+    for policy in sorted(closed, key=lambda p: (p in FUTURE, -statistics.mean(closed[p]))):
+        name = f"**{policy}**" if policy == DEFAULT else policy
+        print(
+            f"| {name} | {percent(statistics.mean(closed[policy]))} | {percent(min(closed[policy]))} "
+            f"| {statistics.mean(writes[policy]):.2f} | {statistics.median(writes[policy]):.2f} |"
+        )
 
 
 def noise_table(directory):
@@ -133,7 +174,8 @@ def main():
         name = os.path.basename(path)[: -len(".json")]
         if not name.startswith("noise-"):
             traces[name] = load(path)
-    for share in (1, 5, 10, 20):
+    means(traces)
+    for share in (5, 10, 20, 1):
         summary(traces, share)
     noise_table(directory)
     for name, runs in traces.items():
