@@ -208,6 +208,43 @@ fn a_longer_cache_keeps_its_pages_and_dirty_ones() {
     }
 }
 
+/// `default` is what the memory for policies allows at each size: `auto` while it is small.
+#[test]
+fn the_default_policy_follows_the_size_of_the_cache() {
+    let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+    let memory = EngineConfig {
+        policy_memory: 2 << 20,
+        ..config("default", 0, true)
+    };
+    let (engine, id) = file.start(memory.clone(), cache(&flash, 40));
+    fill(&engine, &id, 1);
+    assert_eq!(engine.policy(), "auto", "{:?}", engine.policy_remark());
+    let before = tier(&engine);
+    engine.resize(length(20_000), |_| true).expect("grows");
+    engine.assert_invariants();
+    assert_eq!(
+        (engine.policy(), engine.policy_asked()),
+        ("tac".into(), "default".into())
+    );
+    assert!(engine.policy_remark().is_some(), "the user is told why");
+    let grown = tier(&engine);
+    assert_eq!(
+        (grown.resident, grown.dirty),
+        (before.resident, before.dirty)
+    );
+    all_are(&engine, &id, 1);
+    fill(&engine, &id, 2);
+    drop(engine);
+    // The process is gone: a start comes to the same choice.
+    let (engine, id) = file.start(memory, cache(&flash, 0));
+    assert_eq!(engine.policy(), "tac");
+    all_are(&engine, &id, 2);
+    engine.resize(length(40), |_| true).expect("shrinks");
+    engine.assert_invariants();
+    assert_eq!(engine.policy(), "auto", "{:?}", engine.policy_remark());
+    all_are(&engine, &id, 2);
+}
+
 #[test]
 fn a_shorter_cache_writes_back_and_keeps_what_fits() {
     for (policy, pool) in [("lru", 0), ("tac", 8), ("cac", 8), ("lc", 0)] {
