@@ -466,18 +466,24 @@ fn failures(
     }
     let mut page = AlignedBuf::new(from.layout.page_size as usize);
     for (number, batch) in batches.iter().enumerate().skip(settled) {
-        for change in &batch.changes {
-            let MapChange::Set { block, entry } = change else {
-                continue;
-            };
+        for (block, entry) in last_words(batch) {
             if let Some(entry) = entry
-                && !holds(device, from, *block, entry, &mut page)?
+                && !holds(device, from, BlockId(block), &entry, &mut page)?
             {
-                failures.insert((number, block.0));
+                failures.insert((number, block));
             }
         }
     }
     Ok(failures)
+}
+
+/// What a batch says last of each block: a batch counts wholly or not at all.
+fn last_words(batch: &Batch) -> BTreeMap<u32, Option<MapEntry>> {
+    let words = batch.changes.iter().filter_map(|change| match *change {
+        MapChange::Set { block, entry } => Some((block.0, entry)),
+        MapChange::Intend { .. } => None,
+    });
+    words.collect()
 }
 
 /// How many of the batches are sound: rule 3 of the module text.
