@@ -14,10 +14,10 @@
 //! General adaptive replacement policies, ISMM 2004): nothing is flushed.
 //!
 //! *Score*, in random reads of base: less what base has to read, a page in order for what that
-//! takes beside a random one ([`Streams`]); a page written to flash costs [`PRICE`], the wear
-//! price of `value`, and the time it takes: W_S / ΔR ([`Costs::random_saving`]). `value` counts
-//! read hits, as CLIC, ARC and LRU do; where base mostly goes on, as under scans, TAC leads, which
-//! counts the time of base.
+//! takes beside a random one, but for half at least ([`Streams`]); a page written to flash costs
+//! [`PRICE`], the wear price of `value`, and the time it takes: W_S / ΔR
+//! ([`Costs::random_saving`]). `value` counts read hits, as CLIC, ARC and LRU do; where it gains
+//! no more of them than TAC, as under scans, TAC leads, which counts the time of base.
 //!
 //! *Cost*: `value`'s, that of the second while there is one, and for each request the hash of its
 //! extent; for m / C of the requests a whole request of each miniature. Nothing is allocated but
