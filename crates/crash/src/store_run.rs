@@ -620,7 +620,7 @@ fn object(id: ObjectId, length: u64) -> SavedObject {
             mtime_ns: length as i64,
             ctime_ns: 7,
         },
-        // Its words differ from those of another length: half of an old one and half of a new one shows.
+        // Its words differ from those of another length: a record of two halves shows.
         name: format!("{length} ").repeat(length as usize % 120),
         fate: Fate::default(),
         promised: length.is_multiple_of(2),
