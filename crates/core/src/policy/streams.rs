@@ -30,7 +30,7 @@ const RECENT: u64 = 16;
 const HEADS: usize = RECENT as usize;
 
 /// What a read in order costs at least, in random reads.
-const IN_ORDER_MIN: f64 = 0.25;
+const IN_ORDER_MIN: f64 = 0.1;
 
 /// A stream that base has read for.
 #[derive(Clone, Copy, Debug)]
@@ -162,18 +162,18 @@ mod tests {
             cost
         };
         assert_eq!(cost(1, 1, 5, false), 1.0, "it moves there");
-        assert_eq!(cost(2, 1, 6, false), 0.25);
+        assert_eq!(cost(2, 1, 6, false), 0.1);
         assert_eq!(cost(3, 2, 7, false), 1.0, "of another object");
         assert_eq!(cost(4, 1, 7, true), 0.0);
         assert_eq!(
             cost(5, 1, 8, false),
-            0.25,
+            0.1,
             "it reads over the page that was on flash"
         );
         assert_eq!(cost(6, 1, 10, false), 1.0, "not in a row");
-        assert_eq!(cost(6 + RECENT, 1, 11, false), 0.25);
+        assert_eq!(cost(6 + RECENT, 1, 11, false), 0.1);
         assert_eq!(cost(7 + 2 * RECENT, 1, 12, false), 1.0, "too late");
-        assert_eq!(cost(8 + 2 * RECENT, 1, 13, false), 0.25, "from here");
+        assert_eq!(cost(8 + 2 * RECENT, 1, 13, false), 0.1, "from here");
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
         for object in 0..=HEADS as u32 {
             streams.cost(&read(1, object, 0), false);
         }
-        assert_eq!(streams.cost(&read(2, 1, 1), false), 0.25);
+        assert_eq!(streams.cost(&read(2, 1, 1), false), 0.1);
         assert_eq!(streams.cost(&read(3, 0, 1), false), 1.0);
     }
 
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn what_a_read_in_order_costs_is_of_the_devices() {
         for (costs, cost) in [
-            (costs(1.5), 0.25),
+            (costs(1.5), 0.1),
             (costs(8.5), 0.75),
             (costs(11.0), 1.0),
             (costs(1e9), 1.0),

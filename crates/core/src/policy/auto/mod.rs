@@ -14,7 +14,7 @@
 //! General adaptive replacement policies, ISMM 2004): nothing is flushed.
 //!
 //! *Score*, in random reads of base: less what base has to read, a page in order for what that
-//! takes beside a random one, but for a quarter at least ([`Streams`]); a page written to flash costs
+//! takes beside a random one, but for a tenth at least ([`Streams`]); a page written to flash costs
 //! [`PRICE`], the wear price of `value`, and the time it takes: W_S / ΔR
 //! ([`Costs::random_saving`]). `value` counts read hits, as CLIC, ARC and LRU do; where it gains
 //! no more of them than TAC, as under scans, TAC leads, which counts the time of base.
