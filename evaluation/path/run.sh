@@ -31,7 +31,7 @@ profile() { # name, command...
     if type -P perf > /dev/null; then
         perf record -q -g -F 499 -o "$work/perf" -- "${@:2}" "8-KiB flash hit, 8" > /dev/null 2>&1 || return 0
         perf report -i "$work/perf" --no-children -g none --sort dso,symbol 2> /dev/null |
-            sed -n 's/^ *\([0-9.]*%\) */\1 /p' | sed -n '1,14p' > "$work/profile-$1" || true
+            sed -n 's/^ *\([0-9.]*%\) */\1 /p' | sed 's/[ -]*$//' | sed -n '1,14p' > "$work/profile-$1" || true
     fi
 }
 "$bench" | tee "$work/device"
