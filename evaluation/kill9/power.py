@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -367,7 +368,7 @@ def arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--binary", "--thermocline", dest="thermocline")
     parser.add_argument("--size", default="32M", help="of the cache")
-    parser.add_argument("--work", help="scratch, also for the images of both file systems")
+    parser.add_argument("--work", help="where a scratch directory is made, also for the images of both file systems")
     parser.add_argument("--keep", help="where failed rounds go (WORK/failed)")
     parser.add_argument("--minutes", type=float, default=600, help="begin no round after these")
     parser.add_argument("--plain", action="store_true", help="no mount: the control")
@@ -376,10 +377,12 @@ def arguments():
     parser.add_argument("--lazy", action="store_true", help="MariaDB without dirsync on base")
     parser.add_argument("--only", choices=["kill", "base", "flash", "both"], help="this crash")
     options = parser.parse_args()
-    options.work = os.path.abspath(options.work or f"/tmp/thermocline-power-{os.getpid()}")
+    # A directory of its own: at the end it is removed, with all that is in it.
+    place = os.path.abspath(options.work or tempfile.gettempdir())
+    os.makedirs(place, exist_ok=True)
+    options.work = tempfile.mkdtemp(prefix="thermocline-power-", dir=place)
     options.keep = os.path.abspath(options.keep or f"{options.work}/failed")
     options.thermocline = os.path.abspath(options.thermocline)
-    os.makedirs(options.work, exist_ok=True)
     os.chmod(options.work, 0o755)
     return options
 
