@@ -559,7 +559,7 @@ impl StoreRun {
 /// Whether no copy of a page may be found: where one of the states, oldest first, was clean and a
 /// newer version, which may have failed, was to take its place. Any of them may have been durable.
 fn may_be_dropped<'a>(states: impl Iterator<Item = &'a (BlockId, MapEntry)> + Clone) -> bool {
-    let clean = states
+    let mut clean = states
         .clone()
         .enumerate()
         .filter(|(_, (_, entry))| !entry.dirty);
@@ -567,9 +567,7 @@ fn may_be_dropped<'a>(states: impl Iterator<Item = &'a (BlockId, MapEntry)> + Cl
         let mut later = states.clone().skip(at + 1);
         later.any(|(_, entry)| entry.version > version)
     };
-    clean
-        .into_iter()
-        .any(|(at, (_, entry))| superseded(at, entry.version))
+    clean.any(|(at, (_, entry))| superseded(at, entry.version))
 }
 
 /// Whether `found` is one of `states`.

@@ -50,8 +50,8 @@
 //!
 //! # What miniatures do not see
 //! Pages in DRAM, and beyond an extent of 32 pages whether neighbours were read. Nor the difference
-//! between a page written and one cleaned: in write-back they race for read hits alone, though
-//! `value` in life counts base writes as well.
+//! between a page written and one cleaned: in write-back they race for reads of base alone,
+//! though `value` in life counts base writes as well.
 //!
 //! # States
 //! ```text
