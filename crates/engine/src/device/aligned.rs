@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 
 /// Alignment of memory, offset and length for direct I/O, in bytes. Every disk sold uses
 /// logical blocks of 512 or 4096 bytes; 4096 suits both.
@@ -13,6 +14,9 @@ const _: () = assert!(ALIGNMENT.is_power_of_two() && ALIGNMENT.is_multiple_of(51
 /// Buffers of this length on are mapped: they take memory only where they are touched, and give it
 /// back when they are dropped.
 const MAPPED: usize = 256 << 10;
+
+/// Bytes of a huge page, and its alignment.
+const HUGE: usize = 2 << 20;
 
 /// Whether `value` (an offset or a length) is a multiple of [`ALIGNMENT`].
 #[must_use]
@@ -34,7 +38,20 @@ pub const fn is_aligned(value: u64) -> bool {
 pub struct AlignedBuf {
     pointer: NonNull<u8>,
     len: usize,
+    /// What the bytes are part of; `None`: an allocation, or a mapping, of their own.
+    region: Option<Arc<Region>>,
 }
+
+/// A mapping whose parts are buffers.
+struct Region {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the address of a mapping, which is nobody's but its parts'; nothing is tied to a thread.
+unsafe impl Send for Region {}
+// SAFETY: it is only dropped, by its last part.
+unsafe impl Sync for Region {}
 
 // SAFETY: the buffer owns its memory alone, like a `Box<[u8]>`; nothing is tied to a thread.
 unsafe impl Send for AlignedBuf {}
@@ -58,7 +75,59 @@ impl AlignedBuf {
             handle_alloc_error(layout)
         };
         assert!(pointer.as_ptr().addr().is_multiple_of(ALIGNMENT));
-        Self { pointer, len }
+        Self {
+            pointer,
+            len,
+            region: None,
+        }
+    }
+
+    /// As many buffers of `len` zero bytes as a huge page has room for, one at least, in huge
+    /// pages where the kernel has them: to a device that is one segment, where other memory is one
+    /// every 4 KiB. The page takes its 2 MiB when the first byte of it is touched.
+    ///
+    /// # Panics
+    /// When `len` rounded up overflows `isize`.
+    #[must_use]
+    pub fn in_huge_pages(len: usize) -> Vec<Self> {
+        let each = Self::layout(len).size();
+        let size = each.next_multiple_of(HUGE);
+        let layout = Self::layout(size + HUGE);
+        let Some(start) = NonNull::new(map(layout.size())) else {
+            handle_alloc_error(layout)
+        };
+        let region = Arc::new(Region {
+            start,
+            len: layout.size(),
+        });
+        let skipped = start.as_ptr().addr().next_multiple_of(HUGE) - start.as_ptr().addr();
+        assert!(skipped + size <= region.len, "room to align it");
+        // SAFETY: `skipped + size` bytes from `start` on are within the mapping. A kernel without
+        // huge pages says so, and maps others.
+        let first = unsafe {
+            let first = start.add(skipped);
+            libc::madvise(first.as_ptr().cast(), size, libc::MADV_HUGEPAGE);
+            first
+        };
+        let part = |at: usize| Self {
+            // SAFETY: `size / each` parts of `each` bytes fit into `size`, and none overlap.
+            pointer: unsafe { first.add(at * each) },
+            len,
+            region: Some(Arc::clone(&region)),
+        };
+        (0..size / each).map(part).collect()
+    }
+
+    /// One buffer as [`AlignedBuf::in_huge_pages`] has them.
+    ///
+    /// # Panics
+    /// As there.
+    #[must_use]
+    pub fn in_huge_page(len: usize) -> Self {
+        match Self::in_huge_pages(len).into_iter().next() {
+            Some(buf) => buf,
+            None => unreachable!("one at least"),
+        }
     }
 
     /// The layout a buffer of `len` bytes is allocated with.
@@ -75,6 +144,9 @@ impl AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         debug_assert!(is_aligned(self.pointer.as_ptr().addr() as u64));
+        if self.region.is_some() {
+            return; // the last part unmaps it
+        }
         let (pointer, layout) = (self.pointer.as_ptr(), Self::layout(self.len));
         if layout.size() >= MAPPED {
             // SAFETY: mapped with this very length by `map`, and given back once.
@@ -84,6 +156,14 @@ impl Drop for AlignedBuf {
             // SAFETY: `pointer` came from `alloc_zeroed` with this very layout and is freed once.
             unsafe { dealloc(pointer, layout) }
         }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this very length by `map`; no part is left.
+        let unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        assert_eq!(unmapped, 0, "a mapping of our own");
     }
 }
 
@@ -140,6 +220,40 @@ mod tests {
             buf.fill(7);
             assert!(buf.iter().all(|&b| b == 7));
         }
+    }
+
+    #[test]
+    fn parts_of_a_huge_page_are_buffers_of_their_own() {
+        for (len, parts) in [
+            (1, 512),
+            (256 << 10, 8),
+            (1 << 20, 2),
+            (3 << 19, 1),
+            (2 << 20, 1),
+            (3 << 20, 1),
+        ] {
+            let mut bufs = AlignedBuf::in_huge_pages(len);
+            assert_eq!(bufs.len(), parts, "{len}");
+            assert_eq!(bufs[0].as_ptr().addr() % HUGE, 0);
+            for (at, buf) in bufs.iter_mut().enumerate() {
+                assert_eq!((buf.len(), buf.as_ptr().addr() % ALIGNMENT), (len, 0));
+                assert!(buf.iter().all(|&b| b == 0));
+                buf.fill(at as u8 + 1);
+            }
+            // Those that stay keep their bytes when others go.
+            let mut at = 0;
+            while let Some(buf) = bufs.pop() {
+                drop(buf);
+                for (at, buf) in bufs.iter().enumerate() {
+                    assert!(buf.iter().all(|&b| b == at as u8 + 1));
+                }
+                at += 1;
+                if at > 8 {
+                    break;
+                }
+            }
+        }
+        assert_eq!(AlignedBuf::in_huge_page(9).len(), 9);
     }
 
     #[test]

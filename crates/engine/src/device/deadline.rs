@@ -44,8 +44,9 @@ pub(super) const TRANSFER_MAX: usize = 1 << 20;
 /// Requests of one batch at most; longer batches are split by the caller.
 pub(super) const BATCH_MAX: usize = 128;
 
-/// A lane's first buffer. It grows to the next power of two when a longer request comes.
-const TRANSFER_FIRST: usize = 64 << 10;
+/// A lane's first buffer. When a longer request comes it grows to [`TRANSFER_MAX`], in a huge page,
+/// which takes no more memory for that than for less.
+pub(super) const TRANSFER_FIRST: usize = 64 << 10;
 
 // A buffer that doubles from the first length stops at the longest, and is aligned throughout.
 const _: () = assert!(TRANSFER_FIRST.is_power_of_two() && TRANSFER_MAX.is_power_of_two());
@@ -332,7 +333,7 @@ impl Lane {
             let _ = self.ring.submitter().unregister_buffers();
             self.fixed = false;
         }
-        self.buf = AlignedBuf::new(len.next_power_of_two());
+        self.buf = AlignedBuf::in_huge_page(TRANSFER_MAX);
         self.register();
         assert!(len <= self.buf.len() && self.buf.len() <= TRANSFER_MAX);
     }

@@ -531,7 +531,8 @@ fn with_bounce<R>(len: usize, body: impl FnOnce(&mut [u8]) -> R) -> R {
     let kept = BOUNCE.try_with(Cell::take).ok().flatten();
     let mut buf = match kept {
         Some(buf) if buf.len() >= len => buf,
-        _ => AlignedBuf::new(len.next_power_of_two()),
+        _ if len <= deadline::TRANSFER_FIRST => AlignedBuf::new(len.next_power_of_two()),
+        _ => AlignedBuf::in_huge_page(TRANSFER_MAX),
     };
     assert!(buf.len() >= len && is_aligned(buf.as_ptr().addr() as u64));
     let result = body(&mut buf[..len]);

@@ -20,7 +20,8 @@
 //!    Also at the end: a hit in the DRAM pool asks no write that is under way.
 //! 2. A chunk is read while its object is in use: the last close waits for it, and none is queued
 //!    after it.
-//! 3. Chunks together hold at most [`BYTES_MAX`].
+//! 3. Chunks together hold at most [`BYTES_MAX`]; with what is left of their huge pages they take
+//!    twice that at most.
 
 use super::read::Reading;
 use crate::device::AlignedBuf;
@@ -41,6 +42,8 @@ const BYTES_MAX: usize = 64 << 20;
 const STREAMS_MAX: usize = 64;
 /// Bytes of the shortest chunk.
 const CHUNK_MIN: usize = 128 << 10;
+/// Chunks of this many bytes on are in huge pages: base reads them several times as fast.
+const HUGE_MIN: usize = 512 << 10;
 /// Buffers kept for the next chunks.
 const SPARE_MAX: usize = 4;
 
@@ -255,14 +258,8 @@ impl Ahead {
         }
     }
 
-    /// Notes a sequential request for `pages`; the pages to read ahead now, up to `end`.
-    fn note(
-        &mut self,
-        object: ObjectId,
-        pages: &Range<u64>,
-        end: u64,
-        (least, most): (u64, u64),
-    ) -> Option<Range<u64>> {
+    /// Notes a sequential request for `pages`; the place of its stream.
+    fn note(&mut self, object: ObjectId, pages: &Range<u64>, (least, most): (u64, u64)) -> usize {
         self.requests += 1;
         let now = self.requests;
         let len = pages.end - pages.start;
@@ -282,13 +279,13 @@ impl Ahead {
                 pages: (4 * len).clamp(least, most),
                 seen: now,
             });
-            return self.next_chunk(self.streams.len() - 1, end, most);
+            return self.streams.len() - 1;
         };
         let stream = &mut self.streams[at];
         stream.seen = now;
         stream.next = stream.next.max(pages.end);
         stream.until = stream.until.max(stream.next);
-        self.next_chunk(at, end, most)
+        at
     }
 
     /// The stream's next chunk, unless two are ahead already.
@@ -355,14 +352,26 @@ impl Ahead {
             .map(|at| self.spare.swap_remove(at));
         // The stream may have passed its first pages by now.
         let passed = first.good.iter().take_while(|good| !**good).count();
+        let (number, pages, bytes) = (first.number, first.pages.clone(), first.bytes);
         Some(Job {
-            number: first.number,
+            number,
             object,
-            pages: first.pages.clone(),
+            pages,
             passed: passed as u64,
             hints,
-            buffer: spare.unwrap_or_else(|| AlignedBuf::new(first.bytes)),
+            buffer: spare.unwrap_or_else(|| self.new_buffer(bytes)),
         })
+    }
+
+    /// A buffer for a chunk of so many bytes; others of the same huge page are kept.
+    fn new_buffer(&mut self, bytes: usize) -> AlignedBuf {
+        if bytes < HUGE_MIN {
+            return AlignedBuf::new(bytes);
+        }
+        let mut more = AlignedBuf::in_huge_pages(bytes);
+        let buffer = more.swap_remove(0);
+        more.into_iter().for_each(|buffer| self.recycle(buffer));
+        buffer
     }
 
     fn has_job(&self) -> bool {
@@ -418,14 +427,17 @@ impl Engine {
         if object.opens.load(Ordering::Acquire) == 0 {
             return;
         }
-        let Some(chunk) = inner.ahead.note(object.id, &pages, end, (least, most)) else {
-            return;
-        };
+        let at = inner.ahead.note(object.id, &pages, (least, most));
         let Ok(object) = self.object(object.id) else {
             return;
         };
-        let bytes = (chunk.end - chunk.start) as usize * size;
-        if inner.ahead.queue(&object, chunk, bytes, request.hints) {
+        // More than one: a request as long as a chunk takes one away whole, and the device would
+        // wait until that was answered.
+        while let Some(chunk) = inner.ahead.next_chunk(at, end, most) {
+            let bytes = (chunk.end - chunk.start) as usize * size;
+            if !inner.ahead.queue(&object, chunk, bytes, request.hints) {
+                return;
+            }
             self.signals.reader.notify_one();
         }
     }
