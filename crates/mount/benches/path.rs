@@ -193,13 +193,24 @@ impl Bench {
 
     fn flash(&self, mounted: &Mounted) {
         let (raw, file) = (direct(&mounted.directory.join("cache")), mounted.relation());
-        for (size, name) in [(1 << 20, "1 MiB"), (128 << 10, "128 KiB"), (PAGE, "8 KiB")] {
-            let name = format!("scan, pages on flash, {name} requests");
-            self.row(&name, 1e-3, "ms", &|| scan(&raw, size), &|| {
-                scan(&file, size)
-            });
-        }
+        self.scans("on flash", &raw, &file);
         self.hits(mounted, &raw, &file);
+    }
+
+    /// Scans by a client whose buffer is ordinary memory, as most are; and what a raw read takes
+    /// into a huge page, which to the device is one segment.
+    fn scans(&self, place: &str, raw: &File, file: &File) {
+        for (size, name) in [(1 << 20, "1 MiB"), (128 << 10, "128 KiB"), (PAGE, "8 KiB")] {
+            let name = format!("scan, pages {place}, {name} requests");
+            self.rows(
+                &[&name, "  raw, into a huge page"],
+                (1e-3, "ms"),
+                &|| scan(raw, &mut AlignedBuf::new(size)),
+                &[&|| scan(file, &mut AlignedBuf::new(size)), &|| {
+                    scan(raw, &mut AlignedBuf::in_huge_page(size))
+                }],
+            );
+        }
     }
 
     /// Hits, and what the kernel alone makes of them: a mount that answers at once, from memory,
@@ -240,12 +251,7 @@ impl Bench {
     fn base(&self, mounted: &Mounted) {
         let raw = direct(&mounted.directory.join("base/base/5/16400"));
         let file = mounted.relation();
-        for (size, name) in [(1 << 20, "1 MiB"), (128 << 10, "128 KiB"), (PAGE, "8 KiB")] {
-            let name = format!("scan, pages in base, {name} requests");
-            self.row(&name, 1e-3, "ms", &|| scan(&raw, size), &|| {
-                scan(&file, size)
-            });
-        }
+        self.scans("in base", &raw, &file);
     }
 
     /// Two files, so that neither shares anything with its rival but the page cache.
@@ -296,12 +302,11 @@ fn direct(path: &Path) -> File {
     file.expect("opens")
 }
 
-/// Seconds to read the relation's length from the file's beginning with requests of `size`.
-fn scan(file: &File, size: usize) -> f64 {
-    let mut buf = AlignedBuf::new(size);
+/// Seconds to read the relation's length from the file's beginning with requests as long as `buf`.
+fn scan(file: &File, buf: &mut AlignedBuf) -> f64 {
     let started = Instant::now();
-    for at in (0..DATA).step_by(size) {
-        file.read_exact_at(&mut buf, at as u64).expect("read");
+    for at in (0..DATA).step_by(buf.len()) {
+        file.read_exact_at(buf, at as u64).expect("read");
     }
     started.elapsed().as_secs_f64()
 }
