@@ -40,7 +40,7 @@ pub(super) struct Mini {
     policy: Box<dyn TierPolicy>,
     streams: Streams,
     hits: u64,
-    base: f64,
+    score: f64,
     writes: u64,
 }
 
@@ -52,13 +52,13 @@ impl Mini {
             policy,
             streams: Streams::new(&options.costs),
             hits: 0,
-            base: 0.0,
+            score: 0.0,
             writes: 0,
         }
     }
 
-    /// Serves a request.
-    pub(super) fn serve(&mut self, access: &Access) -> Effect {
+    /// Serves a request; its score, where a page written to flash costs `price`.
+    pub(super) fn serve(&mut self, access: &Access, price: f64) -> f64 {
         let resident = self.slots.find(access.page);
         self.policy.on_request(access, resident);
         let mut effect = match (resident, access.op) {
@@ -72,9 +72,10 @@ impl Mini {
         }
         effect.base = self.streams.cost(access, resident.is_some());
         self.hits += u64::from(effect.hit);
-        self.base += effect.base;
         self.writes += u64::from(effect.written);
-        effect
+        let score = effect.score(price);
+        self.score += score;
+        score
     }
 
     /// `page` is not what it was.
@@ -99,9 +100,9 @@ impl Mini {
         self.hits
     }
 
-    /// What base did so far, random reads.
-    pub(super) fn base(&self) -> f64 {
-        self.base
+    /// The sum of its scores so far.
+    pub(super) fn score(&self) -> f64 {
+        self.score
     }
 
     /// Pages written to flash so far.

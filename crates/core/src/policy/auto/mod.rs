@@ -15,9 +15,11 @@
 //!
 //! *Score*, in random reads of base: less what base has to read, a page in order for what that
 //! takes beside a random one, but for a tenth at least ([`Streams`]); a page written to flash costs
-//! [`PRICE`], the wear price of `value`, and the time it takes: W_S / ΔR
-//! ([`Costs::random_saving`]). `value` counts read hits, as CLIC, ARC and LRU do; where it gains
-//! no more of them than TAC, as under scans, TAC leads, which counts the time of base.
+//! the time it takes, W_S / ΔR ([`Costs::random_saving`]), and its wear: [`PRICE`] of a hit, as in
+//! `value`. A hit is worth what base alone does for a read, in the mean of late: where reads are in
+//! order, a price of random reads would let wear alone decide. `value` counts read hits, as CLIC,
+//! ARC and LRU do; where it gains no more of them than TAC, as under scans, TAC leads, which counts
+//! the time of base.
 //!
 //! *Cost*: `value`'s, that of the second while there is one, and for each request the hash of its
 //! extent; for m / C of the requests a whole request of each miniature. Nothing is allocated but
@@ -27,19 +29,20 @@
 //! smaller form, and only finalists are raced that there is room for ([`fit`]).
 //!
 //! # The bound
-//! Let b = 1 + the price, the most that two scores of a request differ by, and S the *stretches*
-//! so far ([`race`]): 1, and one more each time a lead was decisive. In the k-th stretch the tier's
-//! own score in the sample falls behind no miniature's by more than k m + b, or 8 m + b where k is
-//! more than 8: the race keeps for each a lead over the tier that is never below that difference,
-//! and a lead above k m, or less, ends the stretch (invariants 1 and 2 of [`race`]). A score in the
-//! sample stands for C / m. With K the sum of min(k, 8) over the S stretches,
+//! Let b = 1 + the greatest price, the most that two scores of a request differ by, and S the
+//! *stretches* so far ([`race`]): 1, and one more each time a lead was decisive. In the k-th
+//! stretch the tier's own score in the sample falls behind no miniature's by more than k m + b, or
+//! 8 m + b where k is more than 8: the race keeps for each a lead over the tier that is never below
+//! that difference, and a lead above k m, or 8 m, ends the stretch (invariants 1 and 2 of
+//! [`race`]). A score in the sample stands for C / m. With K the sum of min(k, 8) over the S
+//! stretches,
 //!
 //! score >= score of the best fixed finalist alone - K C - S b C / m - e,
 //!
 //! e being the error of sampling, 0 where m = C. Nothing is assumed about finalists. The price of
 //! a change is in it: until contents have come to be the new leader's, what the tier lacks adds to
-//! leads. The k-th stretch ends with a lead of min(k, 8) m / 2 at least, so after n requests of
-//! the sample K is at most 8 + 2 b n / m. The bound says much where S is small: where one finalist
+//! leads. The k-th stretch ends with a lead of min(k, 8) m at least, so after n requests of
+//! the sample K is at most 8 + b n / m. The bound says much where S is small: where one finalist
 //! is best for long. It says little of a stream that turns at every change, or is made by one who
 //! sees the contents: there every rule without lots loses all the time, and every policy has no
 //! hits.
@@ -83,7 +86,7 @@ use crate::page::{ObjectId, PageId, SlotId};
 use crate::tier::SlotTable;
 pub(super) use fit::Fit;
 use mini::{Effect, Mini};
-use race::{PARTS, Race};
+use race::Race;
 
 /// The policies that may lead; the first one does at first.
 pub const FINALISTS: [&str; 5] = ["value", "clic", "arc", "tac", "lru"];
@@ -91,6 +94,8 @@ const COUNT: usize = FINALISTS.len();
 
 /// Read hits that a flash write must earn: the wear price of `value`.
 const PRICE: f64 = 0.12;
+/// Reads of the sample for each slot of a miniature in which what a read is worth is forgotten.
+const WORTH_SLOTS: f64 = 4.0;
 /// Slots of a miniature, where the tier has so many.
 const SAMPLE_MIN: u32 = 4096;
 /// Slots of a miniature at most.
@@ -154,10 +159,12 @@ pub struct Auto {
     sampled: u32,
     /// Requests of the sample.
     requests: u64,
-    /// The page of the request at hand and its part, if it is in the sample and not on flash.
-    absent: Option<(PageId, usize)>,
-    /// What a page written to flash costs, read hits.
-    price: f64,
+    /// The page of the request at hand, if it is in the sample and not on flash.
+    absent: Option<PageId>,
+    /// The time of a page written to flash, random reads of base.
+    time: f64,
+    /// What base alone does for a read of late, random reads: a hit is worth that in the mean.
+    worth: f64,
     /// Of base below the tier, and of base alone, in the sample.
     streams: Streams,
     bare: Streams,
@@ -180,7 +187,7 @@ impl Auto {
         let raced = (0..COUNT).filter(|at| fit.is_race() && fit.raced[*at]);
         let minis = raced.filter_map(|at| Some((at, build(FINALISTS[at], &scaled)?)));
         let minis = minis.map(|(at, policy)| (at, Mini::new(policy, &scaled)));
-        let price = price(&options.costs);
+        let time = time(&options.costs);
         Self {
             value: Box::new(Value::new(&options)),
             second: None,
@@ -190,7 +197,8 @@ impl Auto {
             sampled,
             requests: 0,
             absent: None,
-            price,
+            time,
+            worth: 1.0,
             streams: Streams::new(&options.costs),
             bare: Streams::new(&options.costs),
             alone: 0.0,
@@ -215,37 +223,51 @@ impl Auto {
     #[must_use]
     pub fn bound(&self) -> f64 {
         let (slots, sampled) = (f64::from(self.capacity), f64::from(self.sampled.max(1)));
-        let edges = self.race.stretches() as f64 * (1.0 + self.price);
+        let edges = self.race.stretches() as f64 * self.most();
         (self.race.behind() + edges) * slots / sampled
     }
 
-    /// Where the extent of `page` is in the sample, its part.
-    fn part(&self, page: PageId) -> Option<usize> {
+    /// What a page written to flash costs now, random reads: wear, and time.
+    fn price(&self) -> f64 {
+        PRICE * self.worth + self.time
+    }
+
+    /// Most that two scores of a request differ by.
+    fn most(&self) -> f64 {
+        1.0 + PRICE + self.time
+    }
+
+    /// Whether the extent of `page` is in the sample.
+    fn is_sampled(&self, page: PageId) -> bool {
         let extent = page.index >> EXTENT;
         let hash = mix(mix(u64::from(page.object.0) + 1, extent), SALT);
-        let taken = (hash >> 32) * u64::from(self.capacity) < u64::from(self.sampled) << 32;
-        taken.then_some(hash as usize % PARTS)
+        (hash >> 32) * u64::from(self.capacity) < u64::from(self.sampled) << 32
     }
 
     /// Shows `access` to the miniatures, and lets the race know what each earned, and the tier.
-    fn run_miniatures(&mut self, access: &Access, part: usize, resident: bool) {
+    fn run_miniatures(&mut self, access: &Access, resident: bool) {
         self.requests += 1;
         let access = Access {
             number: self.requests,
             ..*access
         };
+        let bare = self.bare.cost(&access, false);
+        self.alone += bare;
+        if access.op == Op::Read {
+            self.worth += (bare - self.worth) / (WORTH_SLOTS * f64::from(self.sampled.max(1)));
+        }
+        let price = self.price();
         let mut scores = [0.0; COUNT];
         for (at, mini) in &mut self.minis {
-            scores[*at] = mini.serve(&access).score(self.price);
+            scores[*at] = mini.serve(&access, price);
         }
-        self.alone += self.bare.cost(&access, false);
         let own = match resident {
-            true => Effect::of_resident(access.op).score(self.price),
+            true => Effect::of_resident(access.op).score(price),
             false => -self.streams.cost(&access, false),
         };
-        self.race.observe(part, &scores, own);
+        self.race.observe(&scores, own);
         self.call();
-        self.absent = (!resident).then_some((access.page, part));
+        self.absent = (!resident).then_some(access.page);
     }
 
     /// Makes the second one that is wanted now, or lets go of one that is not.
@@ -303,7 +325,7 @@ impl Auto {
                 leads: at == self.race.leader(),
                 hits: per_request(hits),
                 flash_writes: per_request(writes),
-                score: per_request(self.alone - mini.base() - self.price * writes),
+                score: per_request(self.alone + mini.score()),
                 ahead,
                 needed,
             }
@@ -323,14 +345,14 @@ fn sampled(slots: u32) -> u32 {
     share.clamp(SAMPLE_MIN, SAMPLE_MAX).min(slots)
 }
 
-/// What a page written to flash costs, in read hits: its wear and its time.
-fn price(costs: &Costs) -> f64 {
+/// The time that a page written to flash takes, in random reads of base; 1 at most.
+fn time(costs: &Costs) -> f64 {
     let saving = costs.random_saving();
     let time = match saving > 0.0 {
         true => costs.flash_write / saving,
         false => 0.0,
     };
-    PRICE + time.min(1.0)
+    time.min(1.0)
 }
 
 /// The options of a miniature of `sampled` slots: what is counted in requests is scaled.
@@ -359,8 +381,8 @@ impl TierPolicy for Auto {
         if self.minis.is_empty() {
             return;
         }
-        if let Some(part) = self.part(access.page) {
-            self.run_miniatures(access, part, resident.is_some());
+        if self.is_sampled(access.page) {
+            self.run_miniatures(access, resident.is_some());
         }
     }
 
@@ -386,8 +408,8 @@ impl TierPolicy for Auto {
         if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
             second.policy.on_admit(access, slot);
         }
-        if let Some((_, part)) = self.absent.take_if(|(page, _)| *page == access.page) {
-            self.race.charge(part, self.price);
+        if self.absent.take_if(|page| *page == access.page).is_some() {
+            self.race.charge(self.price());
             self.call();
         }
     }
@@ -401,7 +423,7 @@ impl TierPolicy for Auto {
             return;
         }
         let is_gone = matches!(why, Removal::Trimmed | Removal::Stale | Removal::Outdated);
-        if is_gone && self.part(page).is_some() {
+        if is_gone && self.is_sampled(page) {
             for (_, mini) in &mut self.minis {
                 mini.forget(page, why);
             }
@@ -513,7 +535,7 @@ impl TierPolicy for Auto {
         for (_, mini) in &self.minis {
             mini.assert_invariants();
             let mut pages = mini.pages();
-            assert!(pages.all(|page| self.part(page).is_some()), "invariant 1");
+            assert!(pages.all(|page| self.is_sampled(page)), "invariant 1");
         }
         self.race.assert_invariants();
     }
