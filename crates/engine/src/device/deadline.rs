@@ -48,7 +48,7 @@ pub(super) const BATCH_MAX: usize = 128;
 /// which takes no more memory for that than for less.
 pub(super) const TRANSFER_FIRST: usize = 64 << 10;
 
-// A buffer that doubles from the first length stops at the longest, and is aligned throughout.
+// A buffer of either length is aligned throughout.
 const _: () = assert!(TRANSFER_FIRST.is_power_of_two() && TRANSFER_MAX.is_power_of_two());
 const _: () = assert!(ALIGNMENT <= TRANSFER_FIRST && TRANSFER_FIRST <= TRANSFER_MAX);
 // The kernel takes lengths and gives results of 31 bits.

@@ -21,7 +21,7 @@
 //! 2. A chunk is read while its object is in use: the last close waits for it, and none is queued
 //!    after it.
 //! 3. Chunks together hold at most [`BYTES_MAX`]; with what is left of their huge pages they take
-//!    twice that at most.
+//!    four times that at most.
 
 use super::read::Reading;
 use crate::device::AlignedBuf;
