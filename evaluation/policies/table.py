@@ -81,6 +81,8 @@ def learned_table(runs, policy="clic", rows=8):
 
 
 DEFAULT = "auto"
+# Those that the default's race is between (crates/core/src/policy/auto).
+FINALISTS = ("value", "clic", "arc", "tac", "lru")
 COLUMNS = (DEFAULT, "value", "lru", "arc", "tq", "tac", "clic", "dp-clic")
 
 
@@ -149,6 +151,27 @@ def means(traces):
         )
 
 
+def base_times(traces):
+    """What base has to do below the default, against the best of the finalists in each cell."""
+    shares = (5, 10, 20)
+    every = []
+    print(f"\n### Base's time below {DEFAULT}, times that below the finalist with the least\n")
+    print("| trace | " + " | ".join(f"{share} % | least" for share in shares) + " |")
+    print("|---|" + "---:|---|" * len(shares))
+    for name, runs in traces.items():
+        cells = []
+        for share in shares:
+            found = {policy: run["base_device_ms"] for policy, run in at(runs, share).items()}
+            if not found:
+                cells.append("- | -")
+                continue
+            least = min(FINALISTS, key=found.get)
+            every.append(found[DEFAULT] / found[least])
+            cells.append(f"{every[-1]:.3f} | {least}")
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    print(f"\nMean {statistics.mean(every):.3f}, median {statistics.median(every):.3f}.")
+
+
 def noise_table(directory):
     found = {}
     for path in sorted(glob.glob(os.path.join(directory, "noise-*.json"))):
@@ -177,6 +200,7 @@ def main():
     means(traces)
     for share in (5, 10, 20, 1):
         summary(traces, share)
+    base_times(traces)
     noise_table(directory)
     for name, runs in traces.items():
         main_table(name, runs)

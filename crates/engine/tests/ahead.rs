@@ -19,12 +19,14 @@ const PAGES: u64 = 256;
 /// Tells that a write is inside the device, and waits until it may go on.
 type Gate = (mpsc::Sender<()>, mpsc::Receiver<()>);
 
-/// A base that counts the reads it gets, takes its time for each, and holds its next write up at a
-/// gate.
+/// A base that counts the reads it gets and notes how far they come, takes its time for each, and
+/// holds its next write up at a gate.
 #[derive(Default)]
 struct Counting {
     device: MemoryDevice,
     reads: AtomicU64,
+    /// The byte after the furthest one read.
+    furthest: AtomicU64,
     gate: Mutex<Option<Gate>>,
 }
 
@@ -32,7 +34,10 @@ impl Device for Counting {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_millis(1));
-        self.device.read_at(buf, offset)
+        let read = self.device.read_at(buf, offset)?;
+        let end = offset + read as u64;
+        self.furthest.fetch_max(end, Ordering::Relaxed);
+        Ok(read)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let gate = self.gate.lock().expect("lock").take();
@@ -156,6 +161,31 @@ fn a_scan_page_by_page_makes_few_requests() {
         engine.close_object(&object);
         engine.stop().expect("stops");
     }
+}
+
+/// Were it one chunk, a request of its length would take it away whole, and the device would wait
+/// until that was answered.
+#[test]
+fn two_chunks_are_kept_ahead_of_requests_as_long_as_one() {
+    let base = Arc::new(Counting::default());
+    let chunk = u64::from(EngineConfig::default().read_ahead);
+    base.set_len(8 * chunk).expect("grows");
+    let engine = engine(false, 64, 0);
+    let object = open(&engine, base.clone());
+    let mut buf = vec![0; chunk as usize];
+    for asked in 1..=4 {
+        let first = (asked - 1) * chunk / PAGE as u64;
+        let read = engine.read(&request(&object, first), &mut buf);
+        assert_eq!(read.expect("reads"), buf.len());
+        let furthest = || base.furthest.load(Ordering::Relaxed);
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while furthest() < (asked + 2) * chunk && std::time::Instant::now() < patience {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(furthest() / chunk, asked + 2, "after {asked} requests");
+    }
+    engine.close_object(&object);
+    engine.stop().expect("stops");
 }
 
 #[test]
