@@ -378,6 +378,25 @@ fn kept_dirty_pages_keep_other_caches_out_until_recover() {
 }
 
 #[test]
+fn a_command_that_a_mount_refuses_says_why() {
+    let Some(ground) = Ground::prepare("why") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    let command = |name: &str, word: &str| {
+        let mut command = thermocline(name);
+        command.arg(ground.path("mnt")).arg(word);
+        command
+    };
+    success(&mut command("tier", "off"));
+    let why = "write-back needs the tier, which is off: switched off by command";
+    refused(&mut command("mode", "write-back"), 1, &[why]);
+    success(&mut command("tier", "on"));
+    success(&mut command("mode", "write-back"));
+    ground.umount(&[]);
+}
+
+#[test]
 fn the_mark_follows_mode_and_cache_and_is_not_seen_through_the_mount() {
     let Some(ground) = Ground::prepare("mode") else {
         return;

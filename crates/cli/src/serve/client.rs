@@ -2,6 +2,7 @@
 
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::serve::beacon::{self, Stage};
+use crate::serve::log::News;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
 use std::fs;
@@ -156,23 +157,29 @@ pub(crate) fn read(mountpoint: &Path, name: &str) -> Result<String, Failure> {
     })
 }
 
-/// Writes `word` to control file `name`.
+/// Writes `word` to control file `name`. A mount that refuses it says why in its log.
 pub(crate) fn write(mountpoint: &Path, name: &str, word: &str) -> Outcome {
     let path = file(mountpoint, name)?;
-    fs::write(&path, format!("{word}\n")).map_err(|error| match error.raw_os_error() {
-        Some(libc::EINVAL) => Failure::new(
-            Code::Failure,
-            format!(
-                "the mount at {} refused {name} \"{word}\"",
-                mountpoint.display()
-            ),
-        )
-        .advise(format!("thermocline status {}", mountpoint.display())),
-        _ if is_gone(&error) => gone(mountpoint),
-        _ if error.kind() == io::ErrorKind::PermissionDenied => Failure::io("write", &path, &error),
-        _ => Failure::new(
-            Code::Failure,
-            format!("{name} \"{word}\" failed: {}", reason(&error)),
-        ),
+    let standing = beacon::of_mountpoint(mountpoint);
+    let news = standing.map(|standing| News::of(&standing.mount.log));
+    fs::write(&path, format!("{word}\n")).map_err(|error| {
+        let why = news.as_ref().and_then(News::refusal);
+        let shown = mountpoint.display();
+        match error.raw_os_error() {
+            _ if is_gone(&error) => gone(mountpoint),
+            Some(libc::EINVAL) => {
+                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                let said = format!("the mount at {shown} refused {name} \"{word}\"{why}");
+                Failure::new(Code::Failure, said).advise(format!("thermocline status {shown}"))
+            }
+            _ if error.kind() == io::ErrorKind::PermissionDenied => {
+                Failure::io("write", &path, &error)
+            }
+            _ => {
+                let why = why.unwrap_or_else(|| reason(&error));
+                let said = format!("{name} \"{word}\" failed: {why}");
+                Failure::new(Code::Failure, said).advise(format!("thermocline status {shown}"))
+            }
+        }
     })
 }

@@ -167,7 +167,7 @@ impl Control {
     fn set_faults(&self, script: &str) -> io::Result<()> {
         let faults = self.faults.as_ref().ok_or(io::ErrorKind::NotFound)?;
         faults.load(script).map_err(|error| {
-            log::line(&format!("refused: {error}"));
+            log::refused(&error.to_string());
             io::Error::from(io::ErrorKind::InvalidInput)
         })?;
         log::line(&format!("faults: {}", script.replace('\n', "; ")));
@@ -181,8 +181,8 @@ impl Control {
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         };
         if let (true, Err(reason)) = (back, self.engine.tier_state()) {
-            log::line(&format!(
-                "refused: write-back needs the tier, which is off: {reason}"
+            log::refused(&format!(
+                "write-back needs the tier, which is off: {reason}"
             ));
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -194,13 +194,16 @@ impl Control {
     fn set_tier(&self, word: &str) -> io::Result<()> {
         match word {
             "on" => self.reshaping.tier_on().map_err(|failure| {
-                log::line(&format!("refused: {}", failure.message));
+                log::refused(&failure.message);
                 match failure.code {
                     Code::Usage | Code::Cache => io::ErrorKind::InvalidInput.into(),
                     _ => io::Error::from_raw_os_error(libc::EIO),
                 }
             })?,
-            "off" => self.reshaping.tier_off()?,
+            "off" => self
+                .reshaping
+                .tier_off()
+                .inspect_err(|error| log::refused(&error.to_string()))?,
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
         log::line(&format!("tier {word}"));
@@ -210,7 +213,7 @@ impl Control {
 
 /// The system's error for one of the engine's; the words go to the log.
 fn refused(error: thermocline::Error) -> io::Error {
-    log::line(&format!("refused: {error}"));
+    log::refused(&error.to_string());
     match error {
         thermocline::Error::CacheIo { source, .. } => source,
         _ => io::ErrorKind::InvalidInput.into(),

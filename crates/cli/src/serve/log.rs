@@ -2,9 +2,9 @@
 //! that has a log writes them there too.
 
 use crate::failure::Failure;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,6 +23,59 @@ pub(crate) fn copy_to(path: &Path) -> Result<(), Failure> {
     // There is one log a process: the first counts.
     let _second = COPY.set(file);
     Ok(())
+}
+
+/// What another process logs from some moment on.
+pub(crate) struct News {
+    path: PathBuf,
+    /// Bytes that were there.
+    before: u64,
+}
+
+impl News {
+    /// In the log at `path`, from now on.
+    pub(crate) fn of(path: &Path) -> Self {
+        Self {
+            path: path.into(),
+            before: length(path),
+        }
+    }
+
+    /// Where the log is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the log by now.
+    pub(crate) fn length(&self) -> u64 {
+        length(&self.path)
+    }
+
+    /// What was logged.
+    pub(crate) fn text(&self) -> String {
+        let text = fs::read(&self.path).unwrap_or_default();
+        let from = usize::try_from(self.before).unwrap_or(usize::MAX);
+        String::from_utf8_lossy(text.get(from..).unwrap_or_default()).into_owned()
+    }
+
+    /// Why a command was refused, if that was logged.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let text = self.text();
+        let why = text.lines().rev().find_map(|line| line.split_once(REFUSED));
+        why.map(|(_, why)| why.to_string())
+    }
+}
+
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |found| found.len())
+}
+
+/// What a line on a refused command has before the reason.
+const REFUSED: &str = " refused: ";
+
+/// Logs why a command was refused; it reads that in the log ([`News::refusal`]).
+pub(crate) fn refused(why: &str) {
+    line(&format!("{}{why}", REFUSED.trim_start()));
 }
 
 /// Writes one line.

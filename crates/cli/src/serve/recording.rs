@@ -155,7 +155,7 @@ impl Recording {
         }
         let recorder =
             recorder(path, self.page_size, sample, self.engine.has_clients()).map_err(|error| {
-                log::line(&format!("refused: {error}"));
+                log::refused(&error.to_string());
                 io::Error::from(io::ErrorKind::InvalidInput)
             })?;
         let recording = Arc::clone(self);

@@ -322,7 +322,7 @@ impl Reshaping {
         if back {
             let marked = self.caches.claiming.switch(&self.engine, true);
             marked.map_err(|failure| {
-                log::line(&format!("refused: {}", failure.message));
+                log::refused(&failure.message);
                 io::Error::from_raw_os_error(libc::EIO)
             })?;
         }

@@ -3,6 +3,7 @@
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::serve::beacon::{self, Stage};
 use crate::serve::client;
+use crate::serve::log::News;
 use crate::show::report::MountFacts;
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -104,8 +105,7 @@ struct Serving {
     /// `None` when it ended before it could be watched.
     process: Option<OwnedFd>,
     pid: u32,
-    log: PathBuf,
-    log_length: u64,
+    news: News,
 }
 
 impl Serving {
@@ -119,13 +119,10 @@ impl Serving {
             .ok()
             .filter(|fd| *fd >= 0)
             .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-        let log = facts.log.clone();
-        let log_length = fs::metadata(&log).map_or(0, |found| found.len());
         Self {
             process,
             pid,
-            log,
-            log_length,
+            news: News::of(&facts.log),
         }
     }
 
@@ -140,10 +137,17 @@ impl Serving {
             if ended(process)? {
                 break;
             }
-            let length = fs::metadata(&self.log).map_or(0, |found| found.len());
+            let length = self.news.length();
             if length != log_length {
                 (news, log_length) = (Instant::now(), length);
-                bar.set_message(self.fresh().lines().last().unwrap_or_default().to_string());
+                bar.set_message(
+                    self.news
+                        .text()
+                        .lines()
+                        .last()
+                        .unwrap_or_default()
+                        .to_string(),
+                );
             }
             if news.elapsed() >= limit {
                 return Err(Failure::new(
@@ -156,7 +160,7 @@ impl Serving {
                 )
                 .advise(format!(
                     "wait longer with --timeout, or read {}",
-                    self.log.display()
+                    self.news.path().display()
                 )));
             }
             bar.tick();
@@ -168,16 +172,9 @@ impl Serving {
         }
     }
 
-    /// What was logged since the unmount began.
-    fn fresh(&self) -> String {
-        let text = fs::read(&self.log).unwrap_or_default();
-        let from = usize::try_from(self.log_length).unwrap_or(usize::MAX);
-        String::from_utf8_lossy(text.get(from..).unwrap_or_default()).into_owned()
-    }
-
-    /// The first `error:` line of it, with the advice that follows.
+    /// The first `error:` line logged since the unmount began, with the advice that follows.
     fn last_error(&self) -> Option<Failure> {
-        let fresh = self.fresh();
+        let fresh = self.news.text();
         let mut lines = fresh.lines();
         let (_, message) = lines.find_map(|line| line.split_once("error: "))?;
         let advice = lines.next().and_then(|line| line.strip_prefix("  try: "));
@@ -274,13 +271,10 @@ mod tests {
     fn the_log_before_the_unmount_does_not_count() {
         let log = tempfile::NamedTempFile::new().expect("log");
         fs::write(log.path(), "error: old\n").expect("write");
-        let length = fs::metadata(log.path()).expect("log").len();
-        let path = log.path().to_path_buf();
         let serving = Serving {
             process: None,
             pid: 1,
-            log: path,
-            log_length: length,
+            news: News::of(log.path()),
         };
         assert!(serving.wait(Duration::ZERO).is_ok());
         fs::write(

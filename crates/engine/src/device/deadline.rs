@@ -15,11 +15,12 @@
 //! 3. `Abandoned::count` is the number of buried lanes of that device, and of late requests on
 //!    rings of callers (`direct.rs`). At [`ABANDONED_MAX`]
 //!    further requests fail at once, so a dead device cannot eat memory: at most
-//!    `ABANDONED_MAX` x (1 MiB + ring) per device, plus one request per thread in a race.
+//!    `ABANDONED_MAX` x (2 MiB + ring) per device, plus one request per thread in a race.
 //!
 //! Cost: one copy of the data, and one `io_uring_enter` in place of one `pread`. Each thread
-//! that uses deadlines keeps a ring and a buffer of the longest transfer it made (at least
-//! 64 KiB, at most 1 MiB), registered with the kernel when the limit on locked memory allows.
+//! that uses deadlines keeps a ring and a buffer of the longest transfer it made (at least 64 KiB,
+//! at most 1 MiB), registered with the kernel when the limit on locked memory allows. A buffer above
+//! 64 KiB is in a huge page of its own: it takes 2 MiB, and counts as that against the limit.
 
 use crate::lock::Mutex;
 use std::cell::Cell;

@@ -11,8 +11,9 @@
 //! while). A chunk whose read failed is gone: the request that needs its pages meets the error.
 //!
 //! A *stream* is a place in an object up to which requests have come, and one up to which was read
-//! ahead. Two chunks are kept ahead of the requests; they start at four times a request's length
-//! and double, up to what the settings say.
+//! ahead. Chunks start at four times a request's length and double, up to what the settings say. A
+//! request has one more read, unless two are ahead already; one as long as a chunk takes a chunk
+//! away whole, so it has two read, or the device would wait until it was answered.
 //!
 //! # Invariants
 //! 1. A chunk serves a page only as it is now: whoever starts or ends a write of the page, trims it
@@ -21,7 +22,8 @@
 //! 2. A chunk is read while its object is in use: the last close waits for it, and none is queued
 //!    after it.
 //! 3. Chunks together hold at most [`BYTES_MAX`]; with what is left of their huge pages they take
-//!    four times that at most.
+//!    four times that at most. [`SPARE_MAX`] buffers, and those that a request still copies from
+//!    when their chunk is gone, come on top.
 
 use super::read::Reading;
 use crate::device::AlignedBuf;
@@ -38,6 +40,9 @@ use thermocline_trace::Served;
 pub(crate) const READERS: usize = 2;
 /// Bytes of all chunks together.
 const BYTES_MAX: usize = 64 << 20;
+/// Bytes of a chunk at most: several streams have room for theirs.
+pub(crate) const CHUNK_MAX: u32 = 16 << 20;
+const _: () = assert!(CHUNK_MAX as usize * 4 <= BYTES_MAX);
 /// Streams remembered; the one longest quiet makes room.
 const STREAMS_MAX: usize = 64;
 /// Bytes of the shortest chunk.
@@ -253,9 +258,11 @@ impl Ahead {
 
     /// Keeps a buffer that nobody reads from any more for a chunk to come.
     pub(crate) fn recycle(&mut self, buffer: AlignedBuf) {
-        if self.spare.len() < SPARE_MAX {
-            self.spare.push(buffer);
+        // The latest: chunks of a stream that goes on are all as long.
+        if self.spare.len() == SPARE_MAX {
+            self.spare.remove(0);
         }
+        self.spare.push(buffer);
     }
 
     /// Notes a sequential request for `pages`; the place of its stream.
@@ -299,6 +306,19 @@ impl Ahead {
         stream.until = chunk.end;
         stream.pages = (stream.pages * 2).min(most);
         Some(chunk)
+    }
+
+    /// The chunks to read after a request of `len` pages: see the module text.
+    fn next_chunks(&mut self, at: usize, len: u64, end: u64, most: u64) -> Vec<Range<u64>> {
+        let mut chunks = Vec::new();
+        while let Some(chunk) = self.next_chunk(at, end, most) {
+            let is_longer = chunk.end - chunk.start > len;
+            chunks.push(chunk);
+            if is_longer {
+                break;
+            }
+        }
+        chunks
     }
 
     /// Puts a chunk into the queue; false when there is no memory for it.
@@ -431,11 +451,11 @@ impl Engine {
         let Ok(object) = self.object(object.id) else {
             return;
         };
-        // More than one: a request as long as a chunk takes one away whole, and the device would
-        // wait until that was answered.
-        while let Some(chunk) = inner.ahead.next_chunk(at, end, most) {
-            let bytes = (chunk.end - chunk.start) as usize * size;
+        let len = pages.end - pages.start;
+        for chunk in inner.ahead.next_chunks(at, len, end, most) {
+            let (start, bytes) = (chunk.start, (chunk.end - chunk.start) as usize * size);
             if !inner.ahead.queue(&object, chunk, bytes, request.hints) {
+                inner.ahead.streams[at].until = start;
                 return;
             }
             self.signals.reader.notify_one();
@@ -500,5 +520,36 @@ pub(crate) fn run_reader(engine: &Weak<Engine>) {
         if !engine.rest(&engine.signals.reader, |inner| inner.ahead.has_job()) {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages that each of some requests of `len` pages in a row has read ahead.
+    fn ahead_of(len: u64, requests: u64) -> Vec<Vec<u64>> {
+        let mut ahead = Ahead::default();
+        let bounds = (16, 128);
+        let mut each = Vec::new();
+        for first in (0..requests).map(|at| at * len) {
+            let at = ahead.note(ObjectId(1), &(first..first + len), bounds);
+            let chunks = ahead.next_chunks(at, len, 10_000, bounds.1);
+            each.push(chunks.iter().map(|chunk| chunk.end - chunk.start).collect());
+        }
+        each
+    }
+
+    /// A request that is no stream's costs four times its length, not the whole ramp.
+    #[test]
+    fn a_short_request_has_one_chunk_read() {
+        let each = ahead_of(1, 5);
+        assert_eq!(each, [vec![16], vec![32], vec![64], vec![128], vec![]]);
+        assert_eq!(ahead_of(16, 4), [vec![64], vec![128], vec![], vec![]]);
+    }
+
+    #[test]
+    fn a_request_as_long_as_a_chunk_has_two_ahead() {
+        assert_eq!(ahead_of(128, 3), [vec![128, 128], vec![128], vec![128]]);
     }
 }

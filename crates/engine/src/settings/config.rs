@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::files::clients::are_apart;
 use crate::files::pins::Pins;
 use crate::mutant::Mutant;
+use crate::request::ahead::CHUNK_MAX;
 use crate::settings::machine;
 pub use crate::settings::policy_section::{CacSettings, ClicSettings, PolicySection, TacSettings};
 pub use crate::settings::policy_table::PrioritySettings;
@@ -51,7 +52,8 @@ pub struct EngineConfig {
     pub dirty: DirtySettings,
     /// Pages the write buffer holds at most.
     pub write_buffer_pages: u32,
-    /// Bytes of a sequential stream that are read ahead at once, at most; 0 reads nothing ahead.
+    /// Bytes of a sequential stream that are read ahead at once, at most; 0 reads nothing ahead, and
+    /// 16 MiB is the most.
     pub read_ahead: u32,
     /// Background writers at most; how many work follows the measured write speed.
     pub writers_max: u32,
@@ -299,6 +301,12 @@ impl EngineConfig {
             "write_buffer_pages",
             0,
             "at least 1",
+        )?;
+        need(
+            self.read_ahead <= CHUNK_MAX,
+            "read_ahead",
+            self.read_ahead,
+            "at most 16 MiB; 0 reads nothing ahead",
         )?;
         need(
             (1..=64).contains(&self.writers_max),
