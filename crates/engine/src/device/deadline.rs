@@ -19,8 +19,8 @@
 //!
 //! Cost: one copy of the data, and one `io_uring_enter` in place of one `pread`. Each thread
 //! that uses deadlines keeps a ring and a buffer of the longest transfer it made (at least 64 KiB,
-//! at most 1 MiB), registered with the kernel when the limit on locked memory allows. A buffer above
-//! 64 KiB is in a huge page of its own: it takes 2 MiB, and counts as that against the limit.
+//! at most 1 MiB), registered with the kernel when the limit on locked memory allows. A buffer
+//! above 64 KiB is in a huge page of its own: it takes 2 MiB, and counts as that for the limit.
 
 use crate::lock::Mutex;
 use std::cell::Cell;

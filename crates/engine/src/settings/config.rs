@@ -52,7 +52,7 @@ pub struct EngineConfig {
     pub dirty: DirtySettings,
     /// Pages the write buffer holds at most.
     pub write_buffer_pages: u32,
-    /// Bytes of a sequential stream that are read ahead at once, at most; 0 reads nothing ahead, and
+    /// Bytes of a sequential stream that are read ahead at once, at most; 0 reads nothing ahead,
     /// 16 MiB is the most.
     pub read_ahead: u32,
     /// Background writers at most; how many work follows the measured write speed.
