@@ -140,14 +140,8 @@ impl Serving {
             let length = self.news.length();
             if length != log_length {
                 (news, log_length) = (Instant::now(), length);
-                bar.set_message(
-                    self.news
-                        .text()
-                        .lines()
-                        .last()
-                        .unwrap_or_default()
-                        .to_string(),
-                );
+                let text = self.news.text();
+                bar.set_message(text.lines().last().unwrap_or_default().to_string());
             }
             if news.elapsed() >= limit {
                 return Err(Failure::new(

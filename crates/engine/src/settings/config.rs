@@ -428,6 +428,12 @@ mod tests {
             ..EngineConfig::default()
         };
         assert!(odd.check().is_err());
+        let ahead = |read_ahead| EngineConfig {
+            read_ahead,
+            ..EngineConfig::default()
+        };
+        assert!(ahead(0).check().is_ok() && ahead(CHUNK_MAX).check().is_ok());
+        assert!(ahead(CHUNK_MAX + 1).check().is_err());
         let unknown = EngineConfig {
             policy: "lfu".into(),
             ..EngineConfig::default()

@@ -261,6 +261,8 @@ impl Auto {
         for (at, mini) in &mut self.minis {
             scores[*at] = mini.serve(&access, price);
         }
+        // A known fault: hits are not told to the tier's streams, as they are to a miniature's, so
+        // all leads grow where pages in order are on flash (`evaluation/results/policies.md`).
         let own = match resident {
             true => Effect::of_resident(access.op).score(price),
             false => -self.streams.cost(&access, false),
