@@ -1,6 +1,6 @@
 //! A miniature: a policy in charge of a tier without bytes, whose flash writes are done at once.
 
-use crate::page::{BlockId, ObjectId, PageId};
+use crate::page::{BlockId, ObjectId, PageId, SlotId};
 use crate::policy::streams::Streams;
 use crate::policy::{
     Access, Decision, Learned, Op, Opportunity, PolicyOptions, Removal, TierPolicy,
@@ -119,6 +119,11 @@ impl Mini {
     #[cfg(test)]
     pub(super) fn finds(&self, page: PageId) -> bool {
         self.slots.find(page).is_some()
+    }
+
+    /// The page in `slot`.
+    pub(super) fn page(&self, slot: SlotId) -> Option<PageId> {
+        self.slots.page(slot)
     }
 
     /// The pages it holds.

@@ -41,8 +41,8 @@
 //!
 //! e being the error of sampling, 0 where m = C. Nothing is assumed about finalists. The price of
 //! a change is in it: until contents have come to be the new leader's, what the tier lacks adds to
-//! leads. The k-th stretch ends with a lead of min(k, 8) m at least, so after n requests of
-//! the sample K is at most 8 + b n / m. The bound says much where S is small: where one finalist
+//! leads. The k-th stretch ends with a lead of a quarter of min(k, 8) m at least, so after n requests
+//! of the sample K is at most 8 + 4 b n / m. The bound says much where S is small: where one finalist
 //! is best for long. It says little of a stream that turns at every change, or is made by one who
 //! sees the contents: there every rule without lots loses all the time, and every policy has no
 //! hits.
@@ -261,15 +261,26 @@ impl Auto {
         for (at, mini) in &mut self.minis {
             scores[*at] = mini.serve(&access, price);
         }
-        // A known fault: hits are not told to the tier's streams, as they are to a miniature's, so
-        // all leads grow where pages in order are on flash (`evaluation/results/policies.md`).
+        // Told of hits too: a stream goes on over pages on flash, here as below a miniature.
+        let base = self.streams.cost(&access, resident);
         let own = match resident {
             true => Effect::of_resident(access.op).score(price),
-            false => -self.streams.cost(&access, false),
+            false => -base,
         };
         self.race.observe(&scores, own);
         self.call();
         self.absent = (!resident).then_some(access.page);
+    }
+
+    /// Lets the race know of a page of each miniature, drawn by lot, whether the tier holds it.
+    fn look(&mut self, slots: &SlotTable) {
+        for (at, mini) in &self.minis {
+            let lot = mix(self.requests, *at as u64) % u64::from(self.sampled.max(1));
+            if let Some(page) = mini.page(SlotId(lot as u32)) {
+                self.race.look(*at, slots.find(page).is_some());
+            }
+        }
+        self.call();
     }
 
     /// Makes the second one that is wanted now, or lets go of one that is not.
@@ -391,6 +402,9 @@ impl TierPolicy for Auto {
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
         if let Some(second) = &mut self.second {
             second.tell(slots, self.capacity, access.number);
+        }
+        if self.absent == Some(access.page) {
+            self.look(slots);
         }
         match (self.second_leading().is_some(), &mut self.second) {
             (true, Some(second)) => second.policy.decide(access, why, slots),

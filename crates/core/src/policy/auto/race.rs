@@ -6,11 +6,16 @@
 //! now on, and a new *stretch* begins: all leads are 0. It may be the leader again, whose contents
 //! have not come to be its own yet.
 //!
-//! In the k-th stretch a lead is decisive above k times the miniature's slots, from the eighth on
-//! above 8 times, so that a workload that turns often is not run after. A change costs up to a
-//! whole tier of misses, so nothing less is enough. Half of it was, where eight parts of the sample
-//! agreed: most of such changes were taken back, and cost 0.5 to 2.4 points of hits each
-//! (`evaluation/results/policies.md`).
+//! *Decisive* in the k-th stretch is a lead above k m, from the eighth stretch on above 8 m, m being
+//! the miniature's slots, so that a workload that turns often is not run after. Less is enough for a
+//! finalist whose pages the tier holds for the most part: a change costs as many misses at most as
+//! there are pages that the miniature holds and the tier lacks, the tier's *lack*. So its share of
+//! k m is enough, a quarter of k m at least ([`LACK_MIN`]), for what a finalist is ahead of the
+//! leader's own miniature: what that is ahead of the tier says how well miniatures tell what
+//! happens in life (`evaluation/results/policies.md` has what other rules came to).
+//!
+//! *Lack* is looked up in a page of a miniature at a time, drawn by lot; the share is a mean over
+//! the last [`LACK_LOTS`] or so.
 //!
 //! # Invariants (the first checked by [`Race::assert_invariants`], the second by a test)
 //! 1. No lead is below 0, or decisive.
@@ -22,11 +27,18 @@ use super::COUNT;
 const NEAR: f64 = 0.5;
 /// Stretches in which what decides grows: a mount of weeks is to follow its workload still.
 const GROWTH: u64 = 8;
+/// What decides where the tier lacks nothing, as a share of what decides where it lacks all.
+pub(super) const LACK_MIN: f64 = 0.25;
+/// Pages that the mean lack is over, about.
+const LACK_LOTS: f64 = 256.0;
+
 /// See the module text.
 #[derive(Debug)]
 pub(super) struct Race {
     leader: usize,
     leads: [f64; COUNT],
+    /// Share of a miniature's pages that the tier does not hold.
+    lacks: [f64; COUNT],
     /// The others have no lead.
     raced: [bool; COUNT],
     slots: f64,
@@ -40,6 +52,7 @@ impl Race {
         Self {
             leader: 0,
             leads: [0.0; COUNT],
+            lacks: [1.0; COUNT],
             raced,
             slots: f64::from(slots),
             changes: 0,
@@ -64,12 +77,21 @@ impl Race {
 
     /// The lead of the miniature `at`, and what would be decisive.
     pub(super) fn ahead(&self, at: usize) -> (f64, f64) {
-        (self.leads[at], self.most())
+        (self.leads[at], self.decisive(at))
     }
 
-    /// A lead above this is decisive: in the k-th stretch k times the slots, 8 at most.
+    /// A lead above this is decisive for any finalist: in the k-th stretch k times the slots, 8 at
+    /// most.
     fn most(&self) -> f64 {
         self.slots * self.stretches.min(GROWTH) as f64
+    }
+
+    /// A lead of the miniature `at` above this is decisive. The leader's own is above the first
+    /// part always.
+    fn decisive(&self, at: usize) -> f64 {
+        let lack = self.lack(at).clamp(LACK_MIN, 1.0);
+        let less = self.leads[self.leader] + lack * self.most();
+        less.min(self.most())
     }
 
     /// The sum of that over all stretches so far.
@@ -92,23 +114,33 @@ impl Race {
         self.observe(&[0.0; COUNT], -price);
     }
 
+    /// Share of the pages of the miniature `at` that the tier does not hold.
+    pub(super) fn lack(&self, at: usize) -> f64 {
+        self.lacks[at]
+    }
+
+    /// A page that the miniature `at` holds, drawn by lot, is one that the tier holds, or not.
+    pub(super) fn look(&mut self, at: usize, held: bool) {
+        let lack = f64::from(u8::from(!held));
+        self.lacks[at] += (lack - self.lacks[at]) / LACK_LOTS;
+        self.decide();
+    }
+
     /// Who is to be in life besides the first, where `now` is: the leader; else who is near a
     /// decisive lead; else `now` while it has any.
     pub(super) fn wanted(&self, now: Option<usize>) -> Option<usize> {
         if self.leader > 0 {
             return Some(self.leader);
         }
-        let near = NEAR * self.most();
-        let others = self.leads.iter().enumerate().skip(1);
-        let best = others.max_by(|a, b| a.1.total_cmp(b.1));
-        let coming = best.filter(|(_, lead)| **lead > near).map(|(at, _)| at);
+        let best = (1..COUNT).max_by(|a, b| self.leads[*a].total_cmp(&self.leads[*b]));
+        let coming = best.filter(|at| self.leads[*at] > NEAR * self.decisive(*at));
         coming.or(now.filter(|at| self.leads[*at] > 0.0))
     }
 
     fn decide(&mut self) {
-        let all = self.leads.iter().enumerate();
-        let greatest = all.max_by(|a, b| a.1.total_cmp(b.1));
-        if let Some((best, _)) = greatest.filter(|(_, lead)| **lead > self.most()) {
+        let ahead = (0..COUNT).filter(|at| self.leads[*at] > self.decisive(*at));
+        let greatest = ahead.max_by(|a, b| self.leads[*a].total_cmp(&self.leads[*b]));
+        if let Some(best) = greatest {
             self.changes += u64::from(best != self.leader);
             self.leader = best;
             self.leads = [0.0; COUNT];
@@ -118,8 +150,8 @@ impl Race {
 
     /// Panics unless the first invariant holds.
     pub(super) fn assert_invariants(&self) {
-        for lead in &self.leads {
-            let range = 0.0..=self.most();
+        for (at, lead) in self.leads.iter().enumerate() {
+            let range = 0.0..=self.decisive(at);
             assert!(range.contains(lead), "invariant 1");
         }
     }
@@ -171,6 +203,33 @@ mod tests {
             assert!(race.changes() > 0, "it turns");
             assert!(own >= best - bound, "{turn}: {own} {best} {bound}");
         }
+    }
+
+    /// Of a finalist whose pages the tier holds a quarter of a lead is enough, of what it is ahead of
+    /// the leader's own miniature; of one whose pages it lacks a whole one is needed.
+    #[test]
+    fn less_is_enough_for_one_whose_pages_are_held() {
+        let changed_after = |lack: &dyn Fn(u64) -> bool, leader: f64| {
+            let mut race = Race::new(200, [true; COUNT]);
+            (0..4000).for_each(|number| race.look(3, !lack(number)));
+            let mut scores = [0.0; COUNT];
+            (scores[0], scores[3]) = (leader, 0.5);
+            let requests = 1..2000;
+            let mut changes = requests.skip_while(|_| {
+                race.observe(&scores, 0.0);
+                race.assert_invariants();
+                race.stretches() == 1
+            });
+            (changes.next(), race.leader())
+        };
+        assert_eq!(changed_after(&|_| true, 0.0), (Some(401), 3));
+        assert_eq!(changed_after(&|_| false, 0.0), (Some(101), 3));
+        let (half, _) = changed_after(&|number| number % 2 == 0, 0.0);
+        assert!((190..210).contains(&half.unwrap_or(0)), "{half:?}");
+        // The leader's own miniature is half as far ahead: twice as many requests.
+        assert_eq!(changed_after(&|_| false, 0.25), (Some(201), 3));
+        // It is as far ahead: nothing but a whole lead decides.
+        assert_eq!(changed_after(&|_| false, 0.5).0, Some(401));
     }
 
     /// A leader who does worse in life than in miniature makes way for nobody worse.
