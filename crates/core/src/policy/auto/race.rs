@@ -9,9 +9,9 @@
 //! *Decisive* in the k-th stretch is a lead above k m, from the eighth stretch on above 8 m, m being
 //! the miniature's slots, so that a workload that turns often is not run after. Less is enough for a
 //! finalist whose pages the tier holds for the most part: a change costs as many misses at most as
-//! there are pages that the miniature holds and the tier lacks, the tier's *lack*. So its share of
-//! k m is enough, a quarter of k m at least ([`LACK_MIN`]), for what a finalist is ahead of the
-//! leader's own miniature: what that is ahead of the tier says how well miniatures tell what
+//! there are pages that the miniature holds and the tier lacks, the tier's *lack*. So m / 4 is
+//! enough ([`LACK_MIN`]), and three quarters of the lack besides; of what the finalist is ahead of
+//! the leader's own miniature, for what that is ahead of the tier says how well miniatures tell what
 //! happens in life (`evaluation/results/policies.md` has what other rules came to).
 //!
 //! *Lack* is looked up in a page of a miniature at a time, drawn by lot; the share is a mean over
@@ -27,7 +27,7 @@ use super::COUNT;
 const NEAR: f64 = 0.5;
 /// Stretches in which what decides grows: a mount of weeks is to follow its workload still.
 const GROWTH: u64 = 8;
-/// What decides where the tier lacks nothing, as a share of what decides where it lacks all.
+/// Slots of a lead that decides where the tier lacks nothing, as a share of a miniature's.
 pub(super) const LACK_MIN: f64 = 0.25;
 /// Pages that the mean lack is over, about.
 const LACK_LOTS: f64 = 256.0;
@@ -86,11 +86,10 @@ impl Race {
         self.slots * self.stretches.min(GROWTH) as f64
     }
 
-    /// A lead of the miniature `at` above this is decisive. The leader's own is above the first
-    /// part always.
+    /// A lead of the miniature `at` above this is decisive; the leader's own never is above `less`.
     fn decisive(&self, at: usize) -> f64 {
-        let lack = self.lack(at).clamp(LACK_MIN, 1.0);
-        let less = self.leads[self.leader] + lack * self.most();
+        let enough = LACK_MIN + (1.0 - LACK_MIN) * self.lack(at);
+        let less = self.leads[self.leader] + enough * self.slots;
         less.min(self.most())
     }
 
@@ -225,7 +224,7 @@ mod tests {
         assert_eq!(changed_after(&|_| true, 0.0), (Some(401), 3));
         assert_eq!(changed_after(&|_| false, 0.0), (Some(101), 3));
         let (half, _) = changed_after(&|number| number % 2 == 0, 0.0);
-        assert!((190..210).contains(&half.unwrap_or(0)), "{half:?}");
+        assert!((240..260).contains(&half.unwrap_or(0)), "{half:?}");
         // The leader's own miniature is half as far ahead: twice as many requests.
         assert_eq!(changed_after(&|_| false, 0.25), (Some(201), 3));
         // It is as far ahead: nothing but a whole lead decides.

@@ -176,7 +176,9 @@ fn the_bound_holds_against_one_who_sees_the_contents() {
         outcome.assert_bound(pages);
         let most = outcome.auto.most() * 40_000.0 / f64::from(SLOTS);
         let race = &outcome.auto.race;
-        assert!(race.behind() / f64::from(SLOTS) <= 8.0 + most / race::LACK_MIN);
+        let stretches = 1.0 + most / race::LACK_MIN;
+        assert!(race.stretches() as f64 <= stretches);
+        assert!(race.behind() / f64::from(SLOTS) <= 8.0 * stretches);
     }
 }
 
