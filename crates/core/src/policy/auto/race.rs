@@ -6,13 +6,14 @@
 //! now on, and a new *stretch* begins: all leads are 0. It may be the leader again, whose contents
 //! have not come to be its own yet.
 //!
-//! *Decisive* in the k-th stretch is a lead above k m, from the eighth stretch on above 8 m, m being
-//! the miniature's slots, so that a workload that turns often is not run after. Less is enough for a
-//! finalist whose pages the tier holds for the most part: a change costs as many misses at most as
-//! there are pages that the miniature holds and the tier lacks, the tier's *lack*. So m / 4 is
-//! enough ([`LACK_MIN`]), and three quarters of the lack besides; of what the finalist is ahead of
-//! the leader's own miniature, for what that is ahead of the tier says how well miniatures tell what
-//! happens in life (`evaluation/results/policies.md` has what other rules came to).
+//! *Decisive* in the k-th stretch is a lead above k m, from the eighth stretch on above 8 m, m
+//! being the miniature's slots, so that a workload that turns often is not run after. Less is
+//! enough for a finalist whose pages the tier holds for the most part: a change costs as many
+//! misses at most as there are pages that the miniature holds and the tier lacks, the tier's
+//! *lack*. So m / 4 is enough ([`LACK_MIN`]), and three quarters of the lack besides; of what the
+//! finalist is ahead of the leader's own miniature, for what that is ahead of the tier says how
+//! well miniatures tell what happens in life (`evaluation/results/policies.md` has what other rules
+//! came to).
 //!
 //! *Lack* is looked up in a page of a miniature at a time, drawn by lot; the share is a mean over
 //! the last [`LACK_LOTS`] or so.
@@ -204,8 +205,8 @@ mod tests {
         }
     }
 
-    /// Of a finalist whose pages the tier holds a quarter of a lead is enough, of what it is ahead of
-    /// the leader's own miniature; of one whose pages it lacks a whole one is needed.
+    /// Of a finalist whose pages the tier holds a quarter of a lead is enough, of what it is ahead
+    /// of the leader's own miniature; of one whose pages it lacks a whole one is needed.
     #[test]
     fn less_is_enough_for_one_whose_pages_are_held() {
         let changed_after = |lack: &dyn Fn(u64) -> bool, leader: f64| {
