@@ -97,10 +97,7 @@ failed=0
 need fusermount3 fuse3
 if [[ $suites == *postgres* ]]; then
     compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || install_packages postgresql
-    major=$(ls /usr/lib/postgresql | sort -V | tail -1)
-    debian_source "postgresql-$major"
-    [[ -e /usr/include/postgresql/$major/server/postgres.h ]] \
-        || debian_unpack "postgresql-server-dev-$major" "postgresql-$major"
+    debian_postgres "$(ls /usr/lib/postgresql | sort -V | tail -1)"
 fi
 SUITES_TOOLS=$work/tools
 need_crate fsx 0.3.2

@@ -178,17 +178,40 @@ debian_source() { # package
     rm -rf "$new"
 }
 
-# Unpacks a Debian package of another one's version below $work/source; does not install it. Sets
-# $unpacked.
-debian_unpack() { # package, the other
-    local version new=$work/source/new
-    version=$(dpkg-query -W -f '${Version}' "$2")
-    unpacked=$work/source/$1-$version
+# Unpacks a Debian package below $work/source; does not install it. Sets $unpacked.
+debian_unpack() { # package, version
+    local new=$work/source/new
+    unpacked=$work/source/$1-$2
     if [[ -e $unpacked ]]; then return; fi
-    again fetch_into "$new" download "$1" "$version" || die_of_apt "no package $1"
+    again fetch_into "$new" download "$1" "$2" || die_of_apt "no package $1"
     dpkg -x "$new"/*.deb "$new/unpacked"
     mv "$new/unpacked" "$unpacked"
     rm -rf "$new"
+}
+
+# Sources of PostgreSQL, and a server and headers of their version: the installed ones, or where the
+# archive has other sources those that belong to them, unpacked. A server of another version fails
+# tests whose output changed. Sets $sources, $version, $server_home and $headers.
+debian_postgres() { # major
+    debian_source "postgresql-$1"
+    version=$(dpkg-parsechangelog -l "$sources/debian/changelog" -S Version)
+    server_home=/usr/lib/postgresql/$1
+    local headers_of
+    headers_of=$(dpkg-query -W -f '${Version}' "postgresql-server-dev-$1" 2> /dev/null || true)
+    if [[ $version != "$(dpkg-query -W -f '${Version}' "postgresql-$1")" ]]; then
+        debian_unpack "postgresql-client-$1" "$version"
+        local clients=$unpacked
+        debian_unpack "postgresql-$1" "$version"
+        server_home=$unpacked$server_home
+        # Programs look for each other where they are themselves.
+        [[ -e $server_home/bin/psql ]] || cp -r "$clients/usr" "$unpacked"
+        echo "$suite: no sources of the PostgreSQL that is installed; $version is tested" >&2
+    fi
+    headers=/usr/include/postgresql/$1/server
+    if [[ $headers_of != "$version" ]]; then
+        debian_unpack "postgresql-server-dev-$1" "$version"
+        headers=$unpacked$headers
+    fi
 }
 
 # record TEST pass|fail|skip [REMARK]: the last record of a test counts.

@@ -4,9 +4,10 @@
 #   evaluation/suites/postgres.sh [--modes plain,through,back] [--parts regress,isolation,contrib]
 #                                 [--schedule FILE] [--binary PATH] [--work DIR]
 #
-# The tests are those of Debian's source package, of the version that is installed; pg_regress and
-# the isolation tester come with its package of clients. The server is our own, as user postgres, on
-# a socket in the scratch. Exit 1 when a test fails on a mount that passes on the plain directory.
+# The tests are those of Debian's source package; pg_regress and the isolation tester come with its
+# package of clients. The server is of the same version: the installed one, or where the archive has
+# no sources of that, the one that belongs to the sources. It is our own, as user postgres, on a
+# socket in the scratch. Exit 1 when a test fails on a mount that passes on the plain directory.
 set -euo pipefail
 
 suite=postgres
@@ -25,12 +26,10 @@ options "$@"
 
 need cc build-essential
 compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || install_packages postgresql
-bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -1)
-server_home=${bin%/bin}
-major=${server_home##*/}
-pgxs=$server_home/lib/pgxs/src/test
-debian_source "postgresql-$major"
+debian_postgres "$(ls /usr/lib/postgresql | sort -V | tail -1)"
 source=$sources
+bin=$server_home/bin
+pgxs=$server_home/lib/pgxs/src/test
 become postgres
 sockets=$(mktemp -d /tmp/tc-pg-XXXXXX) # short: names of sockets have at most 107 bytes
 port=5432
@@ -41,17 +40,11 @@ finish() {
 trap finish EXIT
 
 # Libraries that the tests load, in one directory: theirs and the server's.
-libraries=$work/libraries
+libraries=$work/libraries-$version
 if [[ ! -e $libraries/regress.so ]]; then
     mkdir -p "$libraries"
     for library in "$server_home"/lib/*.so; do ln -sf "$library" "$libraries"; done
-    headers=/usr/include/postgresql
-    if [[ ! -e $headers/$major/server/postgres.h ]]; then
-        debian_unpack "postgresql-server-dev-$major" "postgresql-$major"
-        headers=$unpacked$headers
-    fi
-    cc -shared -fPIC -O1 -I"$headers/$major/server" -o "$libraries/regress.so" \
-        "$source/src/test/regress/regress.c"
+    cc -shared -fPIC -O1 -I"$headers" -o "$libraries/regress.so" "$source/src/test/regress/regress.c"
 fi
 ((EUID)) || chown postgres: "$sockets"
 
