@@ -96,8 +96,7 @@ pass() {
 failed=0
 need fusermount3 fuse3
 if [[ $suites == *postgres* ]]; then
-    compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || install_packages postgresql
-    debian_postgres "$(ls /usr/lib/postgresql | sort -V | tail -1)"
+    debian_postgres
 fi
 SUITES_TOOLS=$work/tools
 need_crate fsx 0.3.2

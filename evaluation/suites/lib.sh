@@ -192,24 +192,28 @@ debian_unpack() { # package, version
 # Sources of PostgreSQL, and a server and headers of their version: the installed ones, or where the
 # archive has other sources those that belong to them, unpacked. A server of another version fails
 # tests whose output changed. Sets $sources, $version, $server_home and $headers.
-debian_postgres() { # major
-    debian_source "postgresql-$1"
+debian_postgres() {
+    compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || install_packages postgresql
+    local home major
+    home=$(printf '%s\n' /usr/lib/postgresql/*/bin/initdb | sort -V | tail -1)
+    server_home=${home%/bin/initdb}
+    major=${server_home##*/}
+    debian_source "postgresql-$major"
     version=$(dpkg-parsechangelog -l "$sources/debian/changelog" -S Version)
-    server_home=/usr/lib/postgresql/$1
-    local headers_of
-    headers_of=$(dpkg-query -W -f '${Version}' "postgresql-server-dev-$1" 2> /dev/null || true)
-    if [[ $version != "$(dpkg-query -W -f '${Version}' "postgresql-$1")" ]]; then
-        debian_unpack "postgresql-client-$1" "$version"
+    if [[ $version != "$(dpkg-query -W -f '${Version}' "postgresql-$major")" ]]; then
+        debian_unpack "postgresql-client-$major" "$version"
         local clients=$unpacked
-        debian_unpack "postgresql-$1" "$version"
+        debian_unpack "postgresql-$major" "$version"
         server_home=$unpacked$server_home
         # Programs look for each other where they are themselves.
         [[ -e $server_home/bin/psql ]] || cp -r "$clients/usr" "$unpacked"
         echo "$suite: no sources of the PostgreSQL that is installed; $version is tested" >&2
     fi
-    headers=/usr/include/postgresql/$1/server
+    headers=/usr/include/postgresql/$major/server
+    local headers_of
+    headers_of=$(dpkg-query -W -f '${Version}' "postgresql-server-dev-$major" 2> /dev/null || true)
     if [[ $headers_of != "$version" ]]; then
-        debian_unpack "postgresql-server-dev-$1" "$version"
+        debian_unpack "postgresql-server-dev-$major" "$version"
         headers=$unpacked$headers
     fi
 }

@@ -25,8 +25,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 options "$@"
 
 need cc build-essential
-compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || install_packages postgresql
-debian_postgres "$(ls /usr/lib/postgresql | sort -V | tail -1)"
+debian_postgres
 source=$sources
 bin=$server_home/bin
 pgxs=$server_home/lib/pgxs/src/test

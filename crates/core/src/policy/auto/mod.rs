@@ -22,8 +22,9 @@
 //! the time of base.
 //!
 //! *Cost*: `value`'s, that of the second while there is one, and for each request the hash of its
-//! extent; for m / C of the requests a whole request of each miniature. Nothing is allocated but
-//! when a second one is made, and what the finalists allocate. *Memory*: `value`'s, the second
+//! extent; for m / C of the requests a whole request of each miniature, and for a miss among them
+//! the look-up of a page of each. Nothing is allocated but when a second one is made, and what the
+//! finalists allocate. *Memory*: `value`'s, the second
 //! one's, and of all five that of m slots and 24 bytes for each of these; m is C / [`SAMPLE_SHARE`]
 //! between [`SAMPLE_MIN`] and [`SAMPLE_MAX`], and at most C. Where memory is bounded `value` has a
 //! smaller form, and only finalists are raced that there is room for ([`fit`]).
