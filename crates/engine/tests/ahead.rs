@@ -25,6 +25,7 @@ type Gate = (mpsc::Sender<()>, mpsc::Receiver<()>);
 struct Counting {
     device: MemoryDevice,
     reads: AtomicU64,
+    bytes: AtomicU64,
     /// The byte after the furthest one read.
     furthest: AtomicU64,
     gate: Mutex<Option<Gate>>,
@@ -35,6 +36,7 @@ impl Device for Counting {
         self.reads.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_millis(1));
         let read = self.device.read_at(buf, offset)?;
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
         let end = offset + read as u64;
         self.furthest.fetch_max(end, Ordering::Relaxed);
         Ok(read)
@@ -92,12 +94,16 @@ fn engine(back: bool, blocks: u32, frames: u64) -> Arc<Engine> {
 }
 
 fn open(engine: &Engine, base: Arc<dyn Device>) -> Arc<Object> {
+    open_number(7, engine, base)
+}
+
+fn open_number(inode: u64, engine: &Engine, base: Arc<dyn Device>) -> Arc<Object> {
     let spec = ObjectSpec {
-        name: "file".into(),
+        name: format!("file{inode}"),
         group: "file".into(),
         identity: Identity {
             device: 1,
-            inode: 7,
+            inode,
             generation: 1,
         },
         base,
@@ -186,6 +192,34 @@ fn two_chunks_are_kept_ahead_of_requests_as_long_as_one() {
     }
     engine.close_object(&object);
     engine.stop().expect("stops");
+}
+
+/// What is read ahead for one scan does not push out what another one is about to ask for.
+#[test]
+fn many_scans_read_each_page_once() {
+    const SCANS: u64 = 40;
+    const LENGTH: u64 = 6 << 20;
+    let base = Arc::new(Counting::default());
+    base.set_len(LENGTH).expect("grows");
+    let engine = engine(false, 64, 0);
+    let files = (0..SCANS).map(|inode| open_number(inode + 1, &engine, base.clone()));
+    let files: Vec<_> = files.collect();
+    let mut buf = vec![0; 32 * PAGE];
+    for offset in (0..LENGTH).step_by(buf.len()) {
+        for file in &files {
+            let request = request(file, offset / PAGE as u64);
+            assert_eq!(engine.read(&request, &mut buf).expect("reads"), buf.len());
+        }
+    }
+    for file in &files {
+        engine.close_object(file);
+    }
+    engine.stop().expect("stops");
+    let (read, asked) = (base.bytes.load(Ordering::Relaxed), SCANS * LENGTH);
+    assert!(
+        read < asked + asked / 20,
+        "{read} bytes of base for {asked}"
+    );
 }
 
 #[test]

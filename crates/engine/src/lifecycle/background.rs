@@ -105,9 +105,13 @@ impl Engine {
     /// Ends what has been quiet for a while: write intents, and objects nobody has open.
     pub(crate) fn tidy_up(&self) {
         self.close_lingering();
-        let mut inner = self.inner();
-        inner.hierarchy.ledger_mut().expire_intents();
-        inner.ahead.forget_quiet();
+        let unwanted = {
+            let mut inner = self.inner();
+            inner.hierarchy.ledger_mut().expire_intents();
+            inner.ahead.forget_quiet();
+            inner.ahead.unwanted()
+        };
+        drop(unwanted);
     }
 
     /// Whether staged pages are worth waking a writer. In write-back a sync takes them all, so only

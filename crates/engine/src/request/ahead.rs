@@ -15,6 +15,9 @@
 //! request has one more read, unless two are ahead already; one as long as a chunk takes a chunk
 //! away whole, so it has two read, or the device would wait until it was answered.
 //!
+//! Streams share the memory: a chunk is as long at most as lets each stream of late have three, two
+//! ahead and one that it is in. So none loses pages that it is about to ask for.
+//!
 //! # Invariants
 //! 1. A chunk serves a page only as it is now: whoever starts or ends a write of the page, trims it
 //!    or doubts the object makes the chunk forget it, under the engine's lock ([`Ahead::forget`]).
@@ -22,8 +25,9 @@
 //! 2. A chunk is read while its object is in use: the last close waits for it, and none is queued
 //!    after it.
 //! 3. Chunks together hold at most [`BYTES_MAX`]; with what is left of their huge pages they take
-//!    four times that at most. [`SPARE_MAX`] buffers, and those that a request still copies from
-//!    when their chunk is gone, come on top.
+//!    four times that at most. [`SPARE_MAX`] buffers, those that a request still copies from
+//!    when their chunk is gone, and those that nobody has unmapped yet come on top.
+//! 4. A stream is read ahead up to `until` and no further: what found no memory is tried again.
 
 use super::read::Reading;
 use crate::device::AlignedBuf;
@@ -44,7 +48,9 @@ const BYTES_MAX: usize = 64 << 20;
 pub(crate) const CHUNK_MAX: u32 = 16 << 20;
 const _: () = assert!(CHUNK_MAX as usize * 4 <= BYTES_MAX);
 /// Streams remembered; the one longest quiet makes room.
-const STREAMS_MAX: usize = 64;
+const STREAMS_MAX: usize = 256;
+/// A stream with none of so many sequential requests is not of late.
+const LATE: u64 = 16 * STREAMS_MAX as u64;
 /// Bytes of the shortest chunk.
 const CHUNK_MIN: usize = 128 << 10;
 /// Chunks of this many bytes on are in huge pages: base reads them several times as fast.
@@ -109,6 +115,8 @@ pub(crate) struct Ahead {
     chunks: Vec<Chunk>,
     streams: Vec<Stream>,
     spare: Vec<AlignedBuf>,
+    /// Buffers that there was no room for among the spare ones: see [`Ahead::unwanted`].
+    unwanted: Vec<AlignedBuf>,
     /// See [`Ahead::watch`].
     watched: Vec<(u64, ObjectId, Vec<u64>)>,
     requests: u64,
@@ -235,7 +243,13 @@ impl Ahead {
                 self.remove(at);
             }
         }
-        self.spare.clear();
+        self.unwanted.append(&mut self.spare);
+    }
+
+    /// Buffers to be unmapped where no lock is held: the kernel takes its time for that.
+    #[must_use]
+    pub(crate) fn unwanted(&mut self) -> Vec<AlignedBuf> {
+        std::mem::take(&mut self.unwanted)
     }
 
     fn drop_if_spent(&mut self, at: usize) {
@@ -260,7 +274,7 @@ impl Ahead {
     pub(crate) fn recycle(&mut self, buffer: AlignedBuf) {
         // The latest: chunks of a stream that goes on are all as long.
         if self.spare.len() == SPARE_MAX {
-            self.spare.remove(0);
+            self.unwanted.push(self.spare.remove(0));
         }
         self.spare.push(buffer);
     }
@@ -295,30 +309,42 @@ impl Ahead {
         at
     }
 
-    /// The stream's next chunk, unless two are ahead already.
-    fn next_chunk(&mut self, at: usize, end: u64, most: u64) -> Option<Range<u64>> {
-        let stream = &mut self.streams[at];
-        let ahead = stream.until - stream.next;
-        if stream.until >= end || ahead > stream.pages {
-            return None;
-        }
-        let chunk = stream.until..end.min(stream.until + stream.pages);
-        stream.until = chunk.end;
-        stream.pages = (stream.pages * 2).min(most);
-        Some(chunk)
+    /// Bytes of a chunk at most, so that all streams of late have room for three.
+    fn share(&self) -> usize {
+        let late = |stream: &&Stream| self.requests - stream.seen < LATE;
+        let streams = self.streams.iter().filter(late).count();
+        BYTES_MAX / (3 * streams.max(1))
     }
 
-    /// The chunks to read after a request of `len` pages: see the module text.
-    fn next_chunks(&mut self, at: usize, len: u64, end: u64, most: u64) -> Vec<Range<u64>> {
-        let mut chunks = Vec::new();
-        while let Some(chunk) = self.next_chunk(at, end, most) {
+    /// Queues the chunks that the stream needs after a request of `len` pages, of `most` pages at
+    /// most, in `end` pages of the object: see the module text. `queue` says whether there was
+    /// memory for one.
+    fn next_chunks(
+        &mut self,
+        at: usize,
+        (len, end, most): (u64, u64, u64),
+        mut queue: impl FnMut(&mut Self, Range<u64>) -> bool,
+    ) {
+        loop {
+            let stream = &self.streams[at];
+            let ahead = stream.until - stream.next;
+            let pages = stream.pages.min(most);
+            if stream.until >= end || ahead > pages {
+                return;
+            }
+            let chunk = stream.until..end.min(stream.until + pages);
             let is_longer = chunk.end - chunk.start > len;
-            chunks.push(chunk);
+            if !queue(self, chunk.clone()) {
+                return;
+            }
+            let stream = &mut self.streams[at];
+            assert_eq!(stream.until, chunk.start, "invariant 4");
+            stream.until = chunk.end;
+            stream.pages = (pages * 2).min(most);
             if is_longer {
-                break;
+                return;
             }
         }
-        chunks
     }
 
     /// Puts a chunk into the queue; false when there is no memory for it.
@@ -451,14 +477,27 @@ impl Engine {
         let Ok(object) = self.object(object.id) else {
             return;
         };
-        let len = pages.end - pages.start;
-        for chunk in inner.ahead.next_chunks(at, len, end, most) {
-            let (start, bytes) = (chunk.start, (chunk.end - chunk.start) as usize * size);
-            if !inner.ahead.queue(&object, chunk, bytes, request.hints) {
-                inner.ahead.streams[at].until = start;
-                return;
+        let share = (inner.ahead.share() / size).max(1) as u64;
+        let bounds = (pages.end - pages.start, end, most.min(share));
+        inner.ahead.next_chunks(at, bounds, |ahead, chunk| {
+            let bytes = (chunk.end - chunk.start) as usize * size;
+            let queued = ahead.queue(&object, chunk, bytes, request.hints);
+            if queued {
+                self.signals.reader.notify_one();
             }
-            self.signals.reader.notify_one();
+            queued
+        });
+    }
+
+    /// A request has copied from `buffer`; of a chunk that is spent nobody else has the bytes.
+    pub(crate) fn return_chunk(&self, buffer: Arc<AlignedBuf>) {
+        if let Ok(buffer) = Arc::try_unwrap(buffer) {
+            let unwanted = {
+                let mut inner = self.inner();
+                inner.ahead.recycle(buffer);
+                inner.ahead.unwanted()
+            };
+            drop(unwanted);
         }
     }
 
@@ -468,8 +507,13 @@ impl Engine {
             return false;
         };
         let served = self.read_chunk(&mut job);
-        self.inner().ahead.came(job.number, job.buffer, served);
+        let unwanted = {
+            let mut inner = self.inner();
+            inner.ahead.came(job.number, job.buffer, served);
+            inner.ahead.unwanted()
+        };
         self.page_free.notify_all();
+        drop(unwanted);
         true
     }
 
@@ -534,8 +578,12 @@ mod tests {
         let mut each = Vec::new();
         for first in (0..requests).map(|at| at * len) {
             let at = ahead.note(ObjectId(1), &(first..first + len), bounds);
-            let chunks = ahead.next_chunks(at, len, 10_000, bounds.1);
-            each.push(chunks.iter().map(|chunk| chunk.end - chunk.start).collect());
+            let mut chunks = Vec::new();
+            ahead.next_chunks(at, (len, 10_000, bounds.1), |_, chunk| {
+                chunks.push(chunk.end - chunk.start);
+                true
+            });
+            each.push(chunks);
         }
         each
     }
@@ -546,6 +594,54 @@ mod tests {
         let each = ahead_of(1, 5);
         assert_eq!(each, [vec![16], vec![32], vec![64], vec![128], vec![]]);
         assert_eq!(ahead_of(16, 4), [vec![64], vec![128], vec![], vec![]]);
+    }
+
+    #[test]
+    fn what_found_no_memory_is_tried_again() {
+        let mut ahead = Ahead::default();
+        let mut tried = Vec::new();
+        for (first, room) in [(0, true), (1, false), (2, true)] {
+            let at = ahead.note(ObjectId(1), &(first..first + 1), (16, 128));
+            ahead.next_chunks(at, (1, 10_000, 128), |_, chunk| {
+                tried.push(chunk);
+                room
+            });
+        }
+        assert_eq!(tried, [1..17, 17..49, 17..49]);
+    }
+
+    /// Three chunks each for as many streams as there are, however they come by turns.
+    #[test]
+    fn streams_share_the_memory() {
+        let mut ahead = Ahead::default();
+        for streams in [1, 20, STREAMS_MAX] {
+            for turn in 0..4 {
+                for object in 0..streams as u32 {
+                    ahead.note(ObjectId(object), &(turn..turn + 1), (16, 128));
+                }
+            }
+            let three = 3 * ahead.share() * streams;
+            assert!(three <= BYTES_MAX && three > BYTES_MAX / 2, "{streams}");
+        }
+        for turn in 4..LATE + 4 {
+            ahead.note(ObjectId(0), &(turn..turn + 1), (16, 128));
+        }
+        assert_eq!(ahead.share(), BYTES_MAX / 3, "the others are quiet");
+    }
+
+    /// Chunks of a stream that goes on are as long as its last ones.
+    #[test]
+    fn the_latest_buffers_are_spared() {
+        let mut ahead = Ahead::default();
+        for len in 1..=SPARE_MAX + 2 {
+            ahead.recycle(AlignedBuf::new(len));
+        }
+        let lens = |buffers: &[AlignedBuf]| buffers.iter().map(|b| b.len()).collect::<Vec<_>>();
+        assert_eq!(lens(&ahead.spare), [3, 4, 5, 6]);
+        assert_eq!(lens(&ahead.unwanted()), [1, 2]);
+        ahead.forget_quiet();
+        assert_eq!(lens(&ahead.unwanted()), [3, 4, 5, 6]);
+        assert!(ahead.unwanted().is_empty() && ahead.spare.is_empty());
     }
 
     #[test]

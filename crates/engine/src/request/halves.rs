@@ -170,9 +170,7 @@ impl Engine {
             buf[at..at + bytes.len()].copy_from_slice(bytes);
             at += bytes.len();
             served = served.and(from);
-            if let Ok(buffer) = Arc::try_unwrap(buffer) {
-                self.inner().ahead.recycle(buffer);
-            }
+            self.return_chunk(buffer);
         }
         assert_eq!(at, buf.len(), "all pages were taken");
         Some(served)

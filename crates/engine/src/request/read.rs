@@ -10,7 +10,6 @@ use crate::state::{Inner, page_of};
 use crate::store::{Stored, checksum};
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use thermocline_core::tier::SlotState;
@@ -225,10 +224,7 @@ impl Reading<'_> {
             let bytes = &buffer[from + part.inside.start..from + part.inside.end];
             buf[part.outside].copy_from_slice(bytes);
         }
-        // Of a chunk that is spent nobody else has the bytes.
-        if let Ok(buffer) = Arc::try_unwrap(buffer) {
-            self.engine.inner().ahead.recycle(buffer);
-        }
+        self.engine.return_chunk(buffer);
         self.note(served);
         Ok(end)
     }
