@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use thermocline_core::policy;
 use thermocline_crash::{Failure, Mode, Options, Tally, run, run_store};
 
 /// Runs the engine on simulated disks that lose power at every request, and compares every byte.
@@ -27,6 +28,9 @@ struct Arguments {
     /// Steps of each workload
     #[arg(long, default_value_t = 150)]
     steps: u32,
+    /// Tier policy at the start of each run, instead of all in turn; not of the store alone
+    #[arg(long, value_name = "NAME", value_parser = policy)]
+    policy: Option<&'static str>,
     /// Print every step
     #[arg(long)]
     trace: bool,
@@ -59,14 +63,26 @@ impl Modes {
 struct Found {
     seed: u64,
     mode: Mode,
+    policy: Option<&'static str>,
     failure: Failure,
 }
 
 impl Found {
     fn command(&self) -> String {
         let (seed, mode) = (self.seed, self.mode.name());
-        format!("cargo run --release -p thermocline-crash -- --seed {seed} --mode {mode} --trace")
+        let policy = self.policy.map(|name| format!(" --policy {name}"));
+        let policy = policy.unwrap_or_default();
+        format!(
+            "cargo run --release -p thermocline-crash -- --seed {seed} --mode {mode}{policy} --trace"
+        )
     }
+}
+
+/// The policy called `name`.
+fn policy(name: &str) -> Result<&'static str, String> {
+    let found = policy::NAMES.iter().find(|known| **known == name);
+    let found = found.copied();
+    found.ok_or_else(|| format!("no such policy; there are {}", policy::NAMES.join(", ")))
 }
 
 fn main() -> ExitCode {
@@ -87,6 +103,7 @@ fn main() -> ExitCode {
                 let one = Found {
                     seed,
                     mode,
+                    policy: arguments.policy,
                     failure,
                 };
                 bar.suspend(|| print_failure(&one));
@@ -114,6 +131,7 @@ fn main() -> ExitCode {
 fn one(seed: u64, mode: Mode, arguments: &Arguments, tally: &mut Tally) -> Result<(), Failure> {
     let options = Options {
         steps: arguments.steps,
+        policy: arguments.policy,
         trace: arguments.trace,
         ..Options::of(mode)
     };
@@ -147,6 +165,7 @@ fn print_failure(found: &Found) {
         seed,
         mode,
         failure,
+        ..
     } = found;
     let Failure { step, during, what } = failure;
     eprintln!(

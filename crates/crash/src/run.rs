@@ -85,6 +85,8 @@ pub struct Options {
     pub mode: Mode,
     /// Steps of the workload.
     pub steps: u32,
+    /// Tier policy at the start, instead of the seed's.
+    pub policy: Option<&'static str>,
     /// Print every step.
     pub trace: bool,
     /// Fault of the flash device from the start: a mutant.
@@ -100,6 +102,7 @@ impl Options {
         Self {
             mode,
             steps: 150,
+            policy: None,
             trace: false,
             flash_fault: None,
             mutant: Mutant::None,
@@ -168,10 +171,11 @@ pub fn run(seed: u64, options: &Options, tally: &mut Tally) -> Result<(), Failur
 
 impl Run {
     fn new(seed: u64, options: &Options) -> Result<Self, String> {
-        let setup = Setup {
+        let mut setup = Setup {
             planted: options.mutant,
             ..Setup::of(seed, options.mode)
         };
+        setup.policy = options.policy.unwrap_or(setup.policy);
         if options.trace {
             println!("seed {seed}: {setup:?}");
         }
