@@ -194,6 +194,73 @@ fn two_chunks_are_kept_ahead_of_requests_as_long_as_one() {
     engine.stop().expect("stops");
 }
 
+/// A disk whose one arm takes 4 ms for each read, with those that wait for it.
+#[derive(Default)]
+struct OneArm {
+    base: Counting,
+    arm: Mutex<()>,
+}
+
+impl Device for OneArm {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let _arm = self.arm.lock().expect("lock");
+        std::thread::sleep(std::time::Duration::from_millis(4));
+        self.base.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.base.write_at(buf, offset)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.base.sync(data_only)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.base.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.base.set_len(len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.base.punch(offset, len)
+    }
+    fn label(&self) -> String {
+        "one arm".into()
+    }
+}
+
+/// More scans than base keeps up with: requests that wait long do not read a second time, and what
+/// is queued is read as one.
+#[test]
+fn many_scans_of_a_slow_base_read_each_page_once() {
+    const SCANS: u64 = 32;
+    const LENGTH: u64 = 2 << 20;
+    let base = Arc::new(OneArm::default());
+    base.set_len(LENGTH).expect("grows");
+    let engine = engine(false, 64, 0);
+    std::thread::scope(|scope| {
+        for inode in 1..=SCANS {
+            let (engine, base) = (&engine, base.clone());
+            scope.spawn(move || {
+                let file = open_number(inode, engine, base);
+                let mut buf = vec![0; 16 * PAGE];
+                for offset in (0..LENGTH).step_by(buf.len()) {
+                    let request = request(&file, offset / PAGE as u64);
+                    assert_eq!(engine.read(&request, &mut buf).expect("reads"), buf.len());
+                }
+                engine.close_object(&file);
+            });
+        }
+    });
+    engine.stop().expect("stops");
+    let (read, asked) = (base.base.bytes.load(Ordering::Relaxed), SCANS * LENGTH);
+    let reads = base.base.reads.load(Ordering::Relaxed);
+    assert!(
+        read < asked + asked / 20,
+        "{read} bytes of base for {asked}"
+    );
+    let requests = asked / (16 * PAGE) as u64;
+    assert!(reads < requests / 2, "{reads} reads of base for {requests}");
+}
+
 /// What is read ahead for one scan does not push out what another one is about to ask for.
 #[test]
 fn many_scans_read_each_page_once() {

@@ -6,8 +6,8 @@
 //! then, and a page read ahead counts as requested whether or not it is asked for later. What it
 //! brings waits in DRAM for the stream to come by, once.
 //!
-//! States of a *chunk*, pages in a row of one object: *queued* → *coming* (a thread reads it) →
-//! *here* → gone (served to its end, or the oldest when memory is short, or not asked for in a
+//! States of a *chunk*, pages in a row of one object: *queued* → *coming* (a thread reads it: one of
+//! the engine, or the one whose request needs a page of it first) → *here* → gone (served to its end, or the oldest when memory is short, or not asked for in a
 //! while). A chunk whose read failed is gone: the request that needs its pages meets the error.
 //!
 //! A *stream* is a place in an object up to which requests have come, and one up to which was read
@@ -127,6 +127,8 @@ pub(crate) struct Ahead {
 /// What there is of a page.
 pub(crate) enum Found {
     Nothing,
+    /// It is in a chunk that nobody reads yet.
+    Queued,
     /// A thread is reading it.
     Coming,
     /// So many pages from it on, in this buffer from this page of the buffer on.
@@ -147,11 +149,7 @@ impl Ahead {
         let (buffer, served) = match &chunk.state {
             State::Here(buffer, served) => (Arc::clone(buffer), *served),
             State::Coming => return Found::Coming,
-            State::Queued(..) => {
-                // Whoever asks is faster.
-                self.forget(page.object, page.index, page.index);
-                return Found::Nothing;
-            }
+            State::Queued(..) => return Found::Queued,
         };
         let from = (page.index - chunk.pages.start) as usize;
         let most = (last.min(chunk.pages.end - 1) - page.index) as usize + 1;
@@ -184,6 +182,21 @@ impl Ahead {
         };
         let mut chunks = self.chunks.iter();
         chunks.any(|chunk| matches!(chunk.state, State::Coming) && overlaps(chunk))
+    }
+
+    /// A request reads `pages` itself: what is queued need not bring them.
+    pub(crate) fn pass_by(&mut self, object: ObjectId, pages: &Range<u64>) {
+        for at in (0..self.chunks.len()).rev() {
+            let chunk = &mut self.chunks[at];
+            let from = pages.start.max(chunk.pages.start);
+            let to = pages.end.min(chunk.pages.end);
+            let queued = matches!(chunk.state, State::Queued(..));
+            if chunk.object == object && queued && from < to {
+                let first = chunk.pages.start;
+                chunk.good[(from - first) as usize..(to - first) as usize].fill(false);
+                self.drop_if_spent(at);
+            }
+        }
     }
 
     /// Watches `pages` of an object for changes, as it does those of chunks, until
@@ -378,14 +391,12 @@ impl Ahead {
         true
     }
 
-    /// The chunk to read next, which is coming from now on.
-    fn next_job(&mut self) -> Option<Job> {
+    /// The chunk to read next, which is coming from now on: one with `page`, if that is given.
+    fn next_job(&mut self, page: Option<PageId>) -> Option<Job> {
         let queued = |chunk: &&mut Chunk| matches!(chunk.state, State::Queued(..));
-        let first = self
-            .chunks
-            .iter_mut()
-            .filter(queued)
-            .min_by_key(|chunk| chunk.number)?;
+        let wanted = |chunk: &&mut Chunk| page.is_none_or(|page| chunk.has(page));
+        let chunks = self.chunks.iter_mut().filter(queued).filter(wanted);
+        let first = chunks.min_by_key(|chunk| chunk.number)?;
         let State::Queued(object, hints) = std::mem::replace(&mut first.state, State::Coming)
         else {
             return None;
@@ -501,9 +512,9 @@ impl Engine {
         }
     }
 
-    /// Reads one chunk; false when there is none to read.
-    fn read_ahead(&self) -> bool {
-        let Some(mut job) = self.inner().ahead.next_job() else {
+    /// Reads one chunk that is queued, one with `page` if that is given; false when there is none.
+    pub(crate) fn read_ahead(&self, page: Option<PageId>) -> bool {
+        let Some(mut job) = self.inner().ahead.next_job(page) else {
             return false;
         };
         let served = self.read_chunk(&mut job);
@@ -560,7 +571,7 @@ impl Engine {
 /// The life of a thread that reads ahead.
 pub(crate) fn run_reader(engine: &Weak<Engine>) {
     while let Some(engine) = engine.upgrade() {
-        engine.until_stopping(Engine::read_ahead);
+        engine.until_stopping(|engine| engine.read_ahead(None));
         if !engine.rest(&engine.signals.reader, |inner| inner.ahead.has_job()) {
             return;
         }

@@ -193,6 +193,7 @@ impl Engine {
         if !store.is_aligned() || store.direct().is_none_or(|file| file.is_stuck()) {
             return None;
         }
+        inner.ahead.pass_by(object.id, &pages);
         let mut run = Vec::with_capacity((pages.end - pages.start) as usize);
         for index in pages {
             let page = page(index);

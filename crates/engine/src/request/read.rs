@@ -20,7 +20,7 @@ use thermocline_trace::{Op, Served};
 /// most 20 ms pass between.
 const FLASH_WAITS: u32 = 50;
 
-/// How long a request waits for a page that is coming ahead before it gets it itself.
+/// How long a request waits for a page that is coming ahead before it gets it from flash itself.
 const AHEAD_WAIT: Duration = Duration::from_millis(100);
 
 /// One read under way.
@@ -205,12 +205,21 @@ impl Reading<'_> {
         let started = Instant::now();
         let found = loop {
             match inner.ahead.take(part.page, last, keep) {
-                // One page of many may keep it waiting: this one may be on flash.
-                Found::Coming if started.elapsed() > AHEAD_WAIT => {
+                // Base may keep it waiting for others. Were it to be read from base a second time,
+                // base would have the more to do the slower it is.
+                Found::Coming
+                    if started.elapsed() > AHEAD_WAIT && inner.hierarchy.is_on_flash(part.page) =>
+                {
                     let page = part.page;
                     inner.ahead.forget(page.object, page.index, page.index);
                 }
                 Found::Coming => inner = self.engine.wait_a_moment(inner),
+                // The threads that read ahead are busy; a part of it would cost base as much.
+                Found::Queued => {
+                    drop(inner);
+                    self.engine.read_ahead(Some(part.page));
+                    inner = self.engine.inner();
+                }
                 Found::Here(buffer, pages, served) => break (buffer, pages, served),
                 Found::Nothing => return Err(inner),
             }
