@@ -4,9 +4,10 @@
 //! when it is written before; a page with V near 1 is read soon. A model learns V from what
 //! became of sampled pages ([`learner`]): a sum of weights found under the page's hint set, the
 //! ages and distances of its requests, and the requests of its extent and its neighbours
-//! ([`features`]). A full tier evicts by sampling: of some residents drawn by lot and the least
-//! worthy of the draw before, the page with the lowest odds o = V / (1 - V) is the victim, and it
-//! leaves when o(newcomer) > 1.1 o(victim) + κ. κ is what a flash write must earn in read hits,
+//! ([`features`]). A full tier evicts by sampling: of residents drawn by lot, the least worthy of those
+//! drawn lately among them, the page with the lowest odds o = V / (1 - V) is the victim, and it
+//! leaves when o(newcomer) > 1.1 o(victim) + κ. Most are drawn only when a page is to leave: while
+//! newcomers are refused the least worthy stays the same. κ is what a flash write must earn in read hits,
 //! the dial for wear ([`wear`]). A newcomer far below the victims of late is refused unseen. Hint
 //! types that say nothing are left out ([`hint_types`]). Nothing is known beforehand about any
 //! hint.
@@ -19,7 +20,8 @@
 //! DRAM, as for CAC.
 //!
 //! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean);
-//! a miss [`DRAWS`] + [`KEPT`] evaluations of 17 tables besides, four times as many in write-back.
+//! a miss besides evaluations of 17 tables: about four where the page is refused, [`DRAWS`] and a few
+//! where one leaves, four times as many in write-back.
 //! *Memory*: for each slot six pages remembered, on flash or not, of 33 bytes; a sample under
 //! observation of 68; 54 for trail, entry and places of extents and blocks, up to 74 where the
 //! slots are no power of two; besides 0.7 MiB whatever the size. Write-back takes 0.3 MiB more, and
@@ -67,11 +69,14 @@ use crate::tier::SlotTable;
 use learner::Learner;
 use money::Money;
 use samples::NONE;
+use std::cmp::Ordering;
 use wear::Dial;
 
 /// Residents drawn by lot for an eviction.
 const DRAWS: u32 = 16;
-/// Candidates that stay candidates for the next one.
+/// As many of them are drawn before it is known whether there is one.
+const LOOKS: u32 = 2;
+/// Candidates, the least worthy of those that were drawn.
 const KEPT: usize = 8;
 /// Odds of a newcomer over those of its victim, at least.
 const MARGIN: f32 = 1.1;
@@ -145,7 +150,7 @@ impl ValueConfig {
     /// Bytes that a tier of `slots` slots takes with it, in write-back 5 MiB more. O(1).
     #[must_use]
     pub fn bytes(&self, slots: u32) -> u64 {
-        let lists = (DRAWS as usize + KEPT) * size_of::<(f32, u32)>() + KEPT * 4;
+        let lists = KEPT * size_of::<(f32, u32)>();
         let slot = (u64::from(slots) + HINT_SETS as u64) * 4;
         Learner::bytes_for(slots, self) + slot + lists as u64
     }
@@ -180,10 +185,8 @@ pub struct Value {
     entries: Vec<u32>,
     /// Slots whose page was last requested with each hint set, by its number.
     residents: Vec<u32>,
-    /// Odds and slots considered for the eviction at hand.
+    /// Odds and slots of those that may leave next: see [`Value::lowest`].
     candidates: Vec<(f32, u32)>,
-    /// Slots that stay candidates.
-    kept: Vec<u32>,
     /// Odds of victims of late.
     mean_victim: f32,
     admit_on_write: bool,
@@ -209,8 +212,7 @@ impl Value {
             dial: Dial::new(config.drive_writes_per_day, capacity),
             entries: vec![NONE; capacity as usize],
             residents: vec![0; HINT_SETS],
-            candidates: Vec::with_capacity(DRAWS as usize + KEPT),
-            kept: Vec::with_capacity(KEPT),
+            candidates: Vec::with_capacity(KEPT),
             mean_victim: 0.0,
             admit_on_write: options.admit_on_write,
             money: Money::new(&options.costs),
@@ -260,29 +262,73 @@ impl Value {
         }
     }
 
-    /// Finds the candidates for an eviction, lowest odds first.
-    fn draw_candidates(&mut self, slots: &SlotTable) {
+    /// Odds now of the page in `slot`; `None` where there is none that can leave.
+    fn odds_in(&self, slot: u32, slots: &SlotTable) -> Option<f32> {
+        let leaves = slots.page(SlotId(slot)).is_some() && slots.evictable(SlotId(slot));
+        leaves.then(|| self.odds(self.entries[slot as usize], slots.is_dirty(SlotId(slot))))
+    }
+
+    /// Draws so many residents by lot; the least worthy of them and of the candidates are the
+    /// candidates then.
+    fn draw_candidates(&mut self, draws: u32, slots: &SlotTable) {
         let capacity = self.entries.len() as u32;
-        self.candidates.clear();
-        for at in 0..self.kept.len() + DRAWS.min(capacity) as usize {
-            let slot = match self.kept.get(at) {
-                Some(slot) => *slot,
-                None => self.learner.draw(capacity),
+        for _ in 0..draws.min(capacity) {
+            let slot = self.learner.draw(capacity);
+            if self.candidates.iter().any(|(_, other)| *other == slot) {
+                continue;
+            }
+            let Some(odds) = self.odds_in(slot, slots) else {
+                continue;
             };
-            let is_known = self.candidates.iter().any(|(_, other)| *other == slot);
-            let is_held = slots.page(SlotId(slot)).is_some();
-            if !is_known && is_held && slots.evictable(SlotId(slot)) {
-                let dirty = slots.is_dirty(SlotId(slot));
-                let odds = self.odds(self.entries[slot as usize], dirty);
+            if self.candidates.len() < KEPT {
                 self.candidates.push((odds, slot));
+                continue;
+            }
+            let one = (odds, slot);
+            let most = self.candidates.iter_mut().max_by(|a, b| by_odds(a, b));
+            if let Some(most) = most.filter(|most| by_odds(&one, most).is_lt()) {
+                *most = one;
             }
         }
-        self.candidates
-            .sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        debug_assert!(
-            self.candidates.len() <= DRAWS as usize + KEPT,
-            "as allocated"
-        );
+        debug_assert!(self.candidates.len() <= KEPT, "as allocated");
+    }
+
+    /// The odds of the least worthy candidate, and its place. Odds of candidates are of when they
+    /// were last looked at; those of the least worthy are of now.
+    fn lowest(&mut self, slots: &SlotTable) -> Option<(f32, usize)> {
+        let mut looked_at = [false; KEPT];
+        loop {
+            let places = self.candidates.iter().enumerate();
+            let (at, &(odds, slot)) = places.min_by(|a, b| by_odds(a.1, b.1))?;
+            if looked_at[at] {
+                return Some((odds, at));
+            }
+            match self.odds_in(slot, slots) {
+                Some(odds) => {
+                    self.candidates[at].0 = odds;
+                    looked_at[at] = true;
+                }
+                None => {
+                    self.candidates.swap_remove(at);
+                    looked_at[at] = looked_at[self.candidates.len()];
+                }
+            }
+        }
+    }
+
+    /// Whether a page with these odds is to take the place of one with the odds `lowest`.
+    fn is_worth_more(&self, odds: f32, lowest: f32, why: Opportunity) -> bool {
+        let least = match lowest > 0.0 {
+            true => MARGIN * lowest,
+            false => lowest / MARGIN,
+        };
+        odds > least + self.price(why)
+    }
+
+    /// Draws `draws` residents, and looks for the least worthy candidate: its odds and place.
+    fn look(&mut self, draws: u32, slots: &SlotTable) -> Option<(f32, usize)> {
+        self.draw_candidates(draws, slots);
+        self.lowest(slots)
     }
 
     /// The page in `slot` has this entry now, and the slot has been [`Self::release`]d.
@@ -303,6 +349,11 @@ impl Value {
         }
         entry
     }
+}
+
+/// Candidates by their odds; by slot where these are the same.
+fn by_odds(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
+    a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
 }
 
 impl TierPolicy for Value {
@@ -335,21 +386,17 @@ impl TierPolicy for Value {
         if odds < HOPELESS * self.mean_victim {
             return Decision::Refuse(Refusal::Cold);
         }
-        self.draw_candidates(slots);
-        let Some(&(lowest, victim)) = self.candidates.first() else {
+        let mut found = self.look(LOOKS, slots);
+        let comes = found.is_some_and(|(lowest, _)| self.is_worth_more(odds, lowest, why));
+        if comes {
+            found = self.look(DRAWS - LOOKS, slots);
+        }
+        let Some((lowest, at)) = found else {
             return Decision::Refuse(Refusal::Pinned);
         };
         self.mean_victim += VICTIM_STEP * (lowest - self.mean_victim);
-        let least = match lowest > 0.0 {
-            true => MARGIN * lowest,
-            false => lowest / MARGIN,
-        };
-        let comes = odds > least + self.price(why);
-        let stay = self.candidates.iter().skip(usize::from(comes)).take(KEPT);
-        self.kept.clear();
-        self.kept.extend(stay.map(|(_, slot)| *slot));
         match comes {
-            true => Decision::Replace(SlotId(victim)),
+            true => Decision::Replace(SlotId(self.candidates.swap_remove(at).1)),
             false => Decision::Refuse(Refusal::Cold),
         }
     }
@@ -395,7 +442,7 @@ impl TierPolicy for Value {
     }
 
     fn bytes(&self) -> usize {
-        let lists = self.candidates.capacity() * size_of::<(f32, u32)>() + self.kept.capacity() * 4;
+        let lists = self.candidates.capacity() * size_of::<(f32, u32)>();
         let slots = (self.entries.capacity() + self.residents.capacity()) * 4;
         self.learner.bytes() + slots + lists
     }
