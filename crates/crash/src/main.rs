@@ -71,10 +71,8 @@ impl Found {
     fn command(&self) -> String {
         let (seed, mode) = (self.seed, self.mode.name());
         let policy = self.policy.map(|name| format!(" --policy {name}"));
-        let policy = policy.unwrap_or_default();
-        format!(
-            "cargo run --release -p thermocline-crash -- --seed {seed} --mode {mode}{policy} --trace"
-        )
+        let options = format!("--seed {seed} --mode {mode}{}", policy.unwrap_or_default());
+        format!("cargo run --release -p thermocline-crash -- {options} --trace")
     }
 }
 

@@ -6,9 +6,10 @@
 //! then, and a page read ahead counts as requested whether or not it is asked for later. What it
 //! brings waits in DRAM for the stream to come by, once.
 //!
-//! States of a *chunk*, pages in a row of one object: *queued* → *coming* (a thread reads it: one of
-//! the engine, or the one whose request needs a page of it first) → *here* → gone (served to its end, or the oldest when memory is short, or not asked for in a
-//! while). A chunk whose read failed is gone: the request that needs its pages meets the error.
+//! States of a *chunk*, pages in a row of one object: *queued* → *coming* (a thread reads it: one
+//! of the engine, or the one whose request needs a page of it first) → *here* → gone (served to its
+//! end, or the oldest when memory is short, or not asked for in a while). A chunk whose read failed
+//! is gone: the request that needs its pages meets the error.
 //!
 //! A *stream* is a place in an object up to which requests have come, and one up to which was read
 //! ahead. Chunks start at four times a request's length and double, up to what the settings say. A

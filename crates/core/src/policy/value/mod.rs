@@ -4,13 +4,13 @@
 //! when it is written before; a page with V near 1 is read soon. A model learns V from what
 //! became of sampled pages ([`learner`]): a sum of weights found under the page's hint set, the
 //! ages and distances of its requests, and the requests of its extent and its neighbours
-//! ([`features`]). A full tier evicts by sampling: of residents drawn by lot, the least worthy of those
-//! drawn lately among them, the page with the lowest odds o = V / (1 - V) is the victim, and it
-//! leaves when o(newcomer) > 1.1 o(victim) + κ. Most are drawn only when a page is to leave: while
-//! newcomers are refused the least worthy stays the same. κ is what a flash write must earn in read hits,
-//! the dial for wear ([`wear`]). A newcomer far below the victims of late is refused unseen. Hint
-//! types that say nothing are left out ([`hint_types`]). Nothing is known beforehand about any
-//! hint.
+//! ([`features`]). A full tier evicts by sampling: of residents drawn by lot, the least worthy of
+//! those drawn lately among them, the page with the lowest odds o = V / (1 - V) is the victim, and
+//! it leaves when o(newcomer) > 1.1 o(victim) + κ. Most are drawn only when a page is to leave:
+//! while newcomers are refused the least worthy stays the same. κ is what a flash write must earn
+//! in read hits, the dial for wear ([`wear`]). A newcomer far below the victims of late is refused
+//! unseen. Hint types that say nothing are left out ([`hint_types`]). Nothing is known beforehand
+//! about any hint.
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
 //! saves, of reads and of writes, and what it saves depends on where it is ([`money`]). κ is the
@@ -20,8 +20,8 @@
 //! DRAM, as for CAC.
 //!
 //! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean);
-//! a miss besides evaluations of 17 tables: about four where the page is refused, [`DRAWS`] and a few
-//! where one leaves, four times as many in write-back.
+//! a miss besides evaluations of 17 tables: about four where the page is refused, [`DRAWS`] and a
+//! few where one leaves, four times as many in write-back.
 //! *Memory*: for each slot six pages remembered, on flash or not, of 33 bytes; a sample under
 //! observation of 68; 54 for trail, entry and places of extents and blocks, up to 74 where the
 //! slots are no power of two; besides 0.7 MiB whatever the size. Write-back takes 0.3 MiB more, and
