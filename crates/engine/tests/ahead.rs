@@ -29,12 +29,16 @@ struct Counting {
     /// The byte after the furthest one read.
     furthest: AtomicU64,
     gate: Mutex<Option<Gate>>,
+    /// Where there is one, it takes 4 ms for each read, one after another.
+    arm: Option<Mutex<()>>,
 }
 
 impl Device for Counting {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        let arm = self.arm.as_ref().map(|arm| arm.lock().expect("lock"));
+        let millis = if arm.is_some() { 4 } else { 1 };
+        std::thread::sleep(std::time::Duration::from_millis(millis));
         let read = self.device.read_at(buf, offset)?;
         self.bytes.fetch_add(read as u64, Ordering::Relaxed);
         let end = offset + read as u64;
@@ -194,46 +198,16 @@ fn two_chunks_are_kept_ahead_of_requests_as_long_as_one() {
     engine.stop().expect("stops");
 }
 
-/// A disk whose one arm takes 4 ms for each read, with those that wait for it.
-#[derive(Default)]
-struct OneArm {
-    base: Counting,
-    arm: Mutex<()>,
-}
-
-impl Device for OneArm {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let _arm = self.arm.lock().expect("lock");
-        std::thread::sleep(std::time::Duration::from_millis(4));
-        self.base.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.base.write_at(buf, offset)
-    }
-    fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.base.sync(data_only)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.base.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.base.set_len(len)
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.base.punch(offset, len)
-    }
-    fn label(&self) -> String {
-        "one arm".into()
-    }
-}
-
 /// More scans than base keeps up with: requests that wait long do not read a second time, and what
 /// is queued is read as one.
 #[test]
 fn many_scans_of_a_slow_base_read_each_page_once() {
     const SCANS: u64 = 32;
     const LENGTH: u64 = 2 << 20;
-    let base = Arc::new(OneArm::default());
+    let base = Arc::new(Counting {
+        arm: Some(Mutex::default()),
+        ..Counting::default()
+    });
     base.set_len(LENGTH).expect("grows");
     let engine = engine(false, 64, 0);
     std::thread::scope(|scope| {
@@ -251,8 +225,8 @@ fn many_scans_of_a_slow_base_read_each_page_once() {
         }
     });
     engine.stop().expect("stops");
-    let (read, asked) = (base.base.bytes.load(Ordering::Relaxed), SCANS * LENGTH);
-    let reads = base.base.reads.load(Ordering::Relaxed);
+    let (read, asked) = (base.bytes.load(Ordering::Relaxed), SCANS * LENGTH);
+    let reads = base.reads.load(Ordering::Relaxed);
     assert!(
         read < asked + asked / 20,
         "{read} bytes of base for {asked}"
