@@ -7,8 +7,8 @@
 //! brings waits in DRAM for the stream to come by, once.
 //!
 //! States of a *chunk*, pages in a row of one object: *queued* → *coming* (a thread reads it: one
-//! of the engine, or the one whose request needs a page of it first) → *here* → gone (served to its
-//! end, or the oldest when memory is short, or not asked for in a while). A chunk whose read failed
+//! of the engine, or the one whose request needs a page of it while those are busy) → *here* → gone
+//! (served to its end, or the oldest when memory is short, or not asked for in a while). A chunk whose read failed
 //! is gone: the request that needs its pages meets the error.
 //!
 //! A *stream* is a place in an object up to which requests have come, and one up to which was read
@@ -118,6 +118,8 @@ pub(crate) struct Ahead {
     spare: Vec<AlignedBuf>,
     /// Buffers that there was no room for among the spare ones: see [`Ahead::unwanted`].
     unwanted: Vec<AlignedBuf>,
+    /// Threads of the engine that read a chunk now.
+    reading: usize,
     /// See [`Ahead::watch`].
     watched: Vec<(u64, ObjectId, Vec<u64>)>,
     requests: u64,
@@ -128,7 +130,7 @@ pub(crate) struct Ahead {
 /// What there is of a page.
 pub(crate) enum Found {
     Nothing,
-    /// It is in a chunk that nobody reads yet.
+    /// It is in a chunk that nobody reads yet, and the threads that would are busy.
     Queued,
     /// A thread is reading it.
     Coming,
@@ -150,6 +152,11 @@ impl Ahead {
         let (buffer, served) = match &chunk.state {
             State::Here(buffer, served) => (Arc::clone(buffer), *served),
             State::Coming => return Found::Coming,
+            State::Queued(..) if self.reading < READERS => {
+                // One of them is about to read it: whoever asks is faster.
+                self.pass_by(page.object, &(page.index..last + 1));
+                return Found::Nothing;
+            }
             State::Queued(..) => return Found::Queued,
         };
         let from = (page.index - chunk.pages.start) as usize;
@@ -515,12 +522,20 @@ impl Engine {
 
     /// Reads one chunk that is queued, one with `page` if that is given; false when there is none.
     pub(crate) fn read_ahead(&self, page: Option<PageId>) -> bool {
-        let Some(mut job) = self.inner().ahead.next_job(page) else {
-            return false;
+        let reader = usize::from(page.is_none());
+        let mut job = {
+            let mut inner = self.inner();
+            let Some(job) = inner.ahead.next_job(page) else {
+                return false;
+            };
+            inner.ahead.reading += reader;
+            assert!(inner.ahead.reading <= READERS, "there are no more");
+            job
         };
         let served = self.read_chunk(&mut job);
         let unwanted = {
             let mut inner = self.inner();
+            inner.ahead.reading -= reader;
             inner.ahead.came(job.number, job.buffer, served);
             inner.ahead.unwanted()
         };
