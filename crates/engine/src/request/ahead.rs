@@ -51,7 +51,7 @@ const _: () = assert!(CHUNK_MAX as usize * 4 <= BYTES_MAX);
 /// Streams remembered; the one longest quiet makes room.
 const STREAMS_MAX: usize = 256;
 /// A stream with none of so many sequential requests is not of late.
-const LATE: u64 = 16 * STREAMS_MAX as u64;
+const LATE: u64 = 4 * STREAMS_MAX as u64;
 /// Bytes of the shortest chunk.
 const CHUNK_MIN: usize = 128 << 10;
 /// Chunks of this many bytes on are in huge pages: base reads them several times as fast.
@@ -339,13 +339,17 @@ impl Ahead {
 
     /// Queues the chunks that the stream needs after a request of `len` pages, of `most` pages at
     /// most, in `end` pages of the object: see the module text. `queue` says whether there was
-    /// memory for one.
+    /// memory for one. A stream that has come to the end is none any more, and shares no memory.
     fn next_chunks(
         &mut self,
         at: usize,
         (len, end, most): (u64, u64, u64),
         mut queue: impl FnMut(&mut Self, Range<u64>) -> bool,
     ) {
+        if self.streams[at].next >= end {
+            self.streams.swap_remove(at);
+            return;
+        }
         loop {
             let stream = &self.streams[at];
             let ahead = stream.until - stream.next;
@@ -650,7 +654,17 @@ mod tests {
             let three = 3 * ahead.share() * streams;
             assert!(three <= BYTES_MAX && three > BYTES_MAX / 2, "{streams}");
         }
-        for turn in 4..LATE + 4 {
+        for object in 0..STREAMS_MAX as u32 {
+            assert!(ahead.share() < BYTES_MAX / 3);
+            let at = ahead.note(ObjectId(object), &(4..5), (16, 128));
+            ahead.next_chunks(at, (1, 5, 128), |_, _| panic!("nothing is past the end"));
+        }
+        assert!(ahead.streams.is_empty() && ahead.share() == BYTES_MAX / 3);
+        for object in [0, 1] {
+            ahead.note(ObjectId(object), &(0..1), (16, 128));
+        }
+        assert_eq!(ahead.share(), BYTES_MAX / 6);
+        for turn in 1..=LATE {
             ahead.note(ObjectId(0), &(turn..turn + 1), (16, 128));
         }
         assert_eq!(ahead.share(), BYTES_MAX / 3, "the others are quiet");
