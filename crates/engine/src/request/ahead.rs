@@ -654,8 +654,8 @@ mod tests {
             let three = 3 * ahead.share() * streams;
             assert!(three <= BYTES_MAX && three > BYTES_MAX / 2, "{streams}");
         }
+        assert_eq!(ahead.streams.len(), STREAMS_MAX);
         for object in 0..STREAMS_MAX as u32 {
-            assert!(ahead.share() < BYTES_MAX / 3);
             let at = ahead.note(ObjectId(object), &(4..5), (16, 128));
             ahead.next_chunks(at, (1, 5, 128), |_, _| panic!("nothing is past the end"));
         }
