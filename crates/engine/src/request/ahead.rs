@@ -7,9 +7,9 @@
 //! brings waits in DRAM for the stream to come by, once.
 //!
 //! States of a *chunk*, pages in a row of one object: *queued* → *coming* (a thread reads it: one
-//! of the engine, or the one whose request needs a page of it while those are busy) → *here* → gone
-//! (served to its end, or the oldest when memory is short, or not asked for in a while). A chunk whose read failed
-//! is gone: the request that needs its pages meets the error.
+//! of the engine, or, while those are busy, the one whose request needs a page of it) → *here* →
+//! gone (served to its end, or the oldest when memory is short, or not asked for in a while). A
+//! chunk whose read failed is gone: the request that needs its pages meets the error.
 //!
 //! A *stream* is a place in an object up to which requests have come, and one up to which was read
 //! ahead. Chunks start at four times a request's length and double, up to what the settings say. A
