@@ -37,7 +37,6 @@ done
 dd if=/dev/urandom of="$work/base/base/5/16400" bs=1M count=32 status=none
 sync
 
-
 run() { # directory, scans, result
     {
         printf '[global]\ndirect=1\nioengine=psync\ntime_based\nruntime=%s\n' "$SECONDS_MEASURED"
