@@ -12,6 +12,13 @@ pub const fn mix(a: u64, b: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Of one number, by one multiplication; the upper bits are good, the lower ones are not (Knuth,
+/// The Art of Computer Programming 3, section 6.4).
+#[must_use]
+pub const fn quick(a: u64) -> u64 {
+    a.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
 /// Hash of a page address.
 #[must_use]
 pub const fn of_page(page: PageId) -> u64 {

@@ -145,15 +145,19 @@ impl Extents {
     }
 
     fn extent_at(&self, object: ObjectId, number: u32) -> usize {
-        let hash = hash::of_page(PageId::new(object, u64::from(number)));
-        hash as usize & (self.extents.len() - 1)
+        place(object, u64::from(number), self.extents.len())
     }
 
     fn block_at(&self, object: ObjectId, level: u32, block: u32) -> usize {
         let address = u64::from(level) << 32 | u64::from(block);
-        let hash = hash::of_page(PageId::new(object, address));
-        hash as usize & (self.blocks.len() - 1)
+        place(object, address, self.blocks.len())
     }
+}
+
+/// The place, of a power of two of them, of an address in an object.
+fn place(object: ObjectId, address: u64, places: usize) -> usize {
+    let hash = hash::quick(hash::quick(u64::from(object.0) + 1) ^ address);
+    (hash >> 32) as usize & (places - 1)
 }
 
 /// A count told apart by the value up to 3, above by powers of two, at most 7.
@@ -233,9 +237,9 @@ pub(super) fn indices(
         [hints, reads, of_rate(warmth, 1, 12)],
     ];
     let mut indices = Indices::default();
-    for (table, (index, [a, b, c])) in indices.iter_mut().zip(keys).enumerate() {
-        let key = u64::from(a) << 16 ^ u64::from(b) << 36 ^ u64::from(c) << 50 ^ table as u64;
-        *index = (hash::mix(key, 0) >> 32) as u16 & (WEIGHTS - 1) as u16;
+    for (index, [a, b, c]) in indices.iter_mut().zip(keys) {
+        let key = u64::from(a) << 16 ^ u64::from(b) << 36 ^ u64::from(c) << 50;
+        *index = (hash::quick(key) >> (u64::BITS - WEIGHTS.ilog2())) as u16;
     }
     indices
 }

@@ -33,11 +33,14 @@ pub(super) fn exp2(x: f32) -> f32 {
         std::f32::consts::LN_2,
         1.0,
     ];
+    /// 1.5 × 2²³: what is added to it is rounded to a whole number, its last bits.
+    const ROUND: f32 = 12_582_912.0;
     let x = x.clamp(-100.0, 100.0);
-    let whole = (x + 0.5).floor();
-    let part = x - whole;
+    let rounded = x + ROUND;
+    let part = x - (rounded - ROUND);
     let power = SERIES.into_iter().fold(0.0, |sum, term| sum * part + term);
-    power * f32::from_bits(((whole as i32 + 127) as u32) << 23)
+    let whole = rounded.to_bits().wrapping_sub(ROUND.to_bits());
+    power * f32::from_bits(whole.wrapping_add(127) << 23)
 }
 
 /// e to the power of `x`; see [`exp2`].

@@ -159,10 +159,15 @@ impl Pages {
     /// The entry of `page`.
     pub(super) fn find(&self, page: PageId) -> Option<u32> {
         let (line, tag) = self.line(page);
-        let tags = &self.tags[line / WAYS];
-        let mut ways = (line..).zip(tags).filter(|(_, of)| **of == tag);
-        let found = ways.find(|(at, _)| self.entries[*at].is_of(page));
-        found.map(|(at, _)| at as u32)
+        let mut equal = equal_bytes(self.tags[line / WAYS], tag);
+        while equal != 0 {
+            let at = line + equal.trailing_zeros() as usize / 8;
+            if self.entries[at].is_of(page) {
+                return Some(at as u32);
+            }
+            equal &= equal - 1;
+        }
+        None
     }
 
     /// Where `page`, requested now, may be remembered.
@@ -289,6 +294,14 @@ impl Pages {
         let line = ((hash >> 32) * self.lines) >> 32;
         (line as usize * WAYS, (hash as u8).max(FREE + 1))
     }
+}
+
+/// The top bit of each byte that is `byte`, the first one lowest; above such a byte also of
+/// others that differ from it in their last bit.
+fn equal_bytes(bytes: [u8; 8], byte: u8) -> u64 {
+    const ONES: u64 = u64::MAX / 255;
+    let differ = u64::from_le_bytes(bytes) ^ (u64::from(byte) * ONES);
+    differ.wrapping_sub(ONES) & !differ & (ONES << 7)
 }
 
 fn bit(bits: &[u64], at: u32) -> bool {
