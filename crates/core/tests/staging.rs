@@ -1,9 +1,13 @@
 //! Blocks whose writes fail now and then must not run out; what leaves on its way is gone.
 
-use thermocline_core::policy::PolicyOptions;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use thermocline_core::policy::{
+    Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
+};
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{
-    BlockId, Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, hash,
+    BlockId, Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, SlotId, hash,
 };
 
 /// Reads 2,000 pages through a tier of 8 slots; every `every`-th write to flash ends in `fault`.
@@ -63,4 +67,80 @@ fn a_page_that_leaves_while_it_is_being_written_is_not_found() {
     slots.end_write(slot, slots.generation(slot), Some(BlockId(0)));
     assert_eq!(slots.find(leaves), None);
     slots.assert_invariants();
+}
+
+/// A policy that lets in what there is room for, and knows pages with higher numbers to be worth
+/// more. It counts how often it is asked.
+struct Asked {
+    times: Arc<AtomicU64>,
+    /// This page is worth most.
+    risen: Arc<AtomicU64>,
+}
+
+impl TierPolicy for Asked {
+    fn name(&self) -> &'static str {
+        "asked"
+    }
+    fn on_request(&mut self, _: &Access, _: Option<SlotId>) {}
+    fn decide(&mut self, _: &Access, _: Opportunity, slots: &SlotTable) -> Decision {
+        match slots.has_room() {
+            true => Decision::Admit,
+            false => Decision::Refuse(Refusal::Cold),
+        }
+    }
+    fn on_admit(&mut self, _: &Access, _: SlotId) {}
+    fn on_remove(&mut self, _: PageId, _: SlotId, _: Removal) {}
+    fn worth(&self, page: PageId) -> f64 {
+        self.times.fetch_add(1, Ordering::Relaxed);
+        match page.index == self.risen.load(Ordering::Relaxed) {
+            true => f64::MAX,
+            false => page.index as f64,
+        }
+    }
+    fn bytes(&self) -> usize {
+        0
+    }
+    fn assert_invariants(&self, _: &SlotTable) {}
+}
+
+/// When writes to flash lag, a newcomer takes the place of the page that is worth least, as it is
+/// worth now, and the policy is not asked about all of them each time.
+#[test]
+fn a_full_buffer_gives_up_its_coldest_page_and_asks_little() {
+    const BUFFER: u64 = 64;
+    let (times, risen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let policy = Asked {
+        times: Arc::clone(&times),
+        risen: Arc::clone(&risen),
+    };
+    let options = HierarchyOptions {
+        buffer_pages: BUFFER as u32,
+        ..HierarchyOptions::new("lru", PolicyOptions::new(1000))
+    };
+    let mut hierarchy = Hierarchy::with_policy(Box::new(policy), &options).expect("known");
+    let mut out = Vec::new();
+    let mut read = |hierarchy: &mut Hierarchy, index: u64| {
+        let page = PageId::new(ObjectId(1), index);
+        let start = hierarchy.start_read(page);
+        hierarchy.finish_read(page, &HintSet::UNKNOWN, start, &mut out);
+        hierarchy.assert_invariants();
+        hierarchy.slots().find(page).is_some()
+    };
+    for index in 1001..=1000 + BUFFER {
+        assert!(read(&mut hierarchy, index));
+    }
+    assert_eq!(times.swap(0, Ordering::Relaxed), 0, "there was room");
+    for index in 1..=500 {
+        assert!(!read(&mut hierarchy, index), "{index} is worth least");
+    }
+    risen.store(1001, Ordering::Relaxed);
+    assert!(
+        read(&mut hierarchy, 2000),
+        "the page after the one that rose leaves"
+    );
+    let slots = hierarchy.slots();
+    let on_flash = |index| slots.find(PageId::new(ObjectId(1), index)).is_some();
+    assert!(on_flash(1001) && !on_flash(1002) && on_flash(1003));
+    let asked = times.load(Ordering::Relaxed);
+    assert!(asked <= BUFFER + 2 * 500 + 4, "asked {asked} times");
 }

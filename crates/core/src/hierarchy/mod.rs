@@ -243,8 +243,8 @@ pub struct Hierarchy {
     pool: Pool,
     inflight: InFlight,
     ledger: Ledger,
-    /// Staged slots, each with the number of its staging.
-    queue: VecDeque<(SlotId, u64)>,
+    /// Staged slots.
+    queue: VecDeque<staging::Queued>,
     /// Stagings so far.
     stagings: u64,
     /// Slots whose staged bytes are being written.
@@ -692,7 +692,7 @@ impl Hierarchy {
     }
 
     fn assert_queue(&self) {
-        let mut queued: Vec<u32> = self.queue.iter().map(|(s, _)| s.0).collect();
+        let mut queued: Vec<u32> = self.queue.iter().map(|queued| queued.slot.0).collect();
         queued.sort_unstable();
         let staged = self.slots.occupied().filter(|(slot, _)| {
             self.slots.state(*slot) == SlotState::Staged && !self.slots.is_writing(*slot)

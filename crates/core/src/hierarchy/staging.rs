@@ -7,6 +7,26 @@ use crate::page::{ObjectId, PageId, SlotId};
 use crate::policy::Removal;
 use crate::tier::{Area, SlotState, Written};
 
+/// A slot in the write buffer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Queued {
+    pub(super) slot: SlotId,
+    /// The number of its staging.
+    number: u64,
+    /// What its page was worth when that was last looked at.
+    worth: Option<f64>,
+}
+
+impl Queued {
+    fn new(slot: SlotId, number: u64) -> Self {
+        Self {
+            slot,
+            number,
+            worth: None,
+        }
+    }
+}
+
 impl Hierarchy {
     /// Pages waiting for or under way to flash.
     #[must_use]
@@ -23,7 +43,7 @@ impl Hierarchy {
     /// No page waits that was staged before this many stagings.
     #[must_use]
     pub fn staged_from(&self) -> u64 {
-        let oldest = self.queue.iter().map(|(_, number)| *number).min();
+        let oldest = self.queue.iter().map(|queued| queued.number).min();
         oldest.unwrap_or(self.stagings)
     }
 
@@ -42,7 +62,7 @@ impl Hierarchy {
     }
 
     fn dirty_staged(&self) -> impl Iterator<Item = PageId> + '_ {
-        let queued = self.queue.iter().map(|(slot, _)| slot);
+        let queued = self.queue.iter().map(|queued| &queued.slot);
         let dirty = queued.chain(&self.writing).copied();
         let dirty = dirty.filter(|slot| self.slots.page(*slot).is_some());
         let dirty = dirty.filter(|slot| self.slots.is_dirty(*slot));
@@ -75,7 +95,7 @@ impl Hierarchy {
         }
         let block = self.ledger.take()?;
         // A page restaged while its slot is being written waits for that write to end.
-        let (slot, _) = self.queue.pop_front()?;
+        let slot = self.queue.pop_front()?.slot;
         let page = self.slots.page(slot);
         assert!(page.is_some(), "invariant 2");
         self.slots.start_write(slot);
@@ -183,7 +203,7 @@ impl Hierarchy {
         match state {
             SlotState::Staged => {
                 // Before all others: whoever waits for them waits since before now.
-                self.queue.push_front((slot, 0));
+                self.queue.push_front(Queued::new(slot, 0));
                 out.push(Action::WakeWriter);
             }
             _ => out.push(Action::Unstage { slot }),
@@ -236,29 +256,40 @@ impl Hierarchy {
         true
     }
 
-    fn coldest_staged(&self) -> Option<(f64, SlotId)> {
-        let worth = |slot: SlotId| {
-            let page = self.slots.page(slot);
-            page.map_or(f64::NEG_INFINITY, |page| self.policy.worth(page))
+    /// The clean staged page that is worth least, and its worth now; that of the others is of when
+    /// it was last looked at. A policy is asked about one page, or about each that it was not
+    /// asked about and those that became warmer: not about all of them for each newcomer.
+    fn coldest_staged(&mut self) -> Option<(f64, SlotId)> {
+        let (slots, policy) = (&self.slots, &self.policy);
+        let worth = |slot| {
+            let page = slots.page(slot);
+            page.map_or(f64::NEG_INFINITY, |page| policy.worth(page))
         };
-        let queued = self.queue.iter().map(|(slot, _)| *slot);
-        let clean = queued.filter(|slot| self.slots.is_policy(*slot));
-        let clean = clean.filter(|slot| !self.slots.is_dirty(*slot));
-        let coldest = clean.map(|slot| (worth(slot), slot));
-        coldest.min_by(|a, b| a.0.total_cmp(&b.0))
+        loop {
+            let queued = self.queue.iter_mut();
+            let clean = queued.filter(|one| slots.is_policy(one.slot) && !slots.is_dirty(one.slot));
+            let looked_at =
+                clean.map(|one| (*one.worth.get_or_insert_with(|| worth(one.slot)), one));
+            let (least, coldest) = looked_at.min_by(|a, b| a.0.total_cmp(&b.0))?;
+            let now = worth(coldest.slot);
+            coldest.worth = Some(now);
+            if now.total_cmp(&least).is_le() {
+                return Some((now, coldest.slot));
+            }
+        }
     }
 
     pub(super) fn queue_write(&mut self, slot: SlotId, out: &mut Vec<Action>) {
-        let queued = self.queue.iter().any(|(queued, _)| *queued == slot);
+        let queued = self.queue.iter().any(|queued| queued.slot == slot);
         assert!(!queued, "invariant 2");
-        self.queue.push_back((slot, self.stagings));
+        self.queue.push_back(Queued::new(slot, self.stagings));
         self.stagings += 1;
         out.push(Action::WakeWriter);
     }
 
     fn remove_staged(&mut self, slot: SlotId, out: &mut Vec<Action>) {
         // It is staged but not queued: the failed write was its turn.
-        self.queue.push_back((slot, self.stagings));
+        self.queue.push_back(Queued::new(slot, self.stagings));
         self.remove(slot, Removal::Failed, out);
     }
 
@@ -267,7 +298,7 @@ impl Hierarchy {
         let staged = self.slots.state(slot) == SlotState::Staged;
         let writing = self.slots.is_writing(slot);
         if staged && !writing {
-            self.queue.retain(|(queued, _)| *queued != slot);
+            self.queue.retain(|queued| queued.slot != slot);
         }
         let (block, dirty) = (self.slots.block(slot), self.slots.is_dirty(slot));
         let page = self.slots.remove(slot);

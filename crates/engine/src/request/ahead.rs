@@ -7,7 +7,7 @@
 //! brings waits in DRAM for the stream to come by, once.
 //!
 //! States of a *chunk*, pages in a row of one object: *queued* → *coming* (a thread reads it: one
-//! of the engine, or, while those are busy, the one whose request needs a page of it) → *here* →
+//! of the engine, or the one whose request needs a page of it, whichever is first) → *here* →
 //! gone (served to its end, or the oldest when memory is short, or not asked for in a while). A
 //! chunk whose read failed is gone: the request that needs its pages meets the error.
 //!
@@ -25,9 +25,9 @@
 //!    Also at the end: a hit in the DRAM pool asks no write that is under way.
 //! 2. A chunk is read while its object is in use: the last close waits for it, and none is queued
 //!    after it.
-//! 3. Chunks together hold at most [`BYTES_MAX`]; with what is left of their huge pages they take
-//!    four times that at most. [`SPARE_MAX`] buffers, those that a request still copies from
-//!    when their chunk is gone, and those that nobody has unmapped yet come on top.
+//! 3. Chunks, and buffers kept for the next ones, together hold at most [`BYTES_MAX`]; with what
+//!    is left of their huge pages they take four times that at most. Buffers that a request still
+//!    copies from when their chunk is gone, and those that nobody has unmapped yet come on top.
 //! 4. A stream is read ahead up to `until` and no further: what found no memory is tried again.
 
 use super::read::Reading;
@@ -56,9 +56,6 @@ const LATE: u64 = 4 * STREAMS_MAX as u64;
 const CHUNK_MIN: usize = 128 << 10;
 /// Chunks of this many bytes on are in huge pages: base reads them several times as fast.
 const HUGE_MIN: usize = 512 << 10;
-/// Buffers kept for the next chunks.
-const SPARE_MAX: usize = 4;
-
 /// One chunk. See the module text.
 struct Chunk {
     number: u64,
@@ -118,8 +115,6 @@ pub(crate) struct Ahead {
     spare: Vec<AlignedBuf>,
     /// Buffers that there was no room for among the spare ones: see [`Ahead::unwanted`].
     unwanted: Vec<AlignedBuf>,
-    /// Threads of the engine that read a chunk now.
-    reading: usize,
     /// See [`Ahead::watch`].
     watched: Vec<(u64, ObjectId, Vec<u64>)>,
     requests: u64,
@@ -130,7 +125,7 @@ pub(crate) struct Ahead {
 /// What there is of a page.
 pub(crate) enum Found {
     Nothing,
-    /// It is in a chunk that nobody reads yet, and the threads that would are busy.
+    /// It is in a chunk that nobody reads yet.
     Queued,
     /// A thread is reading it.
     Coming,
@@ -152,11 +147,6 @@ impl Ahead {
         let (buffer, served) = match &chunk.state {
             State::Here(buffer, served) => (Arc::clone(buffer), *served),
             State::Coming => return Found::Coming,
-            State::Queued(..) if self.reading < READERS => {
-                // One of them is about to read it: whoever asks is faster.
-                self.pass_by(page.object, &(page.index..last + 1));
-                return Found::Nothing;
-            }
             State::Queued(..) => return Found::Queued,
         };
         let from = (page.index - chunk.pages.start) as usize;
@@ -293,11 +283,20 @@ impl Ahead {
 
     /// Keeps a buffer that nobody reads from any more for a chunk to come.
     pub(crate) fn recycle(&mut self, buffer: AlignedBuf) {
-        // The latest: chunks of a stream that goes on are all as long.
-        if self.spare.len() == SPARE_MAX {
-            self.unwanted.push(self.spare.remove(0));
-        }
         self.spare.push(buffer);
+        self.trim_spare();
+    }
+
+    /// Gives up spare buffers that there is no memory for, the latest last: chunks of a stream that
+    /// goes on are all as long.
+    fn trim_spare(&mut self) {
+        let mut bytes: usize = self.spare.iter().map(|buffer| buffer.len()).sum();
+        let mut given_up = 0;
+        while bytes + self.bytes > BYTES_MAX {
+            bytes -= self.spare[given_up].len();
+            given_up += 1;
+        }
+        self.unwanted.extend(self.spare.drain(..given_up));
     }
 
     /// Notes a sequential request for `pages`; the place of its stream.
@@ -434,6 +433,7 @@ impl Ahead {
 
     /// A buffer for a chunk of so many bytes; others of the same huge page are kept.
     fn new_buffer(&mut self, bytes: usize) -> AlignedBuf {
+        self.trim_spare();
         if bytes < HUGE_MIN {
             return AlignedBuf::new(bytes);
         }
@@ -526,20 +526,12 @@ impl Engine {
 
     /// Reads one chunk that is queued, one with `page` if that is given; false when there is none.
     pub(crate) fn read_ahead(&self, page: Option<PageId>) -> bool {
-        let reader = usize::from(page.is_none());
-        let mut job = {
-            let mut inner = self.inner();
-            let Some(job) = inner.ahead.next_job(page) else {
-                return false;
-            };
-            inner.ahead.reading += reader;
-            assert!(inner.ahead.reading <= READERS, "there are no more");
-            job
+        let Some(mut job) = self.inner().ahead.next_job(page) else {
+            return false;
         };
         let served = self.read_chunk(&mut job);
         let unwanted = {
             let mut inner = self.inner();
-            inner.ahead.reading -= reader;
             inner.ahead.came(job.number, job.buffer, served);
             inner.ahead.unwanted()
         };
@@ -673,15 +665,25 @@ mod tests {
     /// Chunks of a stream that goes on are as long as its last ones.
     #[test]
     fn the_latest_buffers_are_spared() {
-        let mut ahead = Ahead::default();
-        for len in 1..=SPARE_MAX + 2 {
-            ahead.recycle(AlignedBuf::new(len));
+        const MIB: usize = 1 << 20;
+        let mut ahead = Ahead {
+            bytes: BYTES_MAX - 7 * MIB,
+            ..Ahead::default()
+        };
+        for len in [1, 2, 3, 4] {
+            ahead.recycle(AlignedBuf::new(len * MIB));
         }
-        let lens = |buffers: &[AlignedBuf]| buffers.iter().map(|b| b.len()).collect::<Vec<_>>();
-        assert_eq!(lens(&ahead.spare), [3, 4, 5, 6]);
+        let lens = |buffers: &[AlignedBuf]| {
+            let lens = buffers.iter().map(|buffer| buffer.len() / MIB);
+            lens.collect::<Vec<_>>()
+        };
+        assert_eq!(lens(&ahead.spare), [3, 4]);
         assert_eq!(lens(&ahead.unwanted()), [1, 2]);
+        ahead.bytes += MIB;
+        assert_eq!(ahead.new_buffer(1).len(), 1);
+        assert_eq!(lens(&ahead.unwanted()), [3], "there is room for one less");
         ahead.forget_quiet();
-        assert_eq!(lens(&ahead.unwanted()), [3, 4, 5, 6]);
+        assert_eq!(lens(&ahead.unwanted()), [4]);
         assert!(ahead.unwanted().is_empty() && ahead.spare.is_empty());
     }
 

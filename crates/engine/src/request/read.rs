@@ -214,7 +214,7 @@ impl Reading<'_> {
                     inner.ahead.forget(page.object, page.index, page.index);
                 }
                 Found::Coming => inner = self.engine.wait_a_moment(inner),
-                // The threads that read ahead are busy; a part of it would cost base as much.
+                // A part of it would cost base as much.
                 Found::Queued => {
                     drop(inner);
                     self.engine.read_ahead(Some(part.page));
