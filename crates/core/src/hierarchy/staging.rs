@@ -266,14 +266,25 @@ impl Hierarchy {
             page.map_or(f64::NEG_INFINITY, |page| policy.worth(page))
         };
         loop {
-            let queued = self.queue.iter_mut();
-            let clean = queued.filter(|one| slots.is_policy(one.slot) && !slots.is_dirty(one.slot));
-            let looked_at =
-                clean.map(|one| (*one.worth.get_or_insert_with(|| worth(one.slot)), one));
-            let (least, coldest) = looked_at.min_by(|a, b| a.0.total_cmp(&b.0))?;
+            let mut coldest: Option<(f64, &mut Queued)> = None;
+            for one in &mut self.queue {
+                let least = coldest.as_ref().map(|coldest| coldest.0);
+                let is_less = |worth: f64| least.is_none_or(|least| worth < least);
+                // The table of slots, which is far larger, is looked at last.
+                let may_be = one.worth.is_none_or(is_less);
+                if !may_be || !slots.is_policy(one.slot) || slots.is_dirty(one.slot) {
+                    continue;
+                }
+                let worth = *one.worth.get_or_insert_with(|| worth(one.slot));
+                if is_less(worth) {
+                    coldest = Some((worth, one));
+                }
+            }
+            let (least, coldest) = coldest?;
             let now = worth(coldest.slot);
             coldest.worth = Some(now);
-            if now.total_cmp(&least).is_le() {
+            let is_warmer = now > least;
+            if !is_warmer {
                 return Some((now, coldest.slot));
             }
         }
