@@ -593,6 +593,8 @@ pub(crate) fn run_reader(engine: &Weak<Engine>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{EngineConfig, ObjectSpec};
+    use thermocline_core::FileKind;
 
     /// Pages that each of some requests of `len` pages in a row has read ahead.
     fn ahead_of(len: u64, requests: u64) -> Vec<Vec<u64>> {
@@ -685,6 +687,32 @@ mod tests {
         ahead.forget_quiet();
         assert_eq!(lens(&ahead.unwanted()), [4]);
         assert!(ahead.unwanted().is_empty() && ahead.spare.is_empty());
+    }
+
+    /// What requests read themselves while it is queued is not read a second time.
+    #[test]
+    fn what_is_passed_by_is_not_read() {
+        let base = tempfile::tempdir().expect("a folder");
+        std::fs::write(base.path().join("t"), "").expect("writes");
+        let engine = Engine::start(EngineConfig::default(), None).expect("starts");
+        let spec = ObjectSpec::of_file(base.path(), "t", FileKind::Relation).expect("is there");
+        let object = engine.open_object(spec).expect("opens");
+        let mut ahead = Ahead::default();
+        for pages in [0..16, 16..32, 32..48] {
+            assert!(ahead.queue(&object, pages, 1 << 16, HintSet::UNKNOWN));
+        }
+        ahead.pass_by(object.id, &(0..8));
+        ahead.pass_by(object.id, &(16..32));
+        let jobs = std::iter::from_fn(|| ahead.next_job(None));
+        let jobs: Vec<_> = jobs.map(|job| (job.pages, job.passed)).collect();
+        assert_eq!(jobs, [(0..16, 8), (32..48, 0)]);
+        assert_eq!(ahead.bytes, 2 << 16);
+        ahead.pass_by(object.id, &(32..48));
+        let page = PageId::new(object.id, 32);
+        let is_coming = matches!(ahead.take(page, 32, false), Found::Coming);
+        assert!(is_coming, "somebody waits for what is being read");
+        engine.close_object(&object);
+        engine.stop().expect("stops");
     }
 
     #[test]
