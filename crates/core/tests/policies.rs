@@ -320,7 +320,9 @@ proptest! {
     fn any_stream_keeps_every_policy_sane(
         slots in prop::sample::select(vec![1u32, 2, 5, 33]),
         requests in prop::collection::vec(
-            (prop::sample::select(vec![0u64, 1, 2, 3, 40, 41, 99, u64::MAX, u64::MAX - 1]),
+            (prop::sample::select(vec![
+                0u64, 1, 2, 3, 40, 41, 99, 1 << 32, (1 << 32) + 1, u64::MAX, u64::MAX - 1,
+             ]),
              0u32..3, any::<bool>(), arbitrary_hints(), prop::bool::weighted(0.03)),
             1..300),
     ) {

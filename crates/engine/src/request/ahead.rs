@@ -12,7 +12,7 @@
 //! chunk whose read failed is gone: the request that needs its pages meets the error.
 //!
 //! A *stream* is a place in an object up to which requests have come, and one up to which was read
-//! ahead. Chunks start at four times a request's length and double, up to what the settings say. A
+//! ahead. It is one from its second request on: a long read at random begins none. Chunks start at four times a request's length and double, up to what the settings say. A
 //! request has one more read, unless two are ahead already; one as long as a chunk takes a chunk
 //! away whole, so it has two read, or the device would wait until it was answered.
 //!
@@ -48,7 +48,8 @@ const BYTES_MAX: usize = 64 << 20;
 /// Bytes of a chunk at most: several streams have room for theirs.
 pub(crate) const CHUNK_MAX: u32 = 16 << 20;
 const _: () = assert!(CHUNK_MAX as usize * 4 <= BYTES_MAX);
-/// Streams remembered; the one longest quiet makes room.
+/// Streams remembered. One that is not of late makes room; with more at once the others are not
+/// read ahead.
 const STREAMS_MAX: usize = 256;
 /// A stream with none of so many sequential requests is not of late.
 const LATE: u64 = 4 * STREAMS_MAX as u64;
@@ -67,6 +68,8 @@ struct Chunk {
     state: State,
     /// Somebody asked for a page of it since the last look.
     asked: bool,
+    /// Somebody has waited in vain for it.
+    late: bool,
 }
 
 enum State {
@@ -105,6 +108,8 @@ struct Stream {
     pages: u64,
     /// When it was last seen, in requests.
     seen: u64,
+    /// A second request went on where the first one ended.
+    goes_on: bool,
 }
 
 /// What is read ahead, under the engine's lock.
@@ -127,8 +132,10 @@ pub(crate) enum Found {
     Nothing,
     /// It is in a chunk that nobody reads yet.
     Queued,
-    /// A thread is reading it.
-    Coming,
+    /// A thread is reading it; somebody may have waited in vain for it.
+    Coming {
+        late: bool,
+    },
     /// So many pages from it on, in this buffer from this page of the buffer on.
     Here(Arc<AlignedBuf>, Range<usize>, Served),
 }
@@ -146,7 +153,7 @@ impl Ahead {
         chunk.asked = true;
         let (buffer, served) = match &chunk.state {
             State::Here(buffer, served) => (Arc::clone(buffer), *served),
-            State::Coming => return Found::Coming,
+            State::Coming => return Found::Coming { late: chunk.late },
             State::Queued(..) => return Found::Queued,
         };
         let from = (page.index - chunk.pages.start) as usize;
@@ -180,6 +187,16 @@ impl Ahead {
         };
         let mut chunks = self.chunks.iter();
         chunks.any(|chunk| matches!(chunk.state, State::Coming) && overlaps(chunk))
+    }
+
+    /// A request has waited long enough for `page`, and reads it itself: nobody waits for what
+    /// comes with it any more who need not.
+    pub(crate) fn wait_no_more(&mut self, page: PageId) {
+        let chunks = self.chunks.iter_mut();
+        for chunk in chunks.filter(|chunk| chunk.has(page)) {
+            chunk.late |= matches!(chunk.state, State::Coming);
+        }
+        self.forget(page.object, page.index, page.index);
     }
 
     /// A request reads `pages` itself: what is queued need not bring them.
@@ -299,10 +316,14 @@ impl Ahead {
         self.unwanted.extend(self.spare.drain(..given_up));
     }
 
-    /// Notes a sequential request for `pages`; the place of its stream.
-    fn note(&mut self, object: ObjectId, pages: &Range<u64>, (least, most): (u64, u64)) -> usize {
+    /// Notes a sequential request for `pages`; the place of its stream, if it goes on with one.
+    fn note(
+        &mut self,
+        object: ObjectId,
+        pages: &Range<u64>,
+        (least, most): (u64, u64),
+    ) -> Option<usize> {
         self.requests += 1;
-        let now = self.requests;
         let len = pages.end - pages.start;
         // As far out of order as the requests of one stream come (`classify::stream`).
         let near = |stream: &Stream| {
@@ -310,29 +331,40 @@ impl Ahead {
         };
         let Some(at) = self.streams.iter().position(near) else {
             if self.streams.len() == STREAMS_MAX {
-                self.streams.sort_unstable_by_key(|stream| stream.seen);
-                self.streams.remove(0);
+                let all = self.streams.iter().enumerate();
+                let (quiet, stream) = all.min_by_key(|(_, one)| one.seen)?;
+                if self.is_late(stream) {
+                    return None;
+                }
+                self.streams.swap_remove(quiet);
             }
             self.streams.push(Stream {
                 object,
                 next: pages.end,
                 until: pages.end,
                 pages: (4 * len).clamp(least, most),
-                seen: now,
+                seen: self.requests,
+                goes_on: false,
             });
-            return self.streams.len() - 1;
+            return None;
         };
         let stream = &mut self.streams[at];
-        stream.seen = now;
+        stream.goes_on |= pages.end > stream.next;
+        stream.seen = self.requests;
         stream.next = stream.next.max(pages.end);
         stream.until = stream.until.max(stream.next);
-        at
+        stream.goes_on.then_some(at)
+    }
+
+    /// Whether a stream had a request of late.
+    fn is_late(&self, stream: &Stream) -> bool {
+        self.requests - stream.seen < LATE
     }
 
     /// Bytes of a chunk at most, so that all streams of late have room for three.
     fn share(&self) -> usize {
-        let late = |stream: &&Stream| self.requests - stream.seen < LATE;
-        let streams = self.streams.iter().filter(late).count();
+        let shares = |stream: &&Stream| stream.goes_on && self.is_late(stream);
+        let streams = self.streams.iter().filter(shares).count();
         BYTES_MAX / (3 * streams.max(1))
     }
 
@@ -398,6 +430,7 @@ impl Ahead {
             bytes,
             state: State::Queued(Arc::clone(object), hints),
             asked: true,
+            late: false,
         });
         true
     }
@@ -496,7 +529,9 @@ impl Engine {
         if object.opens.load(Ordering::Acquire) == 0 {
             return;
         }
-        let at = inner.ahead.note(object.id, &pages, (least, most));
+        let Some(at) = inner.ahead.note(object.id, &pages, (least, most)) else {
+            return;
+        };
         let Ok(object) = self.object(object.id) else {
             return;
         };
@@ -602,12 +637,13 @@ mod tests {
         let bounds = (16, 128);
         let mut each = Vec::new();
         for first in (0..requests).map(|at| at * len) {
-            let at = ahead.note(ObjectId(1), &(first..first + len), bounds);
             let mut chunks = Vec::new();
-            ahead.next_chunks(at, (len, 10_000, bounds.1), |_, chunk| {
-                chunks.push(chunk.end - chunk.start);
-                true
-            });
+            if let Some(at) = ahead.note(ObjectId(1), &(first..first + len), bounds) {
+                ahead.next_chunks(at, (len, 10_000, bounds.1), |_, chunk| {
+                    chunks.push(chunk.end - chunk.start);
+                    true
+                });
+            }
             each.push(chunks);
         }
         each
@@ -616,23 +652,27 @@ mod tests {
     /// A request that is no stream's costs four times its length, not the whole ramp.
     #[test]
     fn a_short_request_has_one_chunk_read() {
-        let each = ahead_of(1, 5);
-        assert_eq!(each, [vec![16], vec![32], vec![64], vec![128], vec![]]);
-        assert_eq!(ahead_of(16, 4), [vec![64], vec![128], vec![], vec![]]);
+        let each = ahead_of(1, 6);
+        let chunks = [vec![16], vec![32], vec![64], vec![128], vec![]];
+        assert_eq!(each[0], [0; 0], "one request is no stream");
+        assert_eq!(each[1..], chunks);
+        assert_eq!(ahead_of(16, 4), [vec![], vec![64], vec![128], vec![]]);
     }
 
     #[test]
     fn what_found_no_memory_is_tried_again() {
         let mut ahead = Ahead::default();
         let mut tried = Vec::new();
-        for (first, room) in [(0, true), (1, false), (2, true)] {
+        assert!(ahead.note(ObjectId(1), &(0..1), (16, 128)).is_none());
+        for (first, room) in [(1, true), (2, false), (3, true)] {
             let at = ahead.note(ObjectId(1), &(first..first + 1), (16, 128));
+            let at = at.expect("it goes on");
             ahead.next_chunks(at, (1, 10_000, 128), |_, chunk| {
                 tried.push(chunk);
                 room
             });
         }
-        assert_eq!(tried, [1..17, 17..49, 17..49]);
+        assert_eq!(tried, [2..18, 18..50, 18..50]);
     }
 
     /// Three chunks each for as many streams as there are, however they come by turns.
@@ -651,17 +691,66 @@ mod tests {
         assert_eq!(ahead.streams.len(), STREAMS_MAX);
         for object in 0..STREAMS_MAX as u32 {
             let at = ahead.note(ObjectId(object), &(4..5), (16, 128));
+            let at = at.expect("it goes on");
             ahead.next_chunks(at, (1, 5, 128), |_, _| panic!("nothing is past the end"));
         }
         assert!(ahead.streams.is_empty() && ahead.share() == BYTES_MAX / 3);
-        for object in [0, 1] {
-            ahead.note(ObjectId(object), &(0..1), (16, 128));
+        for object in [0, 0, 1, 1] {
+            let first = ahead.requests % 2;
+            ahead.note(ObjectId(object), &(first..first + 1), (16, 128));
         }
         assert_eq!(ahead.share(), BYTES_MAX / 6);
         for turn in 1..=LATE {
             ahead.note(ObjectId(0), &(turn..turn + 1), (16, 128));
         }
         assert_eq!(ahead.share(), BYTES_MAX / 3, "the others are quiet");
+    }
+
+    /// Long reads at random, backwards, or with gaps are no streams: they take nothing from one.
+    #[test]
+    fn what_does_not_go_on_is_no_stream() {
+        let mut ahead = Ahead::default();
+        let places = [
+            |at: u64| at * 7919 % 100_000,
+            |at| (4000 - at) * 16,
+            |at| at * 96,
+        ];
+        for turn in 0..1000u64 {
+            for (object, place) in (2..).zip(places) {
+                let first = place(turn);
+                let at = ahead.note(ObjectId(object), &(first..first + 16), (16, 128));
+                assert!(at.is_none(), "request {turn} of object {object}");
+            }
+            let at = ahead.note(ObjectId(1), &(turn..turn + 1), (16, 128));
+            assert_eq!(at.is_some(), turn > 0);
+            assert_eq!(ahead.share(), BYTES_MAX / 3);
+        }
+    }
+
+    /// One more stream than are remembered pushes out none of them: in turn, that would be the one
+    /// that comes next.
+    #[test]
+    fn more_streams_than_there_is_room_for_push_out_none() {
+        let mut ahead = Ahead::default();
+        for turn in 0..4 {
+            for object in 0..2 * STREAMS_MAX as u32 {
+                let at = ahead.note(ObjectId(object), &(turn..turn + 1), (16, 128));
+                let has_room = (object as usize) < STREAMS_MAX;
+                assert_eq!(
+                    at.is_some(),
+                    turn > 0 && has_room,
+                    "{object} in turn {turn}"
+                );
+            }
+        }
+        for _ in 0..LATE {
+            ahead.note(ObjectId(0), &(4..5), (16, 128));
+        }
+        let newcomer = ObjectId(9999);
+        for first in 0..2 {
+            let at = ahead.note(newcomer, &(first..first + 1), (16, 128));
+            assert_eq!(at.is_some(), first == 1, "the others are quiet");
+        }
     }
 
     /// Chunks of a stream that goes on are as long as its last ones.
@@ -709,7 +798,7 @@ mod tests {
         assert_eq!(ahead.bytes, 2 << 16);
         ahead.pass_by(object.id, &(32..48));
         let page = PageId::new(object.id, 32);
-        let is_coming = matches!(ahead.take(page, 32, false), Found::Coming);
+        let is_coming = matches!(ahead.take(page, 32, false), Found::Coming { .. });
         assert!(is_coming, "somebody waits for what is being read");
         engine.close_object(&object);
         engine.stop().expect("stops");
@@ -717,6 +806,6 @@ mod tests {
 
     #[test]
     fn a_request_as_long_as_a_chunk_has_two_ahead() {
-        assert_eq!(ahead_of(128, 3), [vec![128, 128], vec![128], vec![128]]);
+        assert_eq!(ahead_of(128, 3), [vec![], vec![128, 128], vec![128]]);
     }
 }

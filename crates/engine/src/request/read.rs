@@ -207,13 +207,22 @@ impl Reading<'_> {
             match inner.ahead.take(part.page, last, keep) {
                 // Base may keep it waiting for others. Were it to be read from base a second time,
                 // base would have the more to do the slower it is.
-                Found::Coming
-                    if started.elapsed() > AHEAD_WAIT && inner.hierarchy.is_on_flash(part.page) =>
+                Found::Coming { late }
+                    if (late || started.elapsed() > AHEAD_WAIT)
+                        && inner.hierarchy.is_at_hand(part.page) =>
                 {
-                    let page = part.page;
-                    inner.ahead.forget(page.object, page.index, page.index);
+                    inner.ahead.wait_no_more(part.page);
                 }
-                Found::Coming => inner = self.engine.wait_a_moment(inner),
+                Found::Coming { .. } => inner = self.engine.wait_a_moment(inner),
+                // The rest of the chunk may be on base, and base may hang.
+                Found::Queued if inner.hierarchy.is_at_hand(part.page) => {
+                    let object = part.page.object;
+                    let mut pages = part.page.index..=last;
+                    let is_at_hand =
+                        |index: &u64| inner.hierarchy.is_at_hand(PageId::new(object, *index));
+                    let end = pages.find(|index| !is_at_hand(index)).unwrap_or(last + 1);
+                    inner.ahead.pass_by(object, &(part.page.index..end));
+                }
                 // A part of it would cost base as much.
                 Found::Queued => {
                     drop(inner);

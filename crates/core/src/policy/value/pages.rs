@@ -7,8 +7,8 @@
 //! that they are not the page's: a page is found with two or three cache lines, and one that is not
 //! remembered is missed with one.
 //!
-//! A page is known by its object and the low 32 bits of its index: two pages of an object 2³²
-//! pages apart would be taken for one, which costs speed and never contents.
+//! A page is known by its object and 32 bits of its index: pages further back in an object (from
+//! 16 TiB on, with pages of 4 KiB) are not remembered.
 //!
 //! Memory: 33 bytes an entry and two bits.
 //!
@@ -23,6 +23,8 @@ use crate::page::{ObjectId, PageId};
 
 /// Entries of a line.
 const WAYS: usize = 8;
+/// Index of a page that can be remembered, at most.
+const INDEX_MAX: u64 = u32::MAX as u64;
 /// The tag of an entry that holds no page.
 const FREE: u8 = 0;
 
@@ -80,7 +82,7 @@ impl Past {
         writes: 0,
     };
 
-    /// The page; of its index the low half.
+    /// The page.
     pub(super) fn page(&self) -> PageId {
         PageId::new(ObjectId(self.object), u64::from(self.index))
     }
@@ -115,7 +117,7 @@ pub(super) enum Place {
     Known(u32),
     /// It may take this entry, whose page, if there is one, is then forgotten.
     Free(u32),
-    /// Nowhere: its line is full of pages on flash.
+    /// Nowhere: its line is full of pages on flash, or its index is beyond [`INDEX_MAX`].
     Full,
 }
 
@@ -158,6 +160,9 @@ impl Pages {
 
     /// The entry of `page`.
     pub(super) fn find(&self, page: PageId) -> Option<u32> {
+        if page.index > INDEX_MAX {
+            return None;
+        }
         let (line, tag) = self.line(page);
         let mut equal = equal_bytes(self.tags[line / WAYS], tag);
         while equal != 0 {
@@ -174,6 +179,9 @@ impl Pages {
     pub(super) fn place(&self, page: PageId, now: u32) -> Place {
         if let Some(found) = self.find(page) {
             return Place::Known(found);
+        }
+        if page.index > INDEX_MAX {
+            return Place::Full;
         }
         let (line, _) = self.line(page);
         let ways = (line..line + WAYS).map(|at| at as u32);
@@ -289,8 +297,7 @@ impl Pages {
 
     /// First entry of the line of `page`, and its tag.
     fn line(&self, page: PageId) -> (usize, u8) {
-        let known = PageId::new(page.object, u64::from(page.index as u32));
-        let hash = hash::of_page(known);
+        let hash = hash::of_page(page);
         let line = ((hash >> 32) * self.lines) >> 32;
         (line as usize * WAYS, (hash as u8).max(FREE + 1))
     }
