@@ -1,4 +1,10 @@
-//! Blocks whose writes fail now and then must not run out; what leaves on its way is gone.
+//! Blocks whose writes fail now and then must not run out; what leaves on its way is gone; a full
+//! buffer gives up its coldest page.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "a test looks at what a policy was asked that a hierarchy owns"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

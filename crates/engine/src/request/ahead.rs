@@ -12,9 +12,10 @@
 //! chunk whose read failed is gone: the request that needs its pages meets the error.
 //!
 //! A *stream* is a place in an object up to which requests have come, and one up to which was read
-//! ahead. It is one from its second request on: a long read at random begins none. Chunks start at four times a request's length and double, up to what the settings say. A
-//! request has one more read, unless two are ahead already; one as long as a chunk takes a chunk
-//! away whole, so it has two read, or the device would wait until it was answered.
+//! ahead. It is one from its second request on: a long read at random begins none. Chunks start at
+//! four times a request's length and double, up to what the settings say. A request has one more
+//! read, unless two are ahead already; one as long as a chunk takes a chunk away whole, so it has
+//! two read, or the device would wait until it was answered.
 //!
 //! Streams share the memory: a chunk is as long at most as lets each stream of late have three, two
 //! ahead and one that it is in. So none loses pages that it is about to ask for.
