@@ -60,7 +60,7 @@ pub(crate) struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct MountSection {
-    /// Threads that serve requests.
+    /// Threads that serve requests, at most.
     pub(crate) threads: u32,
     /// Whether users other than the one who mounts may use it.
     pub(crate) allow_other: bool,
@@ -158,7 +158,7 @@ pub(crate) struct TraceSection {
 impl Default for MountSection {
     fn default() -> Self {
         Self {
-            threads: 16,
+            threads: 128,
             allow_other: true,
             passthrough: true,
             transport: Transport::Auto,

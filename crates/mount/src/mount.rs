@@ -88,7 +88,7 @@ impl MountConfig {
             devices: file_devices(),
             rules: Rules::default(),
             control: None,
-            threads: 16,
+            threads: 128,
             allow_other: sys::effective_uid() == 0,
             passthrough: true,
             transport: Transport::default(),

@@ -107,7 +107,7 @@ pub(crate) struct MountArgs {
     /// foreground]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) log: Option<PathBuf>,
-    /// Threads that serve requests [config: mount.threads]
+    /// Threads that serve requests, at most [config: mount.threads]
     #[arg(long)]
     pub(crate) threads: Option<u32>,
     /// Serve files that bypass the tier too, rather than let the kernel do it on base itself; they

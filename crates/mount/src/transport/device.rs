@@ -1,6 +1,8 @@
 //! Requests by reads of `/dev/fuse`: one read a request, one write an answer.
 //!
-//! Every thread takes a request, serves it to its end and answers it before it takes the next.
+//! Every thread takes a request, serves it to its end and answers it before it takes the next. So
+//! that threads which wait for a slow base keep nobody else waiting there is one more when all are
+//! busy.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use thermocline::device::AlignedBuf;
 use zerocopy::IntoBytes;
 
+use super::crew::Waiting;
 use crate::fuse::{Frontend, REQUEST_MAX};
 use crate::protocol::{
     Answer, InHeader, Incoming, NOTIFY_INVAL_ENTRY, NOTIFY_PRUNE, NotifyInvalEntryOut,
@@ -27,7 +30,7 @@ const REQUEST_ROOM: usize = PAGE + REQUEST_MAX + PAGE;
 ///
 /// # Errors
 /// Those of the device that are no unmount, and `InvalidData` for what is no request.
-pub(super) fn serve(frontend: &Frontend, device: &File) -> io::Result<()> {
+pub(super) fn serve(frontend: &Frontend, device: &File, waiting: &Waiting) -> io::Result<()> {
     let mut request = AlignedBuf::new(REQUEST_ROOM);
     let mut out = AlignedBuf::new(REQUEST_MAX);
     loop {
@@ -36,12 +39,14 @@ pub(super) fn serve(frontend: &Frontend, device: &File) -> io::Result<()> {
             Err(error) if is_unmount(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
+        waiting.end();
         let Some(incoming) = Incoming::parse(&request[START..START + len]) else {
             let text = format!("{len} bytes that are no request");
             return Err(io::Error::new(ErrorKind::InvalidData, text));
         };
         let answer = frontend.dispatch(&incoming, &mut out);
         send(device, incoming.header.unique, answer, &out)?;
+        waiting.begin();
     }
 }
 

@@ -3,6 +3,7 @@
 //! A transport brings requests to [`Frontend::dispatch`] and knows nothing of what they mean.
 //! [`device`] is the one that every kernel has; [`ring`] needs Linux 6.14 and `fuse.enable_uring`.
 
+mod crew;
 mod device;
 mod ring;
 
@@ -18,13 +19,15 @@ pub(crate) use ring::available as has_ring;
 use crate::fuse::Frontend;
 use crate::prune;
 use crate::sys;
+use crew::Crew;
 
 /// What serves a mount until it is unmounted.
 pub(crate) struct Server {
     pub(crate) frontend: Arc<Frontend>,
     /// `/dev/fuse` as it was opened for this mount.
     pub(crate) device: Arc<File>,
-    /// How many threads serve requests of the device.
+    /// How many threads serve requests of the device at most: each waits for its device, so one
+    /// more comes when all are busy.
     pub(crate) threads: usize,
     /// Whether requests come over io_uring.
     pub(crate) ring: bool,
@@ -48,33 +51,16 @@ impl Server {
         };
         // The kernel waits for the queues that were agreed on: without them there is no mount.
         let servers = servers.inspect_err(|_| self.abort())?;
+        let (waiting, told) = crew::prepare(self.threads);
         scope(|scope| {
-            let mut serving = Vec::with_capacity(self.threads + servers.len());
+            let mut crew = Crew::new(scope, &waiting, told);
             for server in servers {
-                let thread = Builder::new().name(server.name());
-                let serve = || server.run(|| self.abort());
-                serving.push(
-                    thread
-                        .spawn_scoped(scope, serve)
-                        .inspect_err(|_| self.abort())?,
-                );
+                let name = server.name();
+                let started = crew.start(name, || server.run(|| self.abort()));
+                started.inspect_err(|_| self.abort())?;
             }
-            let rings = serving.len();
-            for number in 0..self.threads {
-                let thread = Builder::new().name(format!("fuse-{number}"));
-                let serve = || device::serve(&self.frontend, &self.device);
-                match thread.spawn_scoped(scope, serve) {
-                    Ok(thread) => serving.push(thread),
-                    Err(error) if serving.len() == rings => {
-                        self.abort();
-                        return Err(error);
-                    }
-                    Err(error) => {
-                        eprintln!("thermocline: only {number} threads serve: {error}");
-                        break;
-                    }
-                }
-            }
+            let serve = || device::serve(&self.frontend, &self.device, &waiting);
+            crew.start_first(serve).inspect_err(|_| self.abort())?;
             let fs = self.frontend.file_system();
             let pruner = Builder::new().name("prune".into());
             // Without it there is a limit, as before.
@@ -82,14 +68,9 @@ impl Server {
             if let Err(error) = pruning {
                 eprintln!("thermocline: inodes are not pruned: {error}");
             }
-            let ends = serving.into_iter().map(|thread| {
-                let end = thread.join();
-                end.unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")))
-            });
-            // All of them are waited for before the first error is picked.
-            let ends: Vec<_> = ends.collect();
+            let end = crew.run(self.threads, serve);
             fs.pruner().end();
-            ends.into_iter().collect()
+            end
         })
     }
 
