@@ -12,8 +12,9 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use thermocline_core::hint::RequestType;
 use thermocline_core::tier::SlotState;
-use thermocline_core::{Fault, HintSet, PageId, ReadStart, SlotId};
+use thermocline_core::{Fault, HintSet, PageId, ReadStart, SlotId, hint_type};
 use thermocline_trace::{Op, Served};
 
 /// How often a read that is to be answered after its pages are on flash looks whether they are: at
@@ -202,9 +203,17 @@ impl Reading<'_> {
         let size = self.engine.page_size();
         // The rest of the last page is going to be asked for by the next request.
         let keep = part.page.index == last && part.inside.end < size;
+        let sequential = RequestType::SequentialRead.value();
+        let is_alone = self.request.hints.get(hint_type::REQUEST) != sequential;
         let started = Instant::now();
         let found = loop {
             match inner.ahead.take(part.page, last, keep) {
+                // What comes is another one's: a page at hand is read sooner.
+                Found::Coming { .. } | Found::Queued
+                    if is_alone && inner.hierarchy.is_at_hand(part.page) =>
+                {
+                    return Err(inner);
+                }
                 // Base may keep it waiting for others. Were it to be read from base a second time,
                 // base would have the more to do the slower it is.
                 Found::Coming { late }

@@ -1,11 +1,11 @@
 //! The threads that serve a mount.
 //!
-//! Each serves one request at a time, and waits for flash or base as long as that takes. A base that
-//! is slow, or hangs, must not keep those waiting whose pages are on flash: one more thread comes
-//! when all are busy, up to what the mount allows. None of them goes before the unmount.
+//! Each serves one request at a time, and waits for flash or base as long as that takes. A base
+//! that is slow, or hangs, must not keep those waiting whose pages are on flash: one more thread
+//! comes when all are busy, up to what the mount allows. None of them goes before the unmount.
 //!
 //! # Invariants
-//! 1. [`Crew::run`] returns when every thread has ended.
+//! 1. A thread counts as waiting before it takes a request, and while it takes one.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ impl Waiting {
     /// It has one.
     pub(super) fn end(&self) {
         let before = self.threads.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "whoever has a request waited for it");
+        assert!(before > 0, "invariant 1: whoever has a request waited for it");
         if before == 1 && !self.is_all.load(Ordering::Acquire) {
             // Nobody listens any more where the mount ends: then no thread is missing.
             let _ = self.tell.send(Event::AllBusy);
