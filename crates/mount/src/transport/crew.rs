@@ -40,7 +40,10 @@ impl Waiting {
     /// It has one.
     pub(super) fn end(&self) {
         let before = self.threads.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "invariant 1: whoever has a request waited for it");
+        assert!(
+            before > 0,
+            "invariant 1: whoever has a request waited for it"
+        );
         if before == 1 && !self.is_all.load(Ordering::Acquire) {
             // Nobody listens any more where the mount ends: then no thread is missing.
             let _ = self.tell.send(Event::AllBusy);
