@@ -256,9 +256,9 @@ impl Hierarchy {
         true
     }
 
-    /// The clean staged page that is worth least, and its worth now; that of the others is of when
-    /// it was last looked at. A policy is asked about one page, or about each that it was not
-    /// asked about and those that became warmer: not about all of them for each newcomer.
+    /// The clean staged page that is worth least, and its worth now. The worth of the others is of
+    /// when it was last asked for: to ask a policy about all of them for each newcomer took most
+    /// of the time of a busy tier.
     fn coldest_staged(&mut self) -> Option<(f64, SlotId)> {
         let (slots, policy) = (&self.slots, &self.policy);
         let worth = |slot| {
