@@ -3,17 +3,22 @@
 //! Each serves one request at a time, and waits for flash or base as long as that takes. A base
 //! that is slow, or hangs, must not keep those waiting whose pages are on flash: one more thread
 //! comes when all are busy, up to what the mount allows. None of them goes before the unmount.
+//! Where the system has no thread to give, it is asked again while all are busy.
 //!
 //! # Invariants
-//! 1. A thread counts as waiting before it takes a request, and while it takes one.
+//! 1. A thread counts as waiting before it takes a request, and while it takes one; not when it
+//!    serves one, could not be started, or has failed.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::time::Duration;
 
 /// Threads that serve requests of the device at first.
 const THREADS_FIRST: usize = 16;
+/// How long a system that had no thread to give is left alone.
+const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 200 });
 
 /// What threads that serve tell the one that started them.
 enum Event {
@@ -37,7 +42,7 @@ impl Waiting {
         self.threads.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It has one.
+    /// It has one, or has failed.
     pub(super) fn end(&self) {
         let before = self.threads.fetch_sub(1, Ordering::AcqRel);
         assert!(
@@ -48,6 +53,10 @@ impl Waiting {
             // Nobody listens any more where the mount ends: then no thread is missing.
             let _ = self.tell.send(Event::AllBusy);
         }
+    }
+
+    fn are_all_busy(&self) -> bool {
+        self.threads.load(Ordering::Acquire) == 0
     }
 }
 
@@ -63,13 +72,12 @@ impl Drop for Leaving {
 /// What the threads of a crew tell.
 pub(super) struct Told(Receiver<Event>);
 
-/// For a crew of which at most `most` threads serve requests of the device.
-pub(super) fn prepare(most: usize) -> (Waiting, Told) {
+/// For a crew that nobody is in yet.
+pub(super) fn prepare() -> (Waiting, Told) {
     let (tell, told) = mpsc::channel();
-    let first = most.min(THREADS_FIRST);
     let waiting = Waiting {
-        threads: AtomicUsize::new(first),
-        is_all: AtomicBool::new(first == most),
+        threads: AtomicUsize::new(0),
+        is_all: AtomicBool::new(false),
         tell,
     };
     (waiting, Told(told))
@@ -81,8 +89,14 @@ pub(super) struct Crew<'scope, 'env> {
     waiting: &'scope Waiting,
     told: Told,
     threads: Vec<ScopedJoinHandle<'scope, io::Result<()>>>,
-    /// Those of them that serve requests of the device.
+    /// Those of them that were started to serve requests of the device. One that has failed counts
+    /// on, so that a device that fails for good is asked no more than so often.
     of_device: usize,
+    /// The system has just had no thread to give.
+    is_short: bool,
+    /// So many more threads cannot be started.
+    #[cfg(test)]
+    refused: usize,
 }
 
 impl<'scope, 'env> Crew<'scope, 'env> {
@@ -98,6 +112,9 @@ impl<'scope, 'env> Crew<'scope, 'env> {
             told,
             threads: Vec::new(),
             of_device: 0,
+            is_short: false,
+            #[cfg(test)]
+            refused: 0,
         }
     }
 
@@ -110,25 +127,34 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         name: String,
         serve: impl FnOnce() -> io::Result<()> + Send + 'scope,
     ) -> io::Result<()> {
-        let leaving = Leaving(self.waiting.tell.clone());
+        let tell = self.waiting.tell.clone();
         let serve = move || {
-            let _leaving = leaving;
-            serve()
+            // Not before: of a thread that is not started nobody is told that it ends.
+            let _leaving = Leaving(tell);
+            serve().inspect_err(|error| eprintln!("thermocline: a thread serves no more: {error}"))
         };
         let thread = Builder::new().name(name);
+        #[cfg(test)]
+        let thread = match self.refused.checked_sub(1) {
+            Some(left) => {
+                self.refused = left;
+                thread.stack_size(isize::MAX as usize)
+            }
+            None => thread,
+        };
         self.threads.push(thread.spawn_scoped(self.scope, serve)?);
         Ok(())
     }
 
-    /// Starts the first threads that serve requests of the device. They count as waiting already.
+    /// Starts the first threads that serve requests of the device, `most` at most.
     ///
     /// # Errors
     /// That of the first one; without one of the others those that there are serve.
-    pub(super) fn start_first<F>(&mut self, serve: F) -> io::Result<()>
+    pub(super) fn start_first<F>(&mut self, most: usize, serve: F) -> io::Result<()>
     where
         F: FnOnce() -> io::Result<()> + Send + Copy + 'scope,
     {
-        for _ in 0..self.waiting.threads.load(Ordering::Acquire) {
+        for _ in 0..most.min(THREADS_FIRST) {
             match self.one_more(serve) {
                 Err(error) if self.of_device == 0 => return Err(error),
                 Err(_) => break,
@@ -138,17 +164,24 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         Ok(())
     }
 
+    /// Starts one more thread that serves requests of the device. It counts as waiting at once.
     fn one_more<F>(&mut self, serve: F) -> io::Result<()>
     where
         F: FnOnce() -> io::Result<()> + Send + Copy + 'scope,
     {
+        self.waiting.begin();
         let number = self.of_device;
         let started = self.start(format!("fuse-{number}"), serve);
-        if let Err(error) = &started {
-            eprintln!("thermocline: only {number} threads serve: {error}");
-            self.waiting.is_all.store(true, Ordering::Release);
+        let was_short = std::mem::replace(&mut self.is_short, started.is_err());
+        match &started {
+            Ok(()) => self.of_device += 1,
+            Err(error) => {
+                self.waiting.end();
+                if !was_short {
+                    eprintln!("thermocline: only {number} threads serve for now: {error}");
+                }
+            }
         }
-        self.of_device += usize::from(started.is_ok());
         started
     }
 
@@ -164,11 +197,16 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         let mut alive = self.threads.len();
         while alive > 0 {
             match self.told.0.recv() {
-                Ok(Event::AllBusy) if self.of_device < most => {
-                    self.waiting.begin();
-                    alive += usize::from(self.one_more(serve).is_ok());
+                Ok(Event::AllBusy) if self.of_device == most => {
+                    self.waiting.is_all.store(true, Ordering::Release);
                 }
-                Ok(Event::AllBusy) => self.waiting.is_all.store(true, Ordering::Release),
+                Ok(Event::AllBusy) if self.waiting.are_all_busy() => match self.one_more(serve) {
+                    Ok(()) => alive += 1,
+                    // It has told that all are busy still.
+                    Err(_) => std::thread::sleep(PAUSE),
+                },
+                // One is back by now.
+                Ok(Event::AllBusy) => {}
                 Ok(Event::Ended) => alive -= 1,
                 Err(_) => break,
             }
@@ -180,5 +218,83 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         // All of them are waited for before the first error is picked.
         let ends: Vec<_> = ends.collect();
         ends.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Condvar, Mutex};
+
+    /// Only ends a test that fails.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Requests to come, how many are being served, and whether they ever end.
+    #[derive(Default)]
+    struct Line {
+        state: Mutex<(usize, usize, bool)>,
+        changed: Condvar,
+    }
+
+    impl Line {
+        /// So many requests come, and end only when [`Line::end`] is called. Whether all are being
+        /// served at last.
+        fn come(&self, requests: usize) -> bool {
+            let mut state = self.state.lock().expect("lock");
+            state.0 += requests;
+            self.changed.notify_all();
+            let left = |state: &mut (usize, usize, bool)| state.0 > 0;
+            let wait = self.changed.wait_timeout_while(state, PATIENCE, left);
+            !wait.expect("lock").1.timed_out()
+        }
+
+        fn end(&self) {
+            self.state.lock().expect("lock").2 = true;
+            self.changed.notify_all();
+        }
+
+        fn serve(&self, waiting: &Waiting) {
+            let state = self.state.lock().expect("lock");
+            let came = self.changed.wait_while(state, |s| s.0 == 0 && !s.2);
+            let mut state = came.expect("lock");
+            if state.0 == 0 {
+                return;
+            }
+            (state.0, state.1) = (state.0 - 1, state.1 + 1);
+            waiting.end();
+            self.changed.notify_all();
+            drop(self.changed.wait_while(state, |s| !s.2).expect("lock"));
+            waiting.begin();
+        }
+    }
+
+    /// The system refuses threads for a while: whoever comes meanwhile is served afterwards. A
+    /// thread that fails is replaced.
+    #[test]
+    fn a_thread_that_is_missing_comes_later() {
+        let line = Line::default();
+        let failed = AtomicBool::new(false);
+        let (waiting, told) = prepare();
+        let end = std::thread::scope(|scope| {
+            let mut crew = Crew::new(scope, &waiting, told);
+            let serve = || {
+                if !failed.swap(true, Ordering::Relaxed) {
+                    waiting.end();
+                    return Err(io::ErrorKind::OutOfMemory.into());
+                }
+                line.serve(&waiting);
+                Ok(())
+            };
+            crew.start_first(THREADS_FIRST, serve).expect("starts");
+            // More often than there are threads.
+            crew.refused = 3 * THREADS_FIRST;
+            let run = scope.spawn(move || crew.run(40, serve));
+            let all_served = line.come(39);
+            line.end();
+            assert!(all_served, "one of forty has failed");
+            run.join().expect("no panic")
+        });
+        let kind = end.expect_err("one has failed").kind();
+        assert_eq!(kind, io::ErrorKind::OutOfMemory);
     }
 }

@@ -37,7 +37,10 @@ pub(super) fn serve(frontend: &Frontend, device: &File, waiting: &Waiting) -> io
         let len = match next(device, &mut request[START..]) {
             Ok(len) => len,
             Err(error) if is_unmount(&error) => return Ok(()),
-            Err(error) => return Err(error),
+            Err(error) => {
+                waiting.end();
+                return Err(error);
+            }
         };
         waiting.end();
         let Some(incoming) = Incoming::parse(&request[START..START + len]) else {

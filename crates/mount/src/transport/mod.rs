@@ -51,7 +51,7 @@ impl Server {
         };
         // The kernel waits for the queues that were agreed on: without them there is no mount.
         let servers = servers.inspect_err(|_| self.abort())?;
-        let (waiting, told) = crew::prepare(self.threads);
+        let (waiting, told) = crew::prepare();
         scope(|scope| {
             let mut crew = Crew::new(scope, &waiting, told);
             for server in servers {
@@ -60,7 +60,8 @@ impl Server {
                 started.inspect_err(|_| self.abort())?;
             }
             let serve = || device::serve(&self.frontend, &self.device, &waiting);
-            crew.start_first(serve).inspect_err(|_| self.abort())?;
+            crew.start_first(self.threads, serve)
+                .inspect_err(|_| self.abort())?;
             let fs = self.frontend.file_system();
             let pruner = Builder::new().name("prune".into());
             // Without it there is a limit, as before.
