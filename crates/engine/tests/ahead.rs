@@ -183,30 +183,6 @@ fn a_scan_page_by_page_makes_few_requests() {
     }
 }
 
-/// A second scan of the same file, so close behind that both are one stream, finds what was read
-/// for the first one, though flash has kept little of it.
-#[test]
-fn who_follows_closely_reads_little_again() {
-    const BEHIND: u64 = 2;
-    let base = Arc::new(Counting::default());
-    base.set_len(PAGES * PAGE as u64).expect("grows");
-    let engine = engine(false, 4, 0);
-    let object = open(&engine, base.clone());
-    let mut buf = vec![0; PAGE];
-    for index in 0..PAGES + BEHIND {
-        for index in [Some(index), index.checked_sub(BEHIND)] {
-            if let Some(index) = index.filter(|index| *index < PAGES) {
-                let read = engine.read(&request(&object, index), &mut buf);
-                assert_eq!(read.expect("reads"), PAGE);
-            }
-        }
-    }
-    let pages = base.bytes.load(Ordering::Relaxed) / PAGE as u64;
-    assert!(pages < PAGES * 5 / 4, "{pages} pages of base for {PAGES}");
-    engine.close_object(&object);
-    engine.stop().expect("stops");
-}
-
 /// Were it one chunk, a request of its length would take it away whole, and the device would wait
 /// until that was answered.
 #[test]

@@ -4,13 +4,12 @@
 //! scan page by page would wait for the device at each page. Here a thread of the engine reads the
 //! pages that come next, as an ordinary read does, with the hints of the stream: policies are told
 //! then, and a page read ahead counts as requested whether or not it is asked for later. What it
-//! brings waits in DRAM for the stream to come by.
+//! brings waits in DRAM for the stream to come by, once.
 //!
 //! States of a *chunk*, pages in a row of one object: *queued* → *coming* (a thread reads it: one
 //! of the engine, or the one whose request needs a page of it, whichever is first) → *here* →
-//! gone (every page was taken once, or the oldest when memory is short, or not asked for in a
-//! while). Until then a second scan close behind finds its pages as well. A chunk whose read failed
-//! is gone: the request that needs its pages meets the error.
+//! gone (served to its end, or the oldest when memory is short, or not asked for in a while). A
+//! chunk whose read failed is gone: the request that needs its pages meets the error.
 //!
 //! A *stream* is a place in an object up to which requests have come, and one up to which was read
 //! ahead. It is one from its second request on: a long read at random begins none. Chunks start at
@@ -67,8 +66,6 @@ struct Chunk {
     bytes: usize,
     /// Pages that are served from it.
     good: Vec<bool>,
-    /// Pages that somebody has taken.
-    taken: Vec<bool>,
     state: State,
     /// Somebody asked for a page of it since the last look.
     asked: bool,
@@ -145,8 +142,8 @@ pub(crate) enum Found {
 }
 
 impl Ahead {
-    /// What there is of `page` and of those after it up to `last`, which are taken then.
-    /// `page` is not when `keep` says that more of it is going to be asked for.
+    /// What there is of `page` and of those after it up to `last`; they are served once.
+    /// `page` is not taken when `keep` says that more of it is going to be asked for.
     pub(crate) fn take(&mut self, page: PageId, last: u64, keep: bool) -> Found {
         let with_it = (0..self.chunks.len()).filter(|at| self.chunks[*at].has(page));
         // Streams that overlap may have read it more than once: what is here comes first.
@@ -168,7 +165,7 @@ impl Ahead {
             .count();
         assert!(count > 0, "the first is good");
         if !keep {
-            chunk.taken[from..from + count].fill(true);
+            chunk.good[from..from + count].fill(false);
             self.drop_if_spent(at);
         }
         Found::Here(buffer, from..from + count, served)
@@ -286,8 +283,7 @@ impl Ahead {
 
     fn drop_if_spent(&mut self, at: usize) {
         let chunk = &self.chunks[at];
-        let mut pages = chunk.good.iter().zip(&chunk.taken);
-        let spent = pages.all(|(good, taken)| !good || *taken);
+        let spent = !chunk.good.contains(&true);
         if spent && !matches!(chunk.state, State::Coming) {
             self.remove(at);
         }
@@ -431,7 +427,6 @@ impl Ahead {
             number: self.numbers,
             object: object.id,
             good: vec![true; (pages.end - pages.start) as usize],
-            taken: vec![false; (pages.end - pages.start) as usize],
             pages,
             bytes,
             state: State::Queued(Arc::clone(object), hints),
