@@ -2,12 +2,14 @@
 //!
 //! Each serves one request at a time, and waits for flash or base as long as that takes. A base
 //! that is slow, or hangs, must not keep those waiting whose pages are on flash: one more thread
-//! comes when all are busy, up to what the mount allows. None of them goes before the unmount.
-//! Where the system has no thread to give, it is asked again while all are busy.
+//! comes when all are busy, up to what the mount allows. None of them goes before the unmount but
+//! one that fails, in whose place another one comes. Where the system has no thread to give, it is
+//! asked again while all are busy.
 //!
 //! # Invariants
 //! 1. A thread counts as waiting before it takes a request, and while it takes one; not when it
 //!    serves one, could not be started, or has failed.
+//! 2. Of all being busy at most one event is on its way.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,6 +35,8 @@ pub(super) struct Waiting {
     threads: AtomicUsize,
     /// There are no more to come.
     is_all: AtomicBool,
+    /// That all are busy was told, and nobody has looked yet: see invariant 2.
+    is_told: AtomicBool,
     tell: Sender<Event>,
 }
 
@@ -49,13 +53,17 @@ impl Waiting {
             before > 0,
             "invariant 1: whoever has a request waited for it"
         );
-        if before == 1 && !self.is_all.load(Ordering::Acquire) {
+        let is_missing = before == 1 && !self.is_all.load(Ordering::Acquire);
+        if is_missing && !self.is_told.swap(true, Ordering::AcqRel) {
             // Nobody listens any more where the mount ends: then no thread is missing.
             let _ = self.tell.send(Event::AllBusy);
         }
     }
 
+    /// Whether all are busy now; when they are again, that is told again.
     fn are_all_busy(&self) -> bool {
+        let was_told = self.is_told.swap(false, Ordering::AcqRel);
+        assert!(was_told, "invariant 2: whoever looks was told");
         self.threads.load(Ordering::Acquire) == 0
     }
 }
@@ -78,6 +86,7 @@ pub(super) fn prepare() -> (Waiting, Told) {
     let waiting = Waiting {
         threads: AtomicUsize::new(0),
         is_all: AtomicBool::new(false),
+        is_told: AtomicBool::new(false),
         tell,
     };
     (waiting, Told(told))
@@ -89,8 +98,8 @@ pub(super) struct Crew<'scope, 'env> {
     waiting: &'scope Waiting,
     told: Told,
     threads: Vec<ScopedJoinHandle<'scope, io::Result<()>>>,
-    /// Those of them that were started to serve requests of the device. One that has failed counts
-    /// on, so that a device that fails for good is asked no more than so often.
+    /// Those of them that were started to serve requests of the device. One that has failed still
+    /// counts: a device that always fails ends as many threads as there may be, and no more.
     of_device: usize,
     /// The system has just had no thread to give.
     is_short: bool,
@@ -129,7 +138,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     ) -> io::Result<()> {
         let tell = self.waiting.tell.clone();
         let serve = move || {
-            // Not before: of a thread that is not started nobody is told that it ends.
+            // Made here: a thread that could not be started has no end.
             let _leaving = Leaving(tell);
             serve().inspect_err(|error| eprintln!("thermocline: a thread serves no more: {error}"))
         };
@@ -202,7 +211,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
                 }
                 Ok(Event::AllBusy) if self.waiting.are_all_busy() => match self.one_more(serve) {
                     Ok(()) => alive += 1,
-                    // It has told that all are busy still.
+                    // It has told again that all are busy, and so there is another try.
                     Err(_) => std::thread::sleep(PAUSE),
                 },
                 // One is back by now.
@@ -265,6 +274,21 @@ mod tests {
             self.changed.notify_all();
             drop(self.changed.wait_while(state, |s| !s.2).expect("lock"));
             waiting.begin();
+        }
+    }
+
+    /// Else there would be one for each request, while no more threads can be had.
+    #[test]
+    fn that_all_are_busy_is_told_once() {
+        let (waiting, told) = prepare();
+        for _ in 0..2 {
+            for _ in 0..1000 {
+                waiting.begin();
+                waiting.end();
+            }
+            assert!(matches!(told.0.try_recv(), Ok(Event::AllBusy)));
+            assert!(told.0.try_recv().is_err(), "one is on its way");
+            assert!(waiting.are_all_busy());
         }
     }
 
