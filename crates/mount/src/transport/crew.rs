@@ -238,10 +238,10 @@ mod tests {
     /// Only ends a test that fails.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Requests to come, how many are being served, and whether they ever end.
+    /// Requests that nobody serves yet, and whether requests end.
     #[derive(Default)]
     struct Line {
-        state: Mutex<(usize, usize, bool)>,
+        state: Mutex<(usize, bool)>,
         changed: Condvar,
     }
 
@@ -252,27 +252,27 @@ mod tests {
             let mut state = self.state.lock().expect("lock");
             state.0 += requests;
             self.changed.notify_all();
-            let left = |state: &mut (usize, usize, bool)| state.0 > 0;
+            let left = |state: &mut (usize, bool)| state.0 > 0;
             let wait = self.changed.wait_timeout_while(state, PATIENCE, left);
             !wait.expect("lock").1.timed_out()
         }
 
         fn end(&self) {
-            self.state.lock().expect("lock").2 = true;
+            self.state.lock().expect("lock").1 = true;
             self.changed.notify_all();
         }
 
         fn serve(&self, waiting: &Waiting) {
             let state = self.state.lock().expect("lock");
-            let came = self.changed.wait_while(state, |s| s.0 == 0 && !s.2);
+            let came = self.changed.wait_while(state, |s| s.0 == 0 && !s.1);
             let mut state = came.expect("lock");
             if state.0 == 0 {
                 return;
             }
-            (state.0, state.1) = (state.0 - 1, state.1 + 1);
+            state.0 -= 1;
             waiting.end();
             self.changed.notify_all();
-            drop(self.changed.wait_while(state, |s| !s.2).expect("lock"));
+            drop(self.changed.wait_while(state, |s| !s.1).expect("lock"));
             waiting.begin();
         }
     }
