@@ -26,6 +26,13 @@ const SMALL: usize = 16 << 20;
 const REPEATS: usize = 7;
 /// Random reads of one thread in one turn.
 const READS: u64 = 4000;
+/// One client asks for fewer in more turns: what is looked for are a few microseconds, and the
+/// disk's speed changes by more from one second to the next. Not so several: a host that limits
+/// requests a second lets them saved up in the turns of others go at once.
+const SINGLE_READS: u64 = 500;
+const SINGLE_TURNS: usize = 61;
+/// How long a mount's device may take.
+const DEADLINE: Option<Duration> = Some(Duration::from_secs(5));
 
 fn main() {
     let only: Vec<String> = std::env::args()
@@ -44,12 +51,15 @@ fn main() {
         "", "without", "mount", "ratio"
     );
     let bench = Bench { only };
-    let flash = Mounted::start(&directory.path().join("flash"), true);
+    let flash = Mounted::start(&directory.path().join("flash"), true, DEADLINE);
+    let patient = Mounted::start(&directory.path().join("patient"), true, None);
     flash.warm();
-    bench.flash(&flash);
+    patient.warm();
+    bench.flash(&flash, &patient);
+    patient.end();
     bench.bypassed(&flash);
     flash.end();
-    let base = Mounted::start(&directory.path().join("base"), false);
+    let base = Mounted::start(&directory.path().join("base"), false, None);
     bench.base(&base);
     base.end();
 }
@@ -63,7 +73,7 @@ struct Mounted {
 
 impl Mounted {
     /// Without flash a small pool takes part, so that reads are split into pages all the same.
-    fn start(directory: &Path, flash: bool) -> Self {
+    fn start(directory: &Path, flash: bool, deadline: Option<Duration>) -> Self {
         let base = directory.join("base");
         fs::create_dir_all(base.join("base/5")).expect("directories");
         fs::create_dir_all(base.join("pg_wal")).expect("directories");
@@ -83,7 +93,7 @@ impl Mounted {
             size: Some((DATA + (16 << 20)) as u64),
             base: identity,
             format: true,
-            deadline: Some(Duration::from_secs(5)),
+            deadline,
             ..StoreOptions::default()
         };
         let open = || Store::open(&directory.join("cache"), &options).expect("a cache file");
@@ -158,13 +168,14 @@ impl Bench {
         without: &dyn Fn() -> f64,
         with: &dyn Fn() -> f64,
     ) {
-        self.rows(&[name], (scale, unit), without, &[with]);
+        self.rows(&[name], REPEATS, (scale, unit), without, &[with]);
     }
 
     /// As [`Bench::row`], several rivals of one, each with a name. The first name says whether to.
     fn rows(
         &self,
         names: &[&str],
+        repeats: usize,
         (scale, unit): (f64, &str),
         without: &dyn Fn() -> f64,
         with: &[&dyn Fn() -> f64],
@@ -174,9 +185,9 @@ impl Bench {
             return;
         }
         let turn = |_| (without(), with.iter().map(|one| one()).collect::<Vec<_>>());
-        let turns: Vec<_> = (0..=REPEATS).map(turn).skip(1).collect();
+        let turns: Vec<_> = (0..=repeats).map(turn).skip(1).collect();
         let a = sorted(turns.iter().map(|turn| turn.0).collect());
-        let middle = REPEATS / 2;
+        let middle = repeats / 2;
         for (at, name) in names.iter().enumerate() {
             let b = sorted(turns.iter().map(|turn| turn.1[at]).collect());
             let ratios = sorted(turns.iter().map(|turn| turn.1[at] / turn.0).collect());
@@ -186,15 +197,15 @@ impl Bench {
                 b[middle] / scale,
                 ratios[middle],
                 ratios[0],
-                ratios[REPEATS - 1]
+                ratios[repeats - 1]
             );
         }
     }
 
-    fn flash(&self, mounted: &Mounted) {
-        let (raw, file) = (direct(&mounted.directory.join("cache")), mounted.relation());
-        self.scans("on flash", &raw, &file);
-        self.hits(mounted, &raw, &file);
+    fn flash(&self, mounted: &Mounted, patient: &Mounted) {
+        let raw = direct(&mounted.directory.join("cache"));
+        self.scans("on flash", &raw, &mounted.relation());
+        self.hits(mounted, patient, &raw);
     }
 
     /// Scans by a client whose buffer is ordinary memory, as most are; and what a raw read takes
@@ -204,6 +215,7 @@ impl Bench {
             let name = format!("scan, pages {place}, {name} requests");
             self.rows(
                 &[&name, "  raw, into a huge page"],
+                REPEATS,
                 (1e-3, "ms"),
                 &|| scan(raw, &mut AlignedBuf::new(size)),
                 &[&|| scan(file, &mut AlignedBuf::new(size)), &|| {
@@ -213,9 +225,11 @@ impl Bench {
         }
     }
 
-    /// Hits, and what the kernel alone makes of them: a mount that answers at once, from memory,
-    /// and one that reads the device once for each read. All take turns.
-    fn hits(&self, mounted: &Mounted, raw: &File, file: &File) {
+    /// Hits; those of a mount that waits for its device as long as it takes; and what the kernel
+    /// alone makes of them: a mount that answers at once, from memory, and one that reads the
+    /// device once for each read. All take turns.
+    fn hits(&self, mounted: &Mounted, patient: &Mounted, raw: &File) {
+        let (file, patient) = (mounted.relation(), patient.relation());
         let ring = mounted.handle.is_over_io_uring();
         let source = Arc::new(direct(&mounted.directory.join("cache")));
         let start = |name: &str, source, threads| {
@@ -226,20 +240,23 @@ impl Bench {
         let memory = start("memory", None, 1);
         let device = start("device", Some(source), 16);
         let (memory_file, device_file) = (direct(&memory.file()), direct(&device.file()));
-        for threads in [1, 8] {
+        for (threads, turns, each) in [(1, SINGLE_TURNS, SINGLE_READS), (8, REPEATS, READS / 2)] {
             let name = format!("8-KiB flash hit, {threads} threads, a read");
             self.rows(
                 &[
                     &name,
+                    &format!("  without a deadline, {threads} threads"),
                     &format!("  floor, answered from memory, {threads} threads"),
                     &format!("  floor, read from the device, {threads} threads"),
                 ],
+                turns,
                 (1e-6, "us"),
-                &|| reads(raw, threads),
+                &|| reads(raw, threads, each),
                 &[
-                    &|| reads(file, threads),
-                    &|| reads(&memory_file, threads),
-                    &|| reads(&device_file, threads),
+                    &|| reads(&file, threads, each),
+                    &|| reads(&patient, threads, each),
+                    &|| reads(&memory_file, threads, each),
+                    &|| reads(&device_file, threads, each),
                 ],
             );
         }
@@ -311,14 +328,14 @@ fn scan(file: &File, buf: &mut AlignedBuf) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// Seconds a read of a random page takes while so many threads read.
-fn reads(file: &File, threads: u64) -> f64 {
+/// Seconds a read of a random page takes while so many threads make `each` of them.
+fn reads(file: &File, threads: u64, each: u64) -> f64 {
     let started = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..threads {
             scope.spawn(move || {
                 let mut buf = AlignedBuf::new(PAGE);
-                for number in 0..READS / threads.min(2) {
+                for number in 0..each {
                     let page = thermocline_core::hash::mix(number, thread) % (DATA / PAGE) as u64;
                     file.read_exact_at(&mut buf, page * PAGE as u64)
                         .expect("read");
@@ -326,7 +343,7 @@ fn reads(file: &File, threads: u64) -> f64 {
             });
         }
     });
-    started.elapsed().as_secs_f64() / (READS / threads.min(2)) as f64
+    started.elapsed().as_secs_f64() / each as f64
 }
 
 /// Seconds a request of `size` takes over the whole of a small file.
