@@ -8,7 +8,8 @@
 //! *pool*: hits in the DRAM pool against `quick_cache`. *space*: bytes written to flash per stored
 //! page, usable share of the cache file. *idle*: CPU time while nothing is asked. Rounds of the
 //! rivals alternate and medians of ratios are printed, so that a machine whose speed drifts does
-//! not decide. The cache file is made under `THERMOCLINE_BENCH_DIR` (default: the temporary
+//! not decide. The tier's policy is the default one, or that of `THERMOCLINE_BENCH_POLICY`. The
+//! cache file is made under `THERMOCLINE_BENCH_DIR` (default: the temporary
 //! directory); it should be on the device that is to be measured.
 
 use quick_cache::sync::Cache;
@@ -119,7 +120,9 @@ fn rig(
     };
     let store = Store::open(&cache, &options).expect("a cache file");
     let pages = u64::from(EngineConfig::default().shares(store.blocks()).slots);
+    let policy = std::env::var("THERMOCLINE_BENCH_POLICY");
     let config = EngineConfig {
+        policy: policy.unwrap_or_else(|_| EngineConfig::default().policy),
         page_size,
         pool_bytes,
         ..Default::default()
