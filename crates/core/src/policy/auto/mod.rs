@@ -42,8 +42,8 @@
 //!
 //! e being the error of sampling, 0 where m = C. Nothing is assumed about finalists. The price of
 //! a change is in it: until contents have come to be the new leader's, what the tier lacks adds to
-//! leads. A stretch ends with a lead of m / 4 at least, so after n requests of the sample S is at
-//! most 1 + 4 b n / m, and K at most 8 S. The bound says much where S is small: where one finalist
+//! leads. A stretch ends with a lead of m / 8 at least, so after n requests of the sample S is at
+//! most 1 + 8 b n / m, and K at most 8 S. The bound says much where S is small: where one finalist
 //! is best for long. It says little of a stream that turns at every change, or is made by one who
 //! sees the contents: there every rule without lots loses all the time, and every policy has no
 //! hits.

@@ -10,7 +10,7 @@
 //! being the miniature's slots, so that a workload that turns often is not run after. Less is
 //! enough for a finalist whose pages the tier holds for the most part: a change costs as many
 //! misses at most as there are pages that the miniature holds and the tier lacks, the tier's
-//! *lack*. So m / 4 is enough ([`LACK_MIN`]), and three quarters of the lack besides; of what the
+//! *lack*. So m / 8 is enough ([`LACK_MIN`]), and seven eighths of the lack besides; of what the
 //! finalist is ahead of the leader's own miniature, for what that is ahead of the tier says how
 //! well miniatures tell what happens in life (`evaluation/results/policies.md` has what other rules
 //! came to).
@@ -29,7 +29,7 @@ const NEAR: f64 = 0.5;
 /// Stretches in which what decides grows: a mount of weeks is to follow its workload still.
 const GROWTH: u64 = 8;
 /// Slots of a lead that decides where the tier lacks nothing, as a share of a miniature's.
-pub(super) const LACK_MIN: f64 = 0.25;
+pub(super) const LACK_MIN: f64 = 0.125;
 /// Pages that the mean lack is over, about.
 const LACK_LOTS: f64 = 256.0;
 
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Of a finalist whose pages the tier holds a quarter of a lead is enough, of what it is ahead
+    /// Of a finalist whose pages the tier holds an eighth of a lead is enough, of what it is ahead
     /// of the leader's own miniature; of one whose pages it lacks a whole one is needed.
     #[test]
     fn less_is_enough_for_one_whose_pages_are_held() {
@@ -223,11 +223,11 @@ mod tests {
             (changes.next(), race.leader())
         };
         assert_eq!(changed_after(&|_| true, 0.0), (Some(401), 3));
-        assert_eq!(changed_after(&|_| false, 0.0), (Some(101), 3));
+        assert_eq!(changed_after(&|_| false, 0.0), (Some(51), 3));
         let (half, _) = changed_after(&|number| number % 2 == 0, 0.0);
-        assert!((240..260).contains(&half.unwrap_or(0)), "{half:?}");
+        assert!((215..235).contains(&half.unwrap_or(0)), "{half:?}");
         // The leader's own miniature is half as far ahead: twice as many requests.
-        assert_eq!(changed_after(&|_| false, 0.25), (Some(201), 3));
+        assert_eq!(changed_after(&|_| false, 0.25), (Some(101), 3));
         // It is as far ahead: nothing but a whole lead decides.
         assert_eq!(changed_after(&|_| false, 0.5).0, Some(401));
     }

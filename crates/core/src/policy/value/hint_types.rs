@@ -50,6 +50,9 @@ pub(super) struct Choice {
 }
 
 impl Choice {
+    /// Bytes of one.
+    pub(super) const BYTES: usize = HINT_TYPES_MAX * size_of::<[Group; GROUPS]>();
+
     /// All types in use.
     pub(super) fn new() -> Self {
         Self {

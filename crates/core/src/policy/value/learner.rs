@@ -181,7 +181,7 @@ impl Learner {
         let samples = u64::from(sample_places(slots, config)) * size_of::<Sample>() as u64;
         let trail = trail_places(slots, config) as u64 * 4;
         let extents = Extents::bytes_for(slots, config.extents_halved);
-        let whatever = Model::new().bytes() + Choice::new().bytes() + Worth::new().bytes();
+        let whatever = Model::BYTES + Choice::BYTES + Worth::BYTES;
         pages + samples + trail + extents + whatever as u64
     }
 

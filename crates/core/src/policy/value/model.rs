@@ -40,6 +40,9 @@ pub(super) struct Model {
 }
 
 impl Model {
+    /// Bytes of one.
+    pub(super) const BYTES: usize = TABLES * WEIGHTS * size_of::<Weight>();
+
     /// Nothing learned.
     pub(super) fn new() -> Self {
         Self {

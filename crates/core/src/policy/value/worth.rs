@@ -69,6 +69,9 @@ pub(super) struct Worth {
 }
 
 impl Worth {
+    /// Bytes of one.
+    pub(super) const BYTES: usize = PLACES * size_of::<Option<Place>>();
+
     /// Nothing learned.
     pub(super) fn new() -> Self {
         Self {
