@@ -43,6 +43,8 @@ def main():
         wears = ", ".join(f"{writes(row, policy):.2f}" for policy in ("value", "auto"))
         print(f"| {key[0]} | {key[1]} % | {cells} | {gaps} | {wears} |")
     hinted = [row for key, row in rows.items() if key[0] not in NO_HINTS and not key[0].startswith("turns-")]
+    if not hinted:
+        return
     print("\n| mean over captures | gap closed, % | writes / OPT's |\n|---|---:|---:|")
     for policy in ["auto", *FINALISTS[:-1], "tac"]:
         mean = lambda of: sum(of(row, policy) for row in hinted) / len(hinted)
