@@ -176,20 +176,16 @@ fn of_rate(rate: f32, steps: u32, max: u32) -> u32 {
     (halves * steps / 2).min(max)
 }
 
-/// Where a page is, below 4: 1 for on flash, 2 for in the DRAM pool; 0 where that says nothing.
-pub(super) type Whereabouts = u32;
-
-/// The indices of a page with this past, were it at `whereabouts`. About 20 cache lines.
+/// The indices of a page with this past. About 20 cache lines.
 pub(super) fn indices(
     clock: &Clock,
     past: &Past,
-    whereabouts: Whereabouts,
+    in_pool: bool,
     pages: &Pages,
     extents: &Extents,
 ) -> Indices {
-    debug_assert!(whereabouts < 4, "two bits");
     let page = past.page();
-    let hints = u32::from(past.hints) | whereabouts << 16;
+    let hints = u32::from(past.hints) | u32::from(in_pool) << 16;
     let is_read = past.is_read_last(clock.now);
     let both = past.read != 0 && past.write != 0;
     let other = if both { u32::from(past.other) + 1 } else { 0 };
@@ -222,12 +218,12 @@ pub(super) fn indices(
         [hints, other, 0],
         [hints, writes, 0],
         [hints, distance, 0],
-        [read_half, distance_half, whereabouts],
+        [read_half, distance_half, u32::from(in_pool)],
         [distance, before, 0],
         [reads, seen, 0],
         [extent_half, extent_reads, 0],
         [hints, extent_reads, 0],
-        [of_rate(warmth, 3, 24), read, whereabouts],
+        [of_rate(warmth, 3, 24), read, u32::from(in_pool)],
         [behind, ahead, extent_age],
         [hints, behind, ahead],
         [extent_writes, wrote, writes],

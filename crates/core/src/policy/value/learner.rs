@@ -10,20 +10,19 @@
 //! distance log-uniform.
 //!
 //! *Write-back* ([`Learner::count_writes`]): a second model learns the same of writes, for which
-//! the next request must be a write; and it tells pages apart by where they are, on flash and in
-//! the DRAM pool, because a pool that knows costs makes of that how soon a page is read. A sample
-//! ends unheard when its page comes to flash or leaves it: its target is what the page would have
-//! been worth, had it stayed. Samples are waited for longer.
+//! the next request must be a write; and it tells pages in the DRAM pool from others, which are
+//! read sooner here. Samples are waited for longer.
 //!
-//! *Horizon*: what a tier of this size can keep. In write-through: about slots / (hits a request)
-//! requests pass until a slot's page is hit. In write-back pages that miss come in, for the most
-//! part, so about slots / (misses a request) requests pass until a page leaves.
+//! *Horizon*: what a tier of this size can keep. About slots / (hits a request) requests pass until
+//! a slot's page is hit; where most requests hit, pages stay longer than that, slots / (misses a
+//! request): H follows the rarer of the two. In write-back pages that miss come in, for the most
+//! part, so H follows the misses there.
 //!
 //! # Invariants (checked by [`Learner::assert_invariants`], with those of its parts)
 //! 1. H is between 1 and [`HORIZON_MAX`] times the slots.
 
 use super::ValueConfig;
-use super::features::{self, Clock, Extents, Whereabouts};
+use super::features::{self, Clock, Extents};
 use super::hint_types::{Choice, Values};
 use super::math;
 use super::model::{Indices, Model};
@@ -35,7 +34,7 @@ use crate::hash;
 use crate::page::PageId;
 use crate::policy::{Access, Learned, LearnedHintSet, Op};
 
-/// H = this × slots / (read hits a request), in write-back misses.
+/// H = this × slots / (read hits or misses a request, whichever are fewer; in write-back misses).
 const HORIZON: f32 = 0.7;
 /// H at first, slots.
 const HORIZON_FIRST: f32 = 1.5;
@@ -143,7 +142,7 @@ pub(super) struct Learner {
     requests: u32,
     hits: u32,
     misses: u32,
-    /// Read hits a request, in write-back misses, smoothed.
+    /// What H follows, of a request, smoothed.
     rate: Option<f32>,
     renewals: u64,
     /// Entries of pages requested.
@@ -271,7 +270,7 @@ impl Learner {
         self.writes.is_some()
     }
 
-    /// Writes count from now on, and where pages are. Allocates, the first time.
+    /// Writes count from now on, and which pages are in the DRAM pool. Allocates, the first time.
     pub(super) fn count_writes(&mut self) {
         if self.is_back() {
             return;
@@ -284,17 +283,14 @@ impl Learner {
         self.samples = Samples::new(self.samples.capacity().max(SAMPLES_BACK));
     }
 
-    /// V of the page in `entry` now, were it on flash, or not. O(tables).
-    pub(super) fn outlook(&self, entry: u32, on_flash: bool) -> Outlook {
-        self.outlook_at(entry, self.whereabouts(entry, on_flash))
-    }
-
-    /// The page in `entry` is on flash from now on, or is not.
-    pub(super) fn set_on_flash(&mut self, entry: u32, on_flash: bool) {
-        if self.is_back() && on_flash != self.pages.is_on_flash(entry) {
-            self.estimate_all(entry);
+    /// V of the page in `entry` now. O(tables).
+    pub(super) fn outlook(&self, entry: u32) -> Outlook {
+        let indices = self.indices(entry);
+        let writes = self.writes.as_ref();
+        Outlook {
+            reads: self.model.value(&indices),
+            writes: writes.map_or(0.0, |model| model.value(&indices)),
         }
-        self.pages.set_on_flash(entry, on_flash);
     }
 
     /// `page` came into the DRAM pool, or left it.
@@ -356,32 +352,9 @@ impl Learner {
     }
 
     fn indices(&self, entry: u32) -> Indices {
-        self.indices_at(
-            entry,
-            self.whereabouts(entry, self.pages.is_on_flash(entry)),
-        )
-    }
-
-    fn indices_at(&self, entry: u32, whereabouts: Whereabouts) -> Indices {
         let past = self.pages.get(entry);
-        features::indices(&self.clock, past, whereabouts, &self.pages, &self.extents)
-    }
-
-    /// Where the page in `entry` is, were it on flash or not.
-    fn whereabouts(&self, entry: u32, on_flash: bool) -> Whereabouts {
-        match self.is_back() {
-            true => u32::from(on_flash) | u32::from(self.pages.is_buffered(entry)) << 1,
-            false => 0,
-        }
-    }
-
-    fn outlook_at(&self, entry: u32, whereabouts: Whereabouts) -> Outlook {
-        let indices = self.indices_at(entry, whereabouts);
-        let writes = self.writes.as_ref();
-        Outlook {
-            reads: self.model.value(&indices),
-            writes: writes.map_or(0.0, |model| model.value(&indices)),
-        }
+        let in_pool = self.is_back() && self.pages.is_buffered(entry);
+        features::indices(&self.clock, past, in_pool, &self.pages, &self.extents)
     }
 
     /// e^(-age/H).
@@ -438,7 +411,7 @@ impl Learner {
 
     /// What the model says by now of the page in `entry`.
     fn unheard(&self, entry: u32) -> Outcome {
-        Outcome::Unheard(self.outlook(entry, self.pages.is_on_flash(entry)))
+        Outcome::Unheard(self.outlook(entry))
     }
 
     /// The oldest sample, at `at`, ends unheard.
@@ -450,7 +423,7 @@ impl Learner {
         self.learn(sample, outcome);
     }
 
-    /// The samples of the page in `entry` end unheard: it is about to be forgotten, or to move.
+    /// The samples of the page in `entry` end unheard: it is about to be forgotten.
     fn estimate_all(&mut self, entry: u32) {
         if self.pages.get(entry).samples != NONE {
             self.conclude(entry, self.unheard(entry));
@@ -506,10 +479,9 @@ impl Learner {
         if self.requests < self.clock.slots {
             return;
         }
-        let counted = if self.is_back() {
-            self.misses
-        } else {
-            self.hits
+        let counted = match self.is_back() {
+            true => self.misses,
+            false => self.hits.min(self.misses),
         };
         let rate = counted as f32 / self.requests as f32 + 0.005;
         let rate = self.rate.map_or(rate, |before| 0.7 * before + 0.3 * rate);

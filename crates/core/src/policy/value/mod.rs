@@ -13,7 +13,7 @@
 //! about any hint.
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
-//! saves, of reads and of writes, and what it saves depends on where it is ([`money`]). κ is the
+//! saves, of reads and of writes ([`money`]). κ is the
 //! time of a write to flash then, and 0 for a page that is newer than base: refused, it would be
 //! written to flash as well. Under a DRAM pool a page is considered when it is cleaned or leaves
 //! the pool, not when it is read, and a clean copy gives up its slot when its page is made dirty in
@@ -246,8 +246,7 @@ impl Value {
         if !self.learner.is_back() {
             return self.learner.odds(entry);
         }
-        let [away, there] = [false, true].map(|on_flash| self.learner.outlook(entry, on_flash));
-        self.money.saved(away, there, dirty)
+        self.money.saved(self.learner.outlook(entry), dirty)
     }
 
     /// Whether a page is considered on this opportunity. The first page cleaned shows that this is
@@ -336,7 +335,7 @@ impl Value {
         debug_assert_eq!(self.entries[slot.at()], NONE, "it was released");
         self.entries[slot.at()] = entry;
         if entry != NONE {
-            self.learner.set_on_flash(entry, true);
+            self.learner.pages.set_on_flash(entry, true);
             self.residents[usize::from(self.learner.pages.get(entry).hints)] += 1;
         }
     }
@@ -412,7 +411,7 @@ impl TierPolicy for Value {
         if entry == NONE {
             return;
         }
-        self.learner.set_on_flash(entry, false);
+        self.learner.pages.set_on_flash(entry, false);
         if why == Removal::Trimmed {
             self.learner.forget(entry);
         }

@@ -3,6 +3,7 @@
 use super::features::{self, Clock, Extents};
 use super::learner::Ended;
 use super::model::{Indices, Model, TABLES};
+use super::money::Outlook;
 use super::pages::{Pages, Past, Place};
 use super::*;
 use crate::hash::mix;
@@ -320,7 +321,7 @@ fn a_scan_nearby_is_seen() {
     let mut past = Past::EMPTY;
     past.read = 990;
     let look =
-        |clock: &Clock, extents: &Extents| features::indices(clock, &past, 0, &pages, extents);
+        |clock: &Clock, extents: &Extents| features::indices(clock, &past, false, &pages, extents);
     let before = look(&clock, &extents);
     extents.on_request(&clock, PageId::new(ObjectId(0), 40), true);
     let near = look(&clock, &extents);
@@ -329,7 +330,7 @@ fn a_scan_nearby_is_seen() {
     clock.now += 64;
     let mut again = past;
     again.read += 64;
-    let later = features::indices(&clock, &again, 0, &pages, &extents);
+    let later = features::indices(&clock, &again, false, &pages, &extents);
     assert_eq!(
         before[10], later[10],
         "a quarter of the slots later it is over"
@@ -364,38 +365,14 @@ fn writes_to_come_count_for_dirty_pages() {
     learner.assert_invariants();
     let look = |index: u64| {
         let entry = learner.pages.find(page(index)).expect("remembered");
-        learner.outlook(entry, false)
+        learner.outlook(entry)
     };
     let (written, read) = (look(10), look(11));
     assert!(written.writes > 0.6 && written.reads < 0.2, "{written:?}");
     assert!(read.reads > 0.6 && read.writes < 0.2, "{read:?}");
     let money = Money::new(&crate::cost::Costs::default());
-    let saved = |dirty| money.saved(written, written, dirty);
+    let saved = |dirty| money.saved(written, dirty);
     assert!(saved(true) > saved(false), "a base write is saved");
-}
-
-/// What a page is worth where it is not is learned from the time it was not there: pages are read
-/// soon after while they are on flash, and late while they are not (a pool that knows costs).
-#[test]
-fn where_a_page_is_tells_when_it_is_read() {
-    let (mut learner, mut number) = in_write_back();
-    for round in 0..12_000u64 {
-        let index = round % 1000;
-        let op = Op::Read;
-        let entry = learner.on_request(&access(number, index, op), false);
-        number += 1;
-        learner.set_on_flash(entry, true);
-        for _ in 0..4 {
-            learner.on_request(&access(number, index, op), true);
-            number += 1;
-        }
-        learner.set_on_flash(entry, false);
-    }
-    learner.assert_invariants();
-    let mut known = (400..600).filter_map(|index| learner.pages.find(page(index)));
-    let entry = known.next().expect("most are remembered");
-    let [away, there] = [false, true].map(|on_flash| learner.outlook(entry, on_flash));
-    assert!(there.reads > away.reads + 0.1, "{there:?} {away:?}");
 }
 
 /// In write-back H follows the misses: pages that miss come in, and push others out.
@@ -419,6 +396,50 @@ fn in_write_back_the_horizon_is_how_long_pages_stay() {
             "{misses}: {found} {expected}"
         );
     }
+}
+
+/// In write-through H follows the hits where they are few, and the misses where these are.
+#[test]
+fn in_write_through_the_horizon_follows_hits_or_misses_whichever_are_fewer() {
+    for misses in [10, 40, 70, 90] {
+        let mut learner = Learner::new(256, 3, &ValueConfig::default());
+        for number in 1..40_000 {
+            let hit = number % 100 >= misses;
+            learner.on_request(&access(number, number % 300, Op::Read), hit);
+        }
+        learner.assert_invariants();
+        let found = learner.take_ended().last().expect("samples end").horizon / 256.0;
+        let fewer = misses.min(100 - misses) as f32 / 100.0;
+        let expected = 0.7 / (fewer + 0.005);
+        assert!(
+            (found / expected - 1.0).abs() < 0.05,
+            "{misses}: {found} {expected}"
+        );
+    }
+}
+
+/// Whether the pool has a page says how soon it is read here.
+#[test]
+fn a_page_in_the_pool_is_told_from_others() {
+    let (mut learner, mut number) = in_write_back();
+    for round in 0..3000u64 {
+        // Half of the pages are in the pool, and read here a fiftieth as often.
+        for index in (0..50).chain([50 + round % 50]) {
+            learner.on_request(&access(number, index, Op::Read), true);
+            learner.set_buffered(page(index), index >= 50);
+            number += 1;
+        }
+    }
+    let mut look = |buffered| {
+        learner.set_buffered(page(20), buffered);
+        learner.outlook(learner.pages.find(page(20)).expect("remembered"))
+    };
+    let (here, pooled) = (look(false), look(true));
+    let not_soon = |outlook: &Outlook| 1.0 - outlook.reads;
+    assert!(
+        not_soon(&pooled) > 5.0 * not_soon(&here),
+        "{here:?} {pooled:?}"
+    );
 }
 
 /// A page that is newer than base is written to flash whether it comes in or not, so it pays no
