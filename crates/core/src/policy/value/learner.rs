@@ -7,7 +7,8 @@
 //! difference: Sutton, Machine Learning 1988), and so does one whose page is forgotten or whose
 //! place in the ring is needed. Pages are sampled at their request, and, so that the model learns
 //! what age means, some time after it: a request is drawn from the *trail* of past ones, its
-//! distance log-uniform.
+//! distance log-uniform. Where most requests hit, H is long, and so many are sampled as can be
+//! waited for.
 //!
 //! *Write-back* ([`Learner::count_writes`]): a second model learns the same of writes, for which
 //! the next request must be a write; and it tells pages in the DRAM pool from others, which are
@@ -153,6 +154,8 @@ pub(super) struct Learner {
     lots: Lots,
     fresh: f32,
     aged: f32,
+    /// What is sampled now of those shares.
+    sampling: f32,
     #[cfg(test)]
     ended: Vec<Ended>,
 }
@@ -209,6 +212,7 @@ impl Learner {
             lots: Lots::new(seed),
             fresh: config.fresh,
             aged: config.aged,
+            sampling: 1.0,
             #[cfg(test)]
             ended: Vec::new(),
         }
@@ -232,7 +236,7 @@ impl Learner {
         }
         self.renew_horizon(access.op, is_hit);
         let entry = self.remember(access);
-        if self.lots.share() < self.fresh && entry != NONE {
+        if self.lots.share() < self.fresh * self.sampling && entry != NONE {
             let hints = self.choice.project(&access.hints);
             self.worth.on_request(&hints, self.pages.get(entry).hints);
             self.observe(entry, Some(Choice::values(&access.hints)));
@@ -459,7 +463,7 @@ impl Learner {
             self.trail[self.trail_next as usize] = entry;
             self.trail_next = (self.trail_next + 1) % len;
         }
-        if self.lots.share() >= self.aged {
+        if self.lots.share() >= self.aged * self.sampling {
             return;
         }
         let longest = math::half_log2(TRAIL * self.clock.slots) as f32 / 2.0;
@@ -479,6 +483,7 @@ impl Learner {
         if self.requests < self.clock.slots {
             return;
         }
+        let hits_most = self.misses < self.hits && !self.is_back();
         let counted = match self.is_back() {
             true => self.misses,
             false => self.hits.min(self.misses),
@@ -492,6 +497,11 @@ impl Learner {
         let wanted = (HORIZON * slots / rate).clamp(slots, HORIZON_MAX * slots);
         let step = self.horizon / HORIZON_STEP..=self.horizon * HORIZON_STEP;
         self.horizon = wanted.clamp(*step.start(), *step.end());
+        let all = self.samples.capacity() as f32 / (DELAY * self.horizon);
+        self.sampling = match hits_most {
+            true => (all / (self.fresh + self.aged)).min(1.0),
+            false => 1.0,
+        };
     }
 
     /// The entry of `page`, which may have to be given one; `NONE` where there is no room.
