@@ -5,10 +5,10 @@
 //! later; 0 when it is a write, or the page goes. A sample that hears nothing for a third of the
 //! horizon H ends with e^(-age/H) times what the model says of the page by then (temporal
 //! difference: Sutton, Machine Learning 1988), and so does one whose page is forgotten or whose
-//! place in the ring is needed. Pages are sampled at their request, and, so that the model learns
-//! what age means, some time after it: a request is drawn from the *trail* of past ones, its
-//! distance log-uniform. Where most requests hit, H is long, and so many are sampled as can be
-//! waited for.
+//! place in the ring is needed. Pages are sampled at their request, and by lot, of those on flash and
+//! of all remembered: decisions are about such pages, which are requested seldom, so that samples at
+//! requests alone would say little of them. Where most requests hit, H is long, and so many are
+//! sampled as can be waited for.
 //!
 //! *Write-back* ([`Learner::count_writes`]): a second model learns the same of writes, for which
 //! the next request must be a write; and it tells pages in the DRAM pool from others, which are
@@ -49,8 +49,10 @@ const DELAY: f32 = 0.33;
 const DELAY_BACK: f32 = 1.0;
 /// Samples under observation in write-back, at least.
 const SAMPLES_BACK: u32 = 1 << 16;
-/// Requests that the trail reaches back, slots.
-const TRAIL: u32 = 30;
+/// Of the samples drawn by lot, the share for which any page remembered counts, on flash or not.
+const ANY: f32 = 0.5;
+/// How often a lot is drawn at most, for a page that counts.
+const LOTS: u32 = 16;
 /// Tiers with fewer slots learn as if they had so many.
 const SLOTS_MIN: u32 = 64;
 
@@ -146,11 +148,6 @@ pub(super) struct Learner {
     /// What H follows, of a request, smoothed.
     rate: Option<f32>,
     renewals: u64,
-    /// Entries of pages requested.
-    trail: Vec<u32>,
-    trail_next: u32,
-    /// Every so many requests one is noted in it.
-    trail_step: u32,
     lots: Lots,
     fresh: f32,
     aged: f32,
@@ -170,27 +167,20 @@ fn sample_places(slots: u32, config: &ValueConfig) -> u32 {
     ((f64::from(slots) * f64::from(config.samples)) as u32).max(1)
 }
 
-/// Requests that the trail has room for.
-fn trail_places(slots: u32, config: &ValueConfig) -> usize {
-    (slots / config.trail_step).max(1) as usize * TRAIL as usize
-}
-
 impl Learner {
     /// Bytes that one for a tier of `slots` slots takes before the first page is cleaned.
     pub(super) fn bytes_for(slots: u32, config: &ValueConfig) -> u64 {
         let slots = slots.max(SLOTS_MIN);
         let pages = Pages::bytes_for(remembered(slots, config));
         let samples = u64::from(sample_places(slots, config)) * size_of::<Sample>() as u64;
-        let trail = trail_places(slots, config) as u64 * 4;
         let extents = Extents::bytes_for(slots, config.extents_halved);
         let whatever = Model::BYTES + Choice::BYTES + Worth::BYTES;
-        pages + samples + trail + extents + whatever as u64
+        pages + samples + extents + whatever as u64
     }
 
     /// Nothing known, for a tier of `slots` slots.
     pub(super) fn new(slots: u32, seed: u64, config: &ValueConfig) -> Self {
         let slots = slots.max(SLOTS_MIN);
-        let trail = trail_places(slots, config);
         Self {
             pages: Pages::new(remembered(slots, config)),
             extents: Extents::new(slots, config.extents_halved),
@@ -206,9 +196,6 @@ impl Learner {
             misses: 0,
             rate: None,
             renewals: 0,
-            trail: vec![NONE; trail],
-            trail_next: 0,
-            trail_step: config.trail_step,
             lots: Lots::new(seed),
             fresh: config.fresh,
             aged: config.aged,
@@ -241,7 +228,7 @@ impl Learner {
             self.worth.on_request(&hints, self.pages.get(entry).hints);
             self.observe(entry, Some(Choice::values(&access.hints)));
         }
-        self.follow_trail(entry);
+        self.sample_by_lot();
         entry
     }
 
@@ -338,7 +325,7 @@ impl Learner {
     pub(super) fn bytes(&self) -> usize {
         let models = self.model.bytes() + self.writes.as_ref().map_or(0, Model::bytes);
         let tables = self.pages.bytes() + self.extents.bytes() + models;
-        let samples = self.samples.bytes() + self.trail.capacity() * 4;
+        let samples = self.samples.bytes();
         tables + samples + self.choice.bytes() + self.worth.bytes()
     }
 
@@ -456,22 +443,21 @@ impl Learner {
         self.pages.get_mut(entry).samples = at;
     }
 
-    /// Notes the request in the trail, and samples the page of an earlier one.
-    fn follow_trail(&mut self, entry: u32) {
-        let len = self.trail.len() as u32;
-        if self.clock.now.is_multiple_of(self.trail_step) {
-            self.trail[self.trail_next as usize] = entry;
-            self.trail_next = (self.trail_next + 1) % len;
-        }
+    /// Samples a page drawn by lot, now and then: of those on flash, or of all remembered.
+    fn sample_by_lot(&mut self) {
         if self.lots.share() >= self.aged * self.sampling {
             return;
         }
-        let longest = math::half_log2(TRAIL * self.clock.slots) as f32 / 2.0;
-        let back = math::exp2(self.lots.share() * longest) as u32 / self.trail_step;
-        let at = (self.trail_next + len - 1 - back.min(len - 1)) % len;
-        let entry = self.trail[at as usize];
-        if entry != NONE && self.pages.is_known(entry) {
-            self.observe(entry, None);
+        let is_any = self.lots.share() < ANY;
+        for _ in 0..LOTS {
+            let entry = self.lots.below(self.pages.places());
+            let counts = match is_any {
+                true => self.pages.is_known(entry),
+                false => self.pages.is_on_flash(entry),
+            };
+            if counts {
+                return self.observe(entry, None);
+            }
         }
     }
 

@@ -23,7 +23,7 @@
 //! a miss besides evaluations of 17 tables: about four where the page is refused, [`DRAWS`] and a
 //! few where one leaves, four times as many in write-back.
 //! *Memory*: for each slot six pages remembered, on flash or not, of 33 bytes; a sample under
-//! observation of 68; 54 for trail, entry and places of extents and blocks, up to 74 where the
+//! observation of 68; 24 for its entry and places of extents and blocks, up to 44 where the
 //! slots are no power of two; besides 0.7 MiB whatever the size. Write-back takes 0.3 MiB more, and
 //! has 65,536 samples at least (4.3 MiB): allocated once, when the first page is cleaned. Else
 //! nothing is allocated after the start.
@@ -96,10 +96,8 @@ pub struct ValueConfig {
     pub samples: f32,
     /// Share of the requests whose page is sampled.
     pub fresh: f32,
-    /// Share of the requests at which the page of an earlier one is sampled.
+    /// Share of the requests at which a page drawn by lot is sampled.
     pub aged: f32,
-    /// Every so many requests one is noted, to be sampled later.
-    pub trail_step: u32,
     /// How often the places for extents, one a slot or up to two, are halved.
     pub extents_halved: u32,
     /// The wear dial: drive writes a day, of a drive of the tier's size, that flash writes are to
@@ -114,7 +112,6 @@ impl Default for ValueConfig {
             samples: 1.0,
             fresh: 0.25,
             aged: 0.25,
-            trail_step: 4,
             extents_halved: 0,
             drive_writes_per_day: None,
         }
@@ -122,26 +119,25 @@ impl Default for ValueConfig {
 }
 
 /// What is remembered where memory is short, most first: pages that are not on flash, for each
-/// slot; samples for each slot; shares of fresh and aged samples; requests of which one is noted;
-/// how often the places of extents are halved.
-const FORMS: [(u32, f32, f32, f32, u32, u32); 5] = [
-    (5, 1.0, 0.25, 0.25, 4, 0),
-    (3, 1.0, 0.25, 0.25, 4, 0),
-    (2, 1.0, 0.25, 0.25, 4, 0),
-    (3, 0.5, 0.1, 0.4, 16, 1),
-    (1, 0.25, 0.1, 0.4, 16, 2),
+/// slot; samples for each slot; shares of samples at requests and by lot; how often the places of
+/// extents are halved.
+const FORMS: [(u32, f32, f32, f32, u32); 5] = [
+    (5, 1.0, 0.25, 0.25, 0),
+    (3, 1.0, 0.25, 0.25, 0),
+    (2, 1.0, 0.25, 0.25, 0),
+    (3, 0.5, 0.1, 0.4, 1),
+    (1, 0.25, 0.1, 0.4, 2),
 ];
 
 impl ValueConfig {
     /// The form `at`, where `FORMS` has one.
     fn form(self, at: usize) -> Option<Self> {
-        let (ghosts, samples, fresh, aged, trail_step, extents_halved) = *FORMS.get(at)?;
+        let (ghosts, samples, fresh, aged, extents_halved) = *FORMS.get(at)?;
         Some(Self {
             ghosts,
             samples,
             fresh,
             aged,
-            trail_step,
             extents_halved,
             ..self
         })

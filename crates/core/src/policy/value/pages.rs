@@ -234,6 +234,11 @@ impl Pages {
         &mut self.entries[at as usize]
     }
 
+    /// Entries, in use or not.
+    pub(super) fn places(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
     /// Pages that can be remembered.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
