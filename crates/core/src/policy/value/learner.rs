@@ -7,12 +7,12 @@
 //! difference: Sutton, Machine Learning 1988), and so does one whose page is forgotten or whose
 //! place in the ring is needed. Pages are sampled at their request, and by lot, of those on flash and
 //! of all remembered: decisions are about such pages, which are requested seldom, so that samples at
-//! requests alone would say little of them. Where most requests hit, H is long, and so many are
-//! sampled as can be waited for.
+//! requests alone would say little of them. In write-through, where most requests hit, H is long,
+//! and so many are sampled as can be waited for.
 //!
 //! *Write-back* ([`Learner::count_writes`]): a second model learns the same of writes, for which
-//! the next request must be a write; and it tells pages in the DRAM pool from others, which are
-//! read sooner here. Samples are waited for longer.
+//! the next request must be a write; and it tells pages in the DRAM pool, which are read later
+//! here, from others. Samples are waited for longer, where the ring has room.
 //!
 //! *Horizon*: what a tier of this size can keep. About slots / (hits a request) requests pass until
 //! a slot's page is hit; where most requests hit, pages stay longer than that, slots / (misses a
@@ -271,6 +271,7 @@ impl Learner {
         }
         self.writes = Some(Model::new());
         self.rate = None;
+        self.sampling = 1.0;
         self.samples = Samples::new(self.samples.capacity().max(SAMPLES_BACK));
     }
 
@@ -443,7 +444,8 @@ impl Learner {
         self.pages.get_mut(entry).samples = at;
     }
 
-    /// Samples a page drawn by lot, now and then: of those on flash, or of all remembered.
+    /// Samples a page drawn by lot, now and then: of those on flash, or of all remembered; none
+    /// where so many lots find none.
     fn sample_by_lot(&mut self) {
         if self.lots.share() >= self.aged * self.sampling {
             return;

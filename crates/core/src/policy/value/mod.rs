@@ -13,15 +13,14 @@
 //! about any hint.
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
-//! saves, of reads and of writes ([`money`]). κ is the
-//! time of a write to flash then, and 0 for a page that is newer than base: refused, it would be
-//! written to flash as well. Under a DRAM pool a page is considered when it is cleaned or leaves
-//! the pool, not when it is read, and a clean copy gives up its slot when its page is made dirty in
-//! DRAM, as for CAC.
+//! saves, of reads and of writes ([`money`]). κ is the time of a write to flash then, and 0 for a
+//! page that is newer than base: refused, it would be written to flash as well. Under a DRAM pool a
+//! page is considered when it is cleaned or leaves the pool, not when it is read, and a clean copy
+//! gives up its slot when its page is made dirty in DRAM, as for CAC.
 //!
-//! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean);
-//! a miss besides evaluations of 17 tables: about four where the page is refused, [`DRAWS`] and a
-//! few where one leaves, four times as many in write-back.
+//! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean, and
+//! at a quarter of the requests a few lots); a miss besides evaluations of 17 tables: about four
+//! where the page is refused, [`DRAWS`] and a few where one leaves, twice as many in write-back.
 //! *Memory*: for each slot six pages remembered, on flash or not, of 33 bytes; a sample under
 //! observation of 68; 24 for its entry and places of extents and blocks, up to 44 where the
 //! slots are no power of two; besides 0.7 MiB whatever the size. Write-back takes 0.3 MiB more, and

@@ -14,8 +14,8 @@
 //!
 //! *The pool*: one that knows costs drops pages of flash early, so that a page is read from flash
 //! more often than it would be read from base. CAC has α for that (thesis §6.4.1, equations 6.2 to
-//! 6.6). Here outlooks do not tell apart whether a page is on flash: pages that are not are few and
-//! others, so that little is learned of them, and late (`evaluation/results/joint.md`).
+//! 6.6). Here outlooks do not tell apart whether a page is on flash: of pages that are not, little is
+//! learned, and late (`evaluation/results/joint.md`).
 
 use crate::cost::Costs;
 
@@ -65,8 +65,8 @@ impl Money {
         }
     }
 
-    /// What a page with this outlook saves by being on flash. Below 0 where flash is slower than
-    /// base.
+    /// What a page with this outlook saves by being on flash. A clean page's is below 0 where flash
+    /// is slower than base.
     pub(super) fn saved(&self, outlook: Outlook, dirty: bool) -> f32 {
         let (reads, writes) = outlook.counts(dirty);
         reads * (self.base_read - self.flash_read) + writes * self.base_write
