@@ -5,10 +5,10 @@
 //! later; 0 when it is a write, or the page goes. A sample that hears nothing for a third of the
 //! horizon H ends with e^(-age/H) times what the model says of the page by then (temporal
 //! difference: Sutton, Machine Learning 1988), and so does one whose page is forgotten or whose
-//! place in the ring is needed. Pages are sampled at their request, and by lot, of those on flash and
-//! of all remembered: decisions are about such pages, which are requested seldom, so that samples at
-//! requests alone would say little of them. In write-through, where most requests hit, H is long,
-//! and so many are sampled as can be waited for.
+//! place in the ring is needed. Pages are sampled at their request, and by lot, of those on flash
+//! and of all remembered: decisions are about such pages, which are requested seldom, so that
+//! samples at requests alone would say little of them. In write-through, where most requests hit, H
+//! is long, and so many are sampled as can be waited for.
 //!
 //! *Write-back* ([`Learner::count_writes`]): a second model learns the same of writes, for which
 //! the next request must be a write; and it tells pages in the DRAM pool, which are read later

@@ -14,8 +14,8 @@
 //!
 //! *The pool*: one that knows costs drops pages of flash early, so that a page is read from flash
 //! more often than it would be read from base. CAC has α for that (thesis §6.4.1, equations 6.2 to
-//! 6.6). Here outlooks do not tell apart whether a page is on flash: of pages that are not, little is
-//! learned, and late (`evaluation/results/joint.md`).
+//! 6.6). Here outlooks do not tell apart whether a page is on flash: of pages that are not, little
+//! is learned, and late (`evaluation/results/joint.md`).
 
 use crate::cost::Costs;
 
