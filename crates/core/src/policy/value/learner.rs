@@ -326,8 +326,7 @@ impl Learner {
     pub(super) fn bytes(&self) -> usize {
         let models = self.model.bytes() + self.writes.as_ref().map_or(0, Model::bytes);
         let tables = self.pages.bytes() + self.extents.bytes() + models;
-        let samples = self.samples.bytes();
-        tables + samples + self.choice.bytes() + self.worth.bytes()
+        tables + self.samples.bytes() + self.choice.bytes() + self.worth.bytes()
     }
 
     /// Panics unless all invariants hold. O(entries + samples × chain).

@@ -239,12 +239,6 @@ impl Pages {
         self.entries.len() as u32
     }
 
-    /// Pages that can be remembered.
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Whether `at` holds a page.
     pub(super) fn is_known(&self, at: u32) -> bool {
         !self.get(at).is_free()

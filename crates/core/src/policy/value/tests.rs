@@ -122,7 +122,7 @@ proptest! {
                 _ => {}
             }
             pages.assert_invariants();
-            prop_assert!(model.len() <= pages.capacity());
+            prop_assert!(model.len() <= pages.places() as usize);
             for (index, (read, on_flash)) in &model {
                 let at = pages.find(page(*index));
                 prop_assert!(at.is_some(), "{} is remembered", index);
