@@ -41,7 +41,8 @@ const HORIZON: f32 = 0.7;
 const HORIZON_FIRST: f32 = 1.5;
 /// H at most, slots.
 const HORIZON_MAX: f32 = 20.0;
-/// Factor by which H changes at most when it is renewed, each time as many requests as slots.
+/// Factor by which H changes at most when it is renewed, each time as many requests as slots. The
+/// k-th time it is 1 / k more: at first nothing is known of what H is to be.
 const HORIZON_STEP: f32 = 1.15;
 /// Share of H after which a sample ends unheard.
 const DELAY: f32 = 0.33;
@@ -150,7 +151,7 @@ pub(super) struct Learner {
     renewals: u64,
     lots: Lots,
     fresh: f32,
-    aged: f32,
+    by_lot: f32,
     /// What is sampled now of those shares.
     sampling: f32,
     #[cfg(test)]
@@ -198,7 +199,7 @@ impl Learner {
             renewals: 0,
             lots: Lots::new(seed),
             fresh: config.fresh,
-            aged: config.aged,
+            by_lot: config.by_lot,
             sampling: 1.0,
             #[cfg(test)]
             ended: Vec::new(),
@@ -446,7 +447,7 @@ impl Learner {
     /// Samples a page drawn by lot, now and then: of those on flash, or of all remembered; none
     /// where so many lots find none.
     fn sample_by_lot(&mut self) {
-        if self.lots.share() >= self.aged * self.sampling {
+        if self.lots.share() >= self.by_lot * self.sampling {
             return;
         }
         let is_any = self.lots.share() < ANY;
@@ -482,11 +483,11 @@ impl Learner {
         self.renewals += 1;
         let slots = self.clock.slots as f32;
         let wanted = (HORIZON * slots / rate).clamp(slots, HORIZON_MAX * slots);
-        let step = self.horizon / HORIZON_STEP..=self.horizon * HORIZON_STEP;
-        self.horizon = wanted.clamp(*step.start(), *step.end());
+        let step = HORIZON_STEP + 1.0 / self.renewals as f32;
+        self.horizon = wanted.clamp(self.horizon / step, self.horizon * step);
         let all = self.samples.capacity() as f32 / (DELAY * self.horizon);
         self.sampling = match hits_most {
-            true => (all / (self.fresh + self.aged)).min(1.0),
+            true => (all / (self.fresh + self.by_lot)).min(1.0),
             false => 1.0,
         };
     }

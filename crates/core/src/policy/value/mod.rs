@@ -96,7 +96,7 @@ pub struct ValueConfig {
     /// Share of the requests whose page is sampled.
     pub fresh: f32,
     /// Share of the requests at which a page drawn by lot is sampled.
-    pub aged: f32,
+    pub by_lot: f32,
     /// How often the places for extents, one a slot or up to two, are halved.
     pub extents_halved: u32,
     /// The wear dial: drive writes a day, of a drive of the tier's size, that flash writes are to
@@ -110,7 +110,7 @@ impl Default for ValueConfig {
             ghosts: 5,
             samples: 1.0,
             fresh: 0.25,
-            aged: 0.25,
+            by_lot: 0.25,
             extents_halved: 0,
             drive_writes_per_day: None,
         }
@@ -131,12 +131,12 @@ const FORMS: [(u32, f32, f32, f32, u32); 5] = [
 impl ValueConfig {
     /// The form `at`, where `FORMS` has one.
     fn form(self, at: usize) -> Option<Self> {
-        let (ghosts, samples, fresh, aged, extents_halved) = *FORMS.get(at)?;
+        let (ghosts, samples, fresh, by_lot, extents_halved) = *FORMS.get(at)?;
         Some(Self {
             ghosts,
             samples,
             fresh,
-            aged,
+            by_lot,
             extents_halved,
             ..self
         })

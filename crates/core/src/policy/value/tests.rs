@@ -162,7 +162,7 @@ fn targets_equal_the_plainest_code() {
     let config = ValueConfig {
         ghosts: 1,
         fresh: 1.0,
-        aged: 1.0,
+        by_lot: 1.0,
         ..ValueConfig::default()
     };
     let mut learner = Learner::new(64, 3, &config);
@@ -415,6 +415,60 @@ fn in_write_through_the_horizon_follows_hits_or_misses_whichever_are_fewer() {
             (found / expected - 1.0).abs() < 0.05,
             "{misses}: {found} {expected}"
         );
+    }
+}
+
+/// What H is to be is far from what it is at first, where all requests miss.
+#[test]
+fn at_first_the_horizon_changes_fast() {
+    let mut learner = Learner::new(256, 3, &ValueConfig::default());
+    for number in 1..=4000 {
+        learner.on_request(&access(number, number % 300, Op::Read), false);
+    }
+    let ended = learner.take_ended();
+    let slots = |after: u64| {
+        let mut later = ended.iter().filter(|end| u64::from(end.time) >= after);
+        later.next().expect("samples end").horizon / 256.0
+    };
+    assert!(slots(7 * 256) > 19.0, "{}", slots(7 * 256));
+}
+
+/// Of the samples drawn by lot half are of pages on flash, and half of any page remembered.
+#[test]
+fn lots_are_drawn_of_what_is_remembered() {
+    let config = ValueConfig {
+        fresh: 0.0,
+        by_lot: 0.5,
+        ..ValueConfig::default()
+    };
+    let mut learner = Learner::new(64, 3, &config);
+    let (pages, on_flash) = (200, 100);
+    for index in 0..pages {
+        let entry = learner.on_request(&access(index + 1, index, Op::Read), false);
+        learner.pages.set_on_flash(entry, index < on_flash);
+    }
+    learner.take_ended();
+    let requests = 40_000;
+    let mut counts = vec![0u64; pages as usize];
+    for number in pages + 1..=pages + requests {
+        // The page that is requested is none of those that are counted.
+        learner.on_request(&access(number, pages, Op::Read), false);
+        for end in learner.take_ended() {
+            if let Some(count) = counts.get_mut(end.page.index as usize) {
+                *count += 1;
+            }
+        }
+    }
+    learner.assert_invariants();
+    let of_flash: u64 = counts[..on_flash as usize].iter().sum();
+    let all: u64 = counts.iter().sum();
+    let share = of_flash as f64 / all as f64;
+    assert!((share - 0.75).abs() < 0.02, "{share}");
+    let drawn = all as f64 / requests as f64;
+    assert!((drawn - 0.5).abs() < 0.02, "{drawn}");
+    for (index, count) in (0..).zip(&counts) {
+        let is_known = learner.pages.find(page(index)).is_some();
+        assert!(!is_known || *count > 0, "any page remembered");
     }
 }
 
