@@ -44,9 +44,9 @@ pub struct LearnedFinalist {
     pub hits: f64,
     /// Pages written to flash a request.
     pub flash_writes: f64,
-    /// Read hits less the price of the writes, a request.
+    /// Base's time saved less the price of flash writes, random reads a request.
     pub score: f64,
-    /// How far its miniature is ahead of the tier since it last was behind, in read hits.
+    /// How far its miniature is ahead of the tier since it last was behind, in random reads.
     pub ahead: f64,
     /// The lead that decides.
     pub needed: f64,

@@ -21,10 +21,6 @@
 //! ARC and LRU do; where it gains no more of them than TAC, as under scans, TAC leads, which counts
 //! the time of base.
 //!
-//! *Handicap*: the score of a miniature other than `value`'s is less by [`HANDICAP`] of what base
-//! alone does for the request. Who is to lead in its place must save that much more of base's time:
-//! for less, a change costs more than it brings (`evaluation/results/policies.md`).
-//!
 //! *Cost*: `value`'s, that of the second while there is one, and for each request the hash of its
 //! extent; for m / C of the requests a whole request of each miniature, and for a miss among them
 //! the look-up of a page of each. Nothing is allocated but when a second one is made, and what the
@@ -34,19 +30,18 @@
 //! smaller form, and only finalists are raced that there is room for ([`fit`]).
 //!
 //! # The bound
-//! Let b = 1 + the greatest price + the handicap h, the most that two scores of a request differ
-//! by, and S the *stretches* so far ([`race`]): 1, and one more each time a lead was decisive. In
-//! the k-th stretch the tier's own score in the sample falls behind no miniature's, less its
-//! handicap, by more than k m + b, or 8 m + b where k is more than 8: the race keeps for each a
-//! lead over the tier that is never below that difference, and a lead above k m, or 8 m, ends the
-//! stretch (invariants 1 and 2 of [`race`]). A score in the sample stands for C / m. With K the sum
-//! of min(k, 8) over the S stretches,
+//! Let b = 1 + the greatest price, the most that two scores of a request differ by, and S the
+//! *stretches* so far ([`race`]): 1, and one more each time a lead was decisive. In the k-th
+//! stretch the tier's own score in the sample falls behind no miniature's by more than k m + b, or
+//! 8 m + b where k is more than 8: the race keeps for each a lead over the tier that is never below
+//! that difference, and a lead above k m, or 8 m, ends the stretch (invariants 1 and 2 of
+//! [`race`]). A score in the sample stands for C / m. With K the sum of min(k, 8) over the S
+//! stretches,
 //!
-//! score >= score of the best fixed finalist alone - K C - S b C / m - h A - e,
+//! score >= score of the best fixed finalist alone - K C - S b C / m - e,
 //!
-//! A being what base alone would have done, and e the error of sampling, 0 where m = C; without
-//! h A where the best is `value`. Nothing is assumed about finalists. The price of a change is in
-//! it: until contents have come to be the new leader's, what the tier lacks adds to
+//! e being the error of sampling, 0 where m = C. Nothing is assumed about finalists. The price of
+//! a change is in it: until contents have come to be the new leader's, what the tier lacks adds to
 //! leads. A stretch ends with a lead of m / 8 at least, so after n requests of the sample S is at
 //! most 1 + 8 b n / m, and K at most 8 S. The bound says much where S is small: where one finalist
 //! is best for long. It says little of a stream that turns at every change, or is made by one who
@@ -100,8 +95,6 @@ const COUNT: usize = FINALISTS.len();
 
 /// Read hits that a flash write must earn: the wear price of `value`.
 const PRICE: f64 = 0.12;
-/// Share of what base alone does that another than `value` must save beyond it to lead.
-const HANDICAP: f64 = 0.05;
 /// Reads of the sample for each slot of a miniature in which what a read is worth is forgotten.
 const WORTH_SLOTS: f64 = 4.0;
 /// Slots of a miniature, where the tier has so many.
@@ -232,7 +225,7 @@ impl Auto {
     pub fn bound(&self) -> f64 {
         let (slots, sampled) = (f64::from(self.capacity), f64::from(self.sampled.max(1)));
         let edges = self.race.stretches() as f64 * self.most();
-        (self.race.behind() + edges + HANDICAP * self.alone) * slots / sampled
+        (self.race.behind() + edges) * slots / sampled
     }
 
     /// What a page written to flash costs now, random reads: wear, and time.
@@ -242,7 +235,7 @@ impl Auto {
 
     /// Most that two scores of a request differ by.
     fn most(&self) -> f64 {
-        1.0 + PRICE + self.time + HANDICAP
+        1.0 + PRICE + self.time
     }
 
     /// Whether the extent of `page` is in the sample.
@@ -267,8 +260,7 @@ impl Auto {
         let price = self.price();
         let mut scores = [0.0; COUNT];
         for (at, mini) in &mut self.minis {
-            let handicap = if *at == 0 { 0.0 } else { HANDICAP * bare };
-            scores[*at] = mini.serve(&access, price) - handicap;
+            scores[*at] = mini.serve(&access, price);
         }
         // Told of hits too: a stream goes on over pages on flash, here as below a miniature.
         let base = self.streams.cost(&access, resident);

@@ -445,31 +445,6 @@ fn a_miniature_that_does_as_the_tier_does_is_not_ahead() {
     assert!(hits > SLOTS, "some of it was on flash");
 }
 
-/// Nothing comes to this tier, while every miniature comes to hold all pages.
-#[test]
-fn another_than_value_must_save_a_twentieth_more() {
-    let mut auto = Auto::new(&PolicyOptions::new(SLOTS));
-    for number in 1..=200 {
-        let access = Access {
-            page: PageId::new(ObjectId(1), number * 37 % 100),
-            op: Op::Read,
-            hints: HintSet::UNKNOWN,
-            number,
-        };
-        auto.on_request(&access, None);
-    }
-    // Of the second hundred each read costs the tier a random read of base, and them nothing.
-    let ahead: [f64; COUNT] = std::array::from_fn(|at| auto.race.ahead(at).0);
-    assert!((ahead[0] - 100.0).abs() < 1e-6, "{ahead:?}");
-    for other in &ahead[1..] {
-        assert!((other - 95.0).abs() < 1e-6, "{ahead:?}");
-    }
-    assert_eq!(
-        auto.bound(),
-        auto.race.behind() + auto.most() + 0.05 * 200.0
-    );
-}
-
 /// The tier is `value`, so it holds the pages that `value` holds in miniature, and lacks some of
 /// the others'.
 #[test]

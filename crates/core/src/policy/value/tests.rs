@@ -431,6 +431,17 @@ fn at_first_the_horizon_changes_fast() {
         later.next().expect("samples end").horizon / 256.0
     };
     assert!(slots(7 * 256) > 19.0, "{}", slots(7 * 256));
+    // Later it changes slowly.
+    for number in 4001..=60 * 256 {
+        learner.on_request(&access(number, number % 300, Op::Read), false);
+    }
+    learner.take_ended();
+    for number in 60 * 256 + 1..61 * 256 + 200 {
+        learner.on_request(&access(number, number % 300, Op::Read), number % 2 == 0);
+    }
+    let ended = learner.take_ended();
+    let slowest = ended.last().expect("samples end").horizon / 256.0;
+    assert!((20.0 / 1.17..19.9).contains(&slowest), "{slowest}");
 }
 
 /// Of the samples drawn by lot half are of pages on flash, and half of any page remembered.
