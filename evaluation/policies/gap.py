@@ -54,11 +54,12 @@ def seeds_table(found):
     print("| policy, seed | hits | chosen on | judged on | base's time | written: median | mean |")
     print("|---|" + "---:|" * 6)
     for (policy, seed), of in sorted(found.items()):
-        halves = [[one["hits"] for key, one in of.items() if (key[0] in CHOSEN_ON) == half] for half in (True, False)]
+        chosen = [one["hits"] for (name, _), one in of.items() if name in CHOSEN_ON]
+        judged = [one["hits"] for (name, _), one in of.items() if name not in CHOSEN_ON]
         written = [one["written"] for one in of.values()]
         print(
-            f"| {policy}, {seed} | **{mean(one['hits'] for one in of.values())}** | {mean(halves[0])} "
-            f"| {mean(halves[1])} | {mean(one['base'] for one in of.values())} "
+            f"| {policy}, {seed} | **{mean(one['hits'] for one in of.values())}** | {mean(chosen)} "
+            f"| {mean(judged)} | {mean(one['base'] for one in of.values())} "
             f"| {statistics.median(written):.2f} | {statistics.mean(written):.2f} |"
         )
 
