@@ -1060,6 +1060,7 @@ impl World {
         assert!(!done || dirty == 0 || !shorter, "dirty pages stay");
         if done {
             assert_eq!(self.hierarchy.slots().capacity(), slots);
+            assert_eq!(self.hierarchy.slots().dirty(), dirty, "dirty pages stay");
             assert_eq!(
                 self.hierarchy.ledger().blocks(),
                 before.max(blocks_of(&options))

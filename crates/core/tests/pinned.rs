@@ -2,7 +2,7 @@
 
 use thermocline_core::hierarchy::{Absorbed, Action, Calm, Hierarchy, HierarchyOptions, ReadStart};
 use thermocline_core::policy::{self, PolicyOptions};
-use thermocline_core::{HintSet, ObjectId, PageId};
+use thermocline_core::{BlockId, HintSet, MapEntry, ObjectId, PageId};
 
 const TABLE: ObjectId = ObjectId(7);
 const OTHER: ObjectId = ObjectId(8);
@@ -141,6 +141,62 @@ fn pages_that_are_there_when_their_object_is_pinned_move_with_the_shape() {
         assert_eq!(tier.slots().kept(), before, "{name}");
         tier.assert_invariants();
         tier.set_pinned(TABLE, false, &mut out);
+        assert_eq!(tier.slots().kept(), 0, "{name}: nothing is kept in vain");
+        tier.assert_invariants();
+    }
+}
+
+/// A restart with other pins finds dirty pages in more kept slots than a larger tier has policy
+/// slots for; so does one without a restart, when a pinned file gets another name.
+#[test]
+fn dirty_pages_of_what_is_not_pinned_stay_when_the_tier_grows() {
+    for name in policy::NAMES {
+        let mut options = HierarchyOptions::new(name, PolicyOptions::new(2));
+        (options.keeps, options.reserve) = (KEPT, 2);
+        options.write_back = true;
+        let mut tier = Hierarchy::new(&options).expect("a known policy");
+        let clean = (0..2).map(|index| (PageId::new(OTHER, index), false));
+        let dirty = (0..u64::from(KEPT) + 2).map(|index| (table(index), true));
+        for (block, (page, dirty)) in (0..).map(BlockId).zip(clean.chain(dirty)) {
+            let (checksum, version) = (0, 1 + u64::from(block.0));
+            let entry = MapEntry {
+                page,
+                checksum,
+                version,
+                dirty,
+            };
+            assert!(tier.restore(block, &entry), "{name}");
+        }
+        tier.restored(100, []);
+        assert_eq!((tier.slots().kept(), tier.slots().reserved()), (KEPT, 2));
+        let mut out = Vec::new();
+        tier.set_calm(Calm::Still, &mut out);
+        options.policy_options.capacity = 3;
+        assert_eq!(tier.reshape(&options, &mut out), Ok(true), "{name}");
+        tier.set_calm(Calm::Open, &mut out);
+        tier.assert_invariants();
+        assert_eq!(
+            on_flash(&tier, 100) as u32,
+            KEPT + 2,
+            "{name}: none is lost"
+        );
+        assert_eq!(
+            tier.slots().dirty(),
+            KEPT + 2,
+            "{name}: base has none of them"
+        );
+        assert_eq!(
+            tier.slots().resident(),
+            3,
+            "{name}: clean ones have room too"
+        );
+        tier.set_flush(true);
+        let jobs = tier.next_destage(64, None);
+        assert_eq!(jobs.len() as u32, KEPT + 2, "{name}");
+        for job in &jobs {
+            tier.destage_written(job, &mut out);
+        }
+        tier.destaged(&jobs, &mut out);
         assert_eq!(tier.slots().kept(), 0, "{name}: nothing is kept in vain");
         tier.assert_invariants();
     }

@@ -16,6 +16,7 @@
 //! 1. From *Through* on no page on flash becomes dirty that was not.
 //! 2. Slots get other numbers only while nobody outside the lock knows one
 //!    ([`Hierarchy::is_still`]).
+//! 3. A dirty page on flash stays there whatever the shape.
 
 use super::{Action, Hierarchy, HierarchyOptions, UnknownPolicy, quiet_access};
 use crate::page::{BlockId, FrameId, SlotId};
@@ -96,6 +97,7 @@ impl Hierarchy {
             return Ok(false);
         }
         for slot in self.without_place(capacity, keeps, blocks) {
+            assert!(!self.slots.is_dirty(slot), "invariant 3: {slot:?}");
             self.remove(slot, Removal::Evicted, out);
         }
         let pinned = &self.pinned;
@@ -112,8 +114,9 @@ impl Hierarchy {
     }
 
     /// Slots whose clean pages cannot stay: those past the new end, and of the others as many as
-    /// there are more than slots, once pinned objects have theirs. Dirty ones take the reserve when
-    /// they find no other place, and stay.
+    /// there are more than slots, once pinned objects have theirs. Dirty ones take a kept slot when
+    /// they find no other place, and stay: where there are any, no kind of slot becomes fewer, so
+    /// that there is one ([`SlotTable::reshaped`] does the same).
     fn without_place(&self, capacity: u32, keeps: u32, blocks: u32) -> Vec<SlotId> {
         let inside = |slot: SlotId| self.slots.block(slot).is_some_and(|b| b < BlockId(blocks));
         let (mut free, mut free_kept) = (capacity, keeps);
@@ -121,7 +124,8 @@ impl Hierarchy {
         for (slot, page) in self.slots.occupied() {
             let reserve = self.slots.is_reserve(slot);
             let pinned = self.is_pinned(page.object) && free_kept > 0;
-            let place = match pinned {
+            let kept = pinned || (free == 0 && self.slots.is_dirty(slot));
+            let place = match kept {
                 true => &mut free_kept,
                 false => &mut free,
             };

@@ -693,8 +693,9 @@ impl SlotTable {
 
     /// The same pages, none of which is being read or written, in a table of another size; there
     /// must be room for them. Pages of the objects that `keep` names go to kept slots while there
-    /// are any; dirty ones that find no other place go to the reserve. Slots get other numbers, and
-    /// whoever knows one by its generation does not know it any more.
+    /// are any; so do dirty ones that find no other place, as the reserve is for those that were
+    /// there. Slots get other numbers, and whoever knows one by its generation does not know it any
+    /// more.
     #[must_use]
     pub fn reshaped(
         &self,
@@ -711,7 +712,10 @@ impl SlotTable {
             let keep = keep(page.object);
             let to = match self.is_reserve(slot) && !(keep && new.has_kept_room()) {
                 true => new.free_reserve.pop(&new.slots),
-                false => new.pop_to_restore(self.is_dirty(slot), keep),
+                false => {
+                    let keep = keep || (self.is_dirty(slot) && !new.has_room());
+                    new.pop_to_restore(false, keep)
+                }
             };
             assert!(to.is_some(), "there is room for every page");
             assert_eq!(self.state(slot), SlotState::Valid);
