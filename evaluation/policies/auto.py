@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-FINALISTS = ["value", "clic", "arc", "lru"]
+FINALISTS = ["value", "value-time", "clic", "arc", "lru"]
 NO_HINTS = {"OLTP", "P3", "cloudPhysicsIO", "pg15-pgbench"}
 
 

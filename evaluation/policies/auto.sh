@@ -18,7 +18,7 @@ source "$here/traces.sh"
 thermocline=${THERMOCLINE:-$here/../../target/release/thermocline}
 out=${1:-$here/../../target/auto}
 mkdir -p "$out"
-policies=auto,value,clic,arc,lru,tac,opt-bypass
+policies=auto,value,value-time,clic,arc,lru,tac,opt-bypass
 
 simulate() { # name, trace, further options
     local name=$1 trace=$2

@@ -82,7 +82,7 @@ def learned_table(runs, policy="clic", rows=8):
 
 DEFAULT = "auto"
 # Those that the default's race is between (crates/core/src/policy/auto).
-FINALISTS = ("value", "clic", "arc", "tac", "lru")
+FINALISTS = ("value", "value-time", "clic", "arc", "tac", "lru")
 COLUMNS = (DEFAULT, "value", "lru", "arc", "tq", "tac", "clic", "dp-clic")
 
 

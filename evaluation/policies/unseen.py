@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 SHOWN = ["lru", "arc", "tac", "clic", "value", "auto"]
-FINALISTS = ["value", "clic", "arc", "tac", "lru"]
+FINALISTS = ["value", "value-time", "clic", "arc", "tac", "lru"]
 
 
 def cells(directory):

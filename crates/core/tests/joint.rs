@@ -845,7 +845,7 @@ fn built(name: &str, capacity: u32) -> Boxed {
 }
 
 /// Every policy under a pool, with everything that can happen.
-const JOINT: [&str; 11] = [
+const JOINT: [&str; 12] = [
     "cac",
     "cc",
     "lc",
@@ -856,6 +856,7 @@ const JOINT: [&str; 11] = [
     "tac-blocks",
     "priority",
     "value",
+    "value-time",
     "auto",
 ];
 

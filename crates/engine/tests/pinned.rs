@@ -116,6 +116,7 @@ fn a_pinned_file_is_loaded_and_stays() {
     for (policy, back) in [
         ("tac", false),
         ("value", true),
+        ("value-time", true),
         ("priority", true),
         ("cac", true),
     ] {

@@ -255,7 +255,7 @@ fn settings(args: &MountArgs) -> Result<Config, Failure> {
     overlay(&mut config.mount.transport, args.transport.as_ref());
     config.check()?;
     let (writes, policy) = (config.tier.drive_writes_per_day, &config.tier.policy);
-    if writes > 0.0 && policy != "value" {
+    if writes > 0.0 && !["value", "value-time"].contains(&policy.as_str()) {
         let fact = format!("{writes} drive writes a day are no matter of the policy {policy}");
         return Err(Failure::usage(fact).advise("--policy value, or no --drive-writes-per-day"));
     }

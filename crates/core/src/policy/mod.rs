@@ -447,6 +447,7 @@ pub const NAMES: &[&str] = &[
     "tac-mixed",
     "tac-blocks",
     "value",
+    "value-time",
     "auto",
 ];
 
@@ -492,6 +493,7 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "tac-mixed" => Box::new(Tac::mixed(options)),
         "tac-blocks" => Box::new(Tac::with_blocks(options)),
         "value" => Box::new(Value::new(options)),
+        "value-time" => Box::new(Value::of_time(options)),
         "auto" => Box::new(Auto::new(options)),
         _ => return None,
     })

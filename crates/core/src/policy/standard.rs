@@ -38,7 +38,7 @@ pub fn remark(asked: &str, options: &PolicyOptions) -> Option<String> {
             Fit::smallest(options).bytes(slots),
             Fit::whole(options).bytes(slots),
         ),
-        "value" => (
+        "value" | "value-time" => (
             options
                 .value
                 .within(slots, memory)

@@ -54,17 +54,26 @@ pub(super) struct Streams {
     bridge: u64,
 }
 
+/// What the transfer of a read in order costs, in random reads.
+fn transfer(costs: &Costs) -> f64 {
+    let random = costs.random_saving();
+    match random > 0.0 {
+        true => (costs.sequential_saving() / random).min(1.0),
+        false => 1.0,
+    }
+}
+
+/// What a read in order costs, in random reads, where base reads over nothing.
+pub(super) fn in_order(costs: &Costs) -> f64 {
+    transfer(costs).max(IN_ORDER_MIN)
+}
+
 impl Streams {
     /// Base has read nothing yet.
     pub(super) fn new(costs: &Costs) -> Self {
-        let random = costs.random_saving();
-        let in_order = match random > 0.0 {
-            true => (costs.sequential_saving() / random).min(1.0),
-            false => 1.0,
-        };
         Self {
             heads: [None; HEADS],
-            in_order,
+            in_order: transfer(costs),
             bridge: costs.bridge_pages(),
         }
     }

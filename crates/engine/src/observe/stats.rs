@@ -355,7 +355,7 @@ impl Engine {
             drive_writes_per_day: self.drive_writes(counters.flash_writes, flash.length()),
             // Another policy, to which the mount was switched, has no allowance.
             drive_writes_allowed: match hierarchy.policy().name() {
-                "value" => self.config.drive_writes_per_day,
+                "value" | "value-time" => self.config.drive_writes_per_day,
                 _ => 0.0,
             },
             dirty: hierarchy.slots().dirty(),

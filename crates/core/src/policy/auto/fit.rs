@@ -3,24 +3,24 @@
 //! Of the memory the miniatures take their fixed part. A finalist may be the second one in life
 //! only if it takes a third of the rest at most, and none is raced that could not be called.
 //! `value` has what is left beside the largest of those, in the largest form that fits
-//! ([`ValueConfig::within`]); where none fits, the largest is not raced. A race has
-//! somebody besides `value`, or there is no `auto`.
+//! ([`ValueConfig::within`]); where none fits, the largest is not raced. `value` is always raced,
+//! in both its ways of counting.
 //!
 //! Whatever there is of memory, a finalist is not raced in a tier so large that requests would wait
-//! while it is made ([`SECOND_SLOTS`]). Where none is, there are no miniatures: `auto` is `value`.
+//! while it is made ([`SECOND_SLOTS`]).
 
-use super::{COUNT, FINALISTS, sampled};
+use super::{COUNT, sampled};
 use crate::policy::{PolicyOptions, ValueConfig};
 
 /// Bytes a slot that each finalist takes as the second one, at most; see the test.
-const SECOND: [u64; COUNT] = [0, 240, 96, 40, 8];
+const SECOND: [u64; COUNT] = [0, 0, 240, 96, 40, 8];
 /// Slots of a tier in which each finalist may be the second one, at most: it is made, and CLIC's
 /// windows close, within one request, and nobody is to wait for that.
-const SECOND_SLOTS: [u32; COUNT] = [u32::MAX, 1 << 17, 1 << 18, 1 << 20, 1 << 20];
-/// Bytes that five miniatures take for each of their slots, at most.
-const MINIATURES: u64 = 960;
-/// The same whatever their size: the fixed part of `value`.
-const MINIATURES_FIXED: u64 = 768 << 10;
+const SECOND_SLOTS: [u32; COUNT] = [u32::MAX, u32::MAX, 1 << 17, 1 << 18, 1 << 20, 1 << 20];
+/// Bytes that all miniatures take for each of their slots, at most.
+const MINIATURES: u64 = 1300;
+/// The same whatever their size: the fixed part of `value`, twice.
+const MINIATURES_FIXED: u64 = 2 << 20;
 /// A second one may take one part in so many.
 const SECOND_SHARE: u64 = 3;
 
@@ -48,21 +48,13 @@ impl Fit {
             return Some(Self::whole(options));
         };
         let (slots, whole) = (options.capacity, Self::whole(options));
-        let miniatures = if whole.is_race() {
-            miniatures(slots)
-        } else {
-            0
-        };
-        let rest = memory.checked_sub(miniatures)?;
+        let rest = memory.checked_sub(miniatures(slots))?;
         let of = |at: usize| SECOND[at] * u64::from(slots);
         let mut most = rest / SECOND_SHARE;
         loop {
             let raced: [bool; COUNT] = std::array::from_fn(|at| whole.raced[at] && of(at) <= most);
             let seconds = (0..COUNT).filter(|at| raced[*at]).map(of);
             let largest = seconds.max().unwrap_or(0);
-            if largest == 0 && whole.is_race() {
-                return None;
-            }
             if let Some(value) = options.value.within(slots, rest - largest) {
                 return Some(Self { value, raced });
             }
@@ -74,23 +66,15 @@ impl Fit {
     pub(crate) fn smallest(options: &PolicyOptions) -> Self {
         Self {
             value: options.value.smallest(options.capacity),
-            raced: std::array::from_fn(|at| {
-                at == 0 || FINALISTS[at] == "lru" && options.capacity <= SECOND_SLOTS[at]
-            }),
+            raced: std::array::from_fn(|at| SECOND[at] == 0),
         }
-    }
-
-    /// Whether anybody is raced but `value`.
-    pub(crate) fn is_race(&self) -> bool {
-        self.raced.iter().skip(1).any(|raced| *raced)
     }
 
     /// Bytes that `auto` takes so, at most.
     pub(crate) fn bytes(&self, slots: u32) -> u64 {
         let seconds = (0..COUNT).filter(|at| self.raced[*at]).map(|at| SECOND[at]);
         let second = seconds.max().unwrap_or(0) * u64::from(slots);
-        let miniatures = if self.is_race() { miniatures(slots) } else { 0 };
-        miniatures + self.value.bytes(slots) + second
+        miniatures(slots) + self.value.bytes(slots) + second
     }
 }
 
@@ -101,7 +85,7 @@ fn miniatures(slots: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Auto;
+    use super::super::{Auto, FINALISTS, VALUES};
     use super::*;
     use crate::policy::{DEFAULT, TierPolicy, build, remark, standard};
 
@@ -118,7 +102,7 @@ mod tests {
         // Around a power of two tables take the most a slot, and the least.
         for slots in [1000, 4096, 15_000, 65_537, 90_000, 131_072] {
             let options = PolicyOptions::new(slots);
-            for (name, most) in FINALISTS.iter().zip(SECOND).skip(1) {
+            for (name, most) in FINALISTS.iter().zip(SECOND).skip(VALUES) {
                 let policy = build(name, &options).expect("a policy");
                 let bytes = policy.bytes_full() as u64;
                 // A few fixed bytes do not count.
@@ -167,19 +151,26 @@ mod tests {
             .all(|memory| Fit::of(&options(slots, memory)).is_none())
     }
 
-    /// In a large tier nobody is raced who would be made too slowly, and in the largest nobody is.
+    /// In a large tier nobody is raced who would be made too slowly; in the largest `value` alone.
     #[test]
     fn large_tiers_race_fewer() {
         let raced = |slots| Fit::whole(&PolicyOptions::new(slots)).raced;
         assert_eq!(raced(1 << 17), [true; COUNT]);
-        assert_eq!(raced((1 << 17) + 1), [true, false, true, true, true]);
-        assert_eq!(raced((1 << 18) + 1), [true, false, false, true, true]);
+        let without = |slots| {
+            let raced = raced(slots);
+            (0..COUNT)
+                .filter(|at| !raced[*at])
+                .map(|at| FINALISTS[at])
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(without((1 << 17) + 1), ["clic"]);
+        assert_eq!(without((1 << 18) + 1), ["clic", "arc"]);
         let largest = PolicyOptions::new((1 << 20) + 1);
+        assert_eq!(without(largest.capacity), ["clic", "arc", "tac", "lru"]);
         let fit = Fit::whole(&largest);
-        assert!(!fit.is_race());
         assert_eq!(
             fit.bytes(largest.capacity),
-            fit.value.bytes(largest.capacity)
+            fit.value.bytes(largest.capacity) + miniatures(largest.capacity)
         );
     }
 
@@ -192,7 +183,7 @@ mod tests {
         let learned = auto.learned().expect("a race");
         let finalists = learned.race.expect("a race").finalists;
         let names: Vec<_> = finalists.iter().map(|finalist| finalist.name).collect();
-        assert_eq!(names, ["value", "lru"]);
+        assert_eq!(names, ["value", "value-time"]);
     }
 
     /// The default falls back, and says why; a policy that is named does not.

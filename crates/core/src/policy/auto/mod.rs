@@ -6,7 +6,9 @@
 //! 2017). Miniatures say which finalist would do best if it had always been in charge; all see the
 //! same requests, and are held against what the tier itself earned there ([`race`]). *In life* are
 //! two at most, told of the requests and of what is really on flash: `value`, always, because what
-//! it learns takes long, and a *second*, which is the leader or about to be. The second one is made
+//! it learns takes long, and a *second*, which is the leader or about to be. `value` is two
+//! finalists, by what it counts: it learns of hits and of base's time all the while, and decides by
+//! one or the other from when that one leads. The second one is made
 //! when its miniature comes near a decisive lead; it takes over what its miniature learned of
 //! hints ([`TierPolicy::taught`]), and the pages on flash are told to it [`TOLD`] slots a decision,
 //! so that nobody waits for it. It decides from when it leads and knows them all; `value` does
@@ -18,15 +20,16 @@
 //! the time it takes, W_S / ΔR ([`Costs::random_saving`]), and its wear: [`PRICE`] of a hit, as in
 //! `value`. A hit is worth what base alone does for a read, in the mean of late: where reads are in
 //! order, a price of random reads would let wear alone decide. `value` counts read hits, as CLIC,
-//! ARC and LRU do; where it gains no more of them than TAC, as under scans, TAC leads, which counts
-//! the time of base.
+//! ARC and LRU do; where these save base little, as under scans, `value-time` leads, or TAC.
+//! *Handicap*: the score of a finalist other than `value` is less by [`HANDICAP`] of what base
+//! alone does: it would begin anew in life, and know less there than in miniature.
 //!
 //! *Cost*: `value`'s, that of the second while there is one, and for each request the hash of its
 //! extent; for m / C of the requests a whole request of each miniature, and for a miss among them
 //! the look-up of a page of each. Nothing is allocated but when a second one is made, and what the
-//! finalists allocate. *Memory*: `value`'s, the second
-//! one's, and of all five that of m slots and 24 bytes for each of these; m is C / [`SAMPLE_SHARE`]
-//! between [`SAMPLE_MIN`] and [`SAMPLE_MAX`], and at most C. Where memory is bounded `value` has a
+//! finalists allocate. *Memory*: `value`'s, the second one's, and of all finalists that of m slots
+//! and 24 bytes for each of these; m is C / [`SAMPLE_SHARE`] between [`SAMPLE_MIN`] and
+//! [`SAMPLE_MAX`], and at most C. Where memory is bounded `value` has a
 //! smaller form, and only finalists are raced that there is room for ([`fit`]).
 //!
 //! # The bound
@@ -38,7 +41,7 @@
 //! [`race`]). A score in the sample stands for C / m. With K the sum of min(k, 8) over the S
 //! stretches,
 //!
-//! score >= score of the best fixed finalist alone - K C - S b C / m - e,
+//! score >= score of the best fixed finalist alone, less its handicap - K C - S b C / m - e,
 //!
 //! e being the error of sampling, 0 where m = C. Nothing is assumed about finalists. The price of
 //! a change is in it: until contents have come to be the new leader's, what the tier lacks adds to
@@ -59,7 +62,7 @@
 //!
 //! # States
 //! ```text
-//! value leads --another is ahead by enough--> that one leads --the same--> ...
+//! value leads, by hits --another is ahead by enough--> that one leads --the same--> ...
 //! ```
 //! and of the second: none --its miniature comes near--> being told --of every slot--> ready; none
 //! again when its lead is gone and it does not lead.
@@ -68,6 +71,7 @@
 //! 1. A miniature holds sampled pages only.
 //! 2. The second one knows the pages in slots below `told`, and no other.
 //! 3. While another than `value` leads it is the second one.
+//! 4. While `value` leads it counts what the race says.
 
 mod fit;
 mod mini;
@@ -78,7 +82,7 @@ mod tests;
 use super::streams::Streams;
 use super::{
     Access, Decision, DirtyPages, Learned, LearnedFinalist, LearnedRace, Op, Opportunity,
-    PolicyOptions, Removal, TierPolicy, Value, WriteBuffer, build,
+    PolicyOptions, Removal, TierPolicy, Value, WriteBuffer, build, value::Counted,
 };
 use crate::cost::Costs;
 use crate::hash::mix;
@@ -90,11 +94,16 @@ use mini::{Effect, Mini};
 use race::Race;
 
 /// The policies that may lead; the first one does at first.
-pub const FINALISTS: [&str; 5] = ["value", "clic", "arc", "tac", "lru"];
+pub const FINALISTS: [&str; 6] = ["value", "value-time", "clic", "arc", "tac", "lru"];
 const COUNT: usize = FINALISTS.len();
+/// The first of them are `value`, which counts one thing or the other.
+const VALUES: usize = 2;
+const COUNTED: [Counted; VALUES] = [Counted::Hits, Counted::Time];
 
 /// Read hits that a flash write must earn: the wear price of `value`.
 const PRICE: f64 = 0.12;
+/// What finalists other than `value` have to be better by, as a share of what base alone does.
+const HANDICAP: f64 = 0.05;
 /// Reads of the sample for each slot of a miniature in which what a read is worth is forgotten.
 const WORTH_SLOTS: f64 = 4.0;
 /// Slots of a miniature, where the tier has so many.
@@ -149,8 +158,8 @@ impl Second {
 /// See the module text.
 pub struct Auto {
     options: PolicyOptions,
-    /// The first finalist.
-    value: Box<dyn TierPolicy>,
+    /// The first [`VALUES`] finalists: it counts what the last of them that led does.
+    value: Value,
     second: Option<Second>,
     /// Of those raced, by their number.
     minis: Vec<(usize, Mini)>,
@@ -185,12 +194,12 @@ impl Auto {
         // What there is has been divided.
         options.memory = None;
         let scaled = scaled(&options, sampled);
-        let raced = (0..COUNT).filter(|at| fit.is_race() && fit.raced[*at]);
+        let raced = (0..COUNT).filter(|at| fit.raced[*at]);
         let minis = raced.filter_map(|at| Some((at, build(FINALISTS[at], &scaled)?)));
         let minis = minis.map(|(at, policy)| (at, Mini::new(policy, &scaled)));
         let time = time(&options.costs);
         Self {
-            value: Box::new(Value::new(&options)),
+            value: Value::new(&options),
             second: None,
             minis: minis.collect(),
             race: Race::new(sampled, fit.raced),
@@ -219,8 +228,8 @@ impl Auto {
         self.race.changes()
     }
 
-    /// What the score may be below that of the best fixed finalist, but for the error of sampling:
-    /// see the module text.
+    /// What the score may be below that of the best fixed finalist, less its handicap, but for the
+    /// error of sampling: see the module text.
     #[must_use]
     pub fn bound(&self) -> f64 {
         let (slots, sampled) = (f64::from(self.capacity), f64::from(self.sampled.max(1)));
@@ -260,7 +269,7 @@ impl Auto {
         let price = self.price();
         let mut scores = [0.0; COUNT];
         for (at, mini) in &mut self.minis {
-            scores[*at] = mini.serve(&access, price);
+            scores[*at] = mini.serve(&access, price) - handicap(*at) * bare;
         }
         // Told of hits too: a stream goes on over pages on flash, here as below a miniature.
         let base = self.streams.cost(&access, resident);
@@ -286,6 +295,9 @@ impl Auto {
 
     /// Makes the second one that is wanted now, or lets go of one that is not.
     fn call(&mut self) {
+        if let Some(counted) = COUNTED.get(self.race.leader()) {
+            self.value.count(*counted);
+        }
         let now = self.second.as_ref().map(|second| second.finalist);
         let wanted = self.race.wanted(now);
         if wanted == now {
@@ -317,14 +329,15 @@ impl Auto {
     fn leading(&self) -> &dyn TierPolicy {
         match self.second_leading() {
             Some(second) => second.policy.as_ref(),
-            None => self.value.as_ref(),
+            None => &self.value,
         }
     }
 
     /// All in life.
-    fn live(&mut self) -> impl Iterator<Item = &mut Box<dyn TierPolicy>> {
-        let second = self.second.as_mut().map(|second| &mut second.policy);
-        std::iter::once(&mut self.value).chain(second)
+    fn live(&mut self) -> impl Iterator<Item = &mut dyn TierPolicy> {
+        let value: &mut dyn TierPolicy = &mut self.value;
+        let second = self.second.as_mut();
+        std::iter::once(value).chain(second.map(|second| second.policy.as_mut() as _))
     }
 
     /// Who leads, and by how much.
@@ -351,6 +364,11 @@ impl Auto {
             slots: self.sampled,
         }
     }
+}
+
+/// What the finalist `at` has to be better by, as a share of what base alone does.
+fn handicap(at: usize) -> f64 {
+    if at < VALUES { 0.0 } else { HANDICAP }
 }
 
 /// Slots of a miniature of a tier of `slots` slots.
@@ -392,9 +410,6 @@ impl TierPolicy for Auto {
             let known = resident.filter(|slot| second.knows(*slot));
             second.policy.on_request(access, known);
         }
-        if self.minis.is_empty() {
-            return;
-        }
         if self.is_sampled(access.page) {
             self.run_miniatures(access, resident.is_some());
         }
@@ -435,9 +450,6 @@ impl TierPolicy for Auto {
         self.value.on_remove(page, slot, why);
         if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
             second.policy.on_remove(page, slot, why);
-        }
-        if self.minis.is_empty() {
-            return;
         }
         let is_gone = matches!(why, Removal::Trimmed | Removal::Stale | Removal::Outdated);
         if is_gone && self.is_sampled(page) {
@@ -517,7 +529,7 @@ impl TierPolicy for Auto {
 
     fn learned(&self) -> Option<Learned> {
         Some(Learned {
-            race: (!self.minis.is_empty()).then(|| self.standing()),
+            race: Some(self.standing()),
             ..self.leading().learned().unwrap_or_default()
         })
     }
@@ -546,9 +558,13 @@ impl TierPolicy for Auto {
                 second.policy.assert_invariants(slots);
             }
         }
-        let second = self.second.as_ref().map_or(0, |second| second.finalist);
+        let second = self.second.as_ref().map(|second| second.finalist);
         let leader = self.race.leader();
-        assert!(leader == 0 || leader == second, "invariant 3");
+        assert!(leader < VALUES || second == Some(leader), "invariant 3");
+        let counted = COUNTED
+            .get(leader)
+            .is_none_or(|counted| self.value.counts(*counted));
+        assert!(counted, "invariant 4");
         for (_, mini) in &self.minis {
             mini.assert_invariants();
             let mut pages = mini.pages();

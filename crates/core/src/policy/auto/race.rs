@@ -22,7 +22,7 @@
 //! 1. No lead is below 0, or decisive.
 //! 2. In a stretch no miniature earned more than the tier by more than its lead.
 
-use super::COUNT;
+use super::{COUNT, VALUES};
 
 /// A lead near a decisive one, as a share of it.
 const NEAR: f64 = 0.5;
@@ -129,10 +129,10 @@ impl Race {
     /// Who is to be in life besides the first, where `now` is: the leader; else who is near a
     /// decisive lead; else `now` while it has any.
     pub(super) fn wanted(&self, now: Option<usize>) -> Option<usize> {
-        if self.leader > 0 {
+        if self.leader >= VALUES {
             return Some(self.leader);
         }
-        let best = (1..COUNT).max_by(|a, b| self.leads[*a].total_cmp(&self.leads[*b]));
+        let best = (VALUES..COUNT).max_by(|a, b| self.leads[*a].total_cmp(&self.leads[*b]));
         let coming = best.filter(|at| self.leads[*at] > NEAR * self.decisive(*at));
         coming.or(now.filter(|at| self.leads[*at] > 0.0))
     }

@@ -5,7 +5,13 @@
 //! blocks have no entry of their own: they share the places their address hashes to, so where
 //! there are more of them than places they are taken for one another, and memory stays what it is.
 //!
-//! Memory: 16 bytes an extent's place and 4 a block's, with a power of two of places each, one a
+//! *Cost of a read*, of base alone: a read is in order when the request before it, of whatever
+//! kind, was a read of the page before. Streams side by side count as random: where they were in
+//! order here, pages read at random lost hits and time both (`evaluation/results/value.md`). An
+//! extent has the mean of its last [`COST_READS`] reads or so, so that the pages of a run are worth
+//! the same: where the first page alone is on flash base saves nothing.
+//!
+//! Memory: 20 bytes an extent's place and 4 a block's, with a power of two of places each, one a
 //! slot or up to two, or fewer where memory is short.
 
 use super::math::{exp2, half_log2, log2};
@@ -18,6 +24,8 @@ use crate::page::{ObjectId, PageId};
 const EXTENT: u32 = 5;
 /// Blocks of 2¹ to 2⁷ extents.
 const LEVELS: u32 = 8;
+/// Reads that the mean of what they cost is over, about.
+const COST_READS: f32 = 64.0;
 /// What was not read within the look-out, or never.
 const NEVER: u32 = 63;
 
@@ -56,15 +64,27 @@ impl Clock {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Extent {
-    /// Last read.
+    /// Last read, 0 if never.
     read: u32,
     /// When the rates were renewed.
     stamp: u32,
     /// Reads and writes, fading.
     reads: f32,
     writes: f32,
+    /// What a read of it costs base alone, in random reads: the mean of late.
+    cost: f32,
+}
+
+impl Extent {
+    const UNKNOWN: Self = Self {
+        read: 0,
+        stamp: 0,
+        reads: 0.0,
+        writes: 0.0,
+        cost: 1.0,
+    };
 }
 
 /// See the module text.
@@ -73,6 +93,10 @@ pub(super) struct Extents {
     extents: Vec<Extent>,
     /// Last reads of blocks of all levels.
     blocks: Vec<u32>,
+    /// The page after the last one, where the last request was a read.
+    next: Option<PageId>,
+    /// What a read in order costs base, in random reads.
+    in_order: f32,
 }
 
 impl Extents {
@@ -86,11 +110,14 @@ impl Extents {
     }
 
     /// For a tier of `slots` slots, with as many places, halved `halved` times.
-    pub(super) fn new(slots: u32, halved: u32) -> Self {
+    /// A read in order costs base `in_order` random reads.
+    pub(super) fn new(slots: u32, halved: u32, in_order: f32) -> Self {
         let places = Self::places(slots, halved);
         Self {
-            extents: vec![Extent::default(); places],
+            extents: vec![Extent::UNKNOWN; places],
             blocks: vec![0; places],
+            next: None,
+            in_order,
         }
     }
 
@@ -98,6 +125,7 @@ impl Extents {
     pub(super) fn on_request(&mut self, clock: &Clock, page: PageId, is_read: bool) {
         let number = page.index as u32 >> EXTENT;
         let at = self.extent_at(page.object, number);
+        let cost = self.cost(page, is_read);
         let extent = &mut self.extents[at];
         let left = clock.left(clock.now.wrapping_sub(extent.stamp));
         extent.reads *= left;
@@ -108,11 +136,34 @@ impl Extents {
             return;
         }
         extent.reads += 1.0;
+        match extent.read {
+            0 => extent.cost = cost,
+            _ => extent.cost += (cost - extent.cost) / COST_READS,
+        }
         extent.read = clock.now;
         for level in 1..LEVELS {
             let at = self.block_at(page.object, level, number >> level);
             self.blocks[at] = clock.now;
         }
+    }
+
+    /// What a read of `page`, the request at hand, costs base alone, in random reads; of a write
+    /// nothing is said.
+    fn cost(&mut self, page: PageId, is_read: bool) -> f32 {
+        let is_next = self.next == Some(page);
+        let next = page.index.checked_add(1);
+        let next = next.map(|index| PageId::new(page.object, index));
+        self.next = next.filter(|_| is_read);
+        match is_next {
+            true => self.in_order,
+            false => 1.0,
+        }
+    }
+
+    /// What a read of the extent of `page` costs base alone, in random reads: the mean of late, 1
+    /// where none is known.
+    pub(super) fn mean_cost(&self, page: PageId) -> f32 {
+        self.extent(page).cost
     }
 
     /// Bytes held.

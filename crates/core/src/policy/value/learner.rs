@@ -10,7 +10,12 @@
 //! samples at requests alone would say little of them. In write-through, where most requests hit, H
 //! is long, and so many are sampled as can be waited for.
 //!
-//! *Write-back* ([`Learner::count_writes`]): a second model learns the same of writes, for which
+//! *Time*: a second model learns the same with e^(-d/H) times what the read costs base alone, the
+//! mean of the page's extent ([`features`]). The mean of the extent says more than the read itself:
+//! the first page of a run costs base much and the others little, and it is the run that is to be
+//! kept or left (`evaluation/results/value.md`).
+//!
+//! *Write-back* ([`Learner::count_writes`]): a third model learns the same of writes, for which
 //! the next request must be a write; and it tells pages in the DRAM pool, which are read later
 //! here, from others. Samples are waited for longer, where the ring has room.
 //!
@@ -22,7 +27,6 @@
 //! # Invariants (checked by [`Learner::assert_invariants`], with those of its parts)
 //! 1. H is between 1 and [`HORIZON_MAX`] times the slots.
 
-use super::ValueConfig;
 use super::features::{self, Clock, Extents};
 use super::hint_types::{Choice, Values};
 use super::math;
@@ -31,6 +35,7 @@ use super::money::Outlook;
 use super::pages::{Pages, Past, Place};
 use super::samples::{NONE, Sample, Samples};
 use super::worth::Worth;
+use super::{Counted, ValueConfig};
 use crate::hash;
 use crate::page::PageId;
 use crate::policy::{Access, Learned, LearnedHintSet, Op};
@@ -91,15 +96,18 @@ pub(super) struct Ended {
     pub page: PageId,
     pub time: u32,
     pub target: f32,
+    /// The same of base's time.
+    pub time_target: f32,
     /// What the model said, where the sample ended unheard.
-    pub estimate: Option<f32>,
+    pub estimate: Option<Outlook>,
     pub horizon: f32,
 }
 
 /// What became of a sample.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    Read,
+    /// With what it costs base alone, in random reads: the mean of the page's extent.
+    Read(f32),
     Write,
     /// Its page was trimmed.
     Gone,
@@ -108,20 +116,17 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn of(op: Op) -> Self {
-        match op {
-            Op::Read => Self::Read,
-            Op::Write => Self::Write,
-        }
-    }
-
     /// V at the end.
     fn worth(self) -> Outlook {
-        let known = |reads, writes| Outlook { reads, writes };
+        let known = |reads, time, writes| Outlook {
+            reads,
+            time,
+            writes,
+        };
         match self {
-            Self::Read => known(1.0, 0.0),
-            Self::Write => known(0.0, 1.0),
-            Self::Gone => known(0.0, 0.0),
+            Self::Read(cost) => known(1.0, cost, 0.0),
+            Self::Write => known(0.0, 0.0, 1.0),
+            Self::Gone => known(0.0, 0.0, 0.0),
             Self::Unheard(outlook) => outlook,
         }
     }
@@ -134,6 +139,8 @@ pub(super) struct Learner {
     extents: Extents,
     /// Of reads to come.
     model: Model,
+    /// Of reads to come, each for what it costs base.
+    time: Model,
     /// Of writes to come; in write-back only.
     writes: Option<Model>,
     samples: Samples,
@@ -175,17 +182,18 @@ impl Learner {
         let pages = Pages::bytes_for(remembered(slots, config));
         let samples = u64::from(sample_places(slots, config)) * size_of::<Sample>() as u64;
         let extents = Extents::bytes_for(slots, config.extents_halved);
-        let whatever = Model::BYTES + Choice::BYTES + Worth::BYTES;
+        let whatever = 2 * Model::BYTES + Choice::BYTES + Worth::BYTES;
         pages + samples + extents + whatever as u64
     }
 
     /// Nothing known, for a tier of `slots` slots.
-    pub(super) fn new(slots: u32, seed: u64, config: &ValueConfig) -> Self {
+    pub(super) fn new(slots: u32, seed: u64, config: &ValueConfig, in_order: f32) -> Self {
         let slots = slots.max(SLOTS_MIN);
         Self {
             pages: Pages::new(remembered(slots, config)),
-            extents: Extents::new(slots, config.extents_halved),
+            extents: Extents::new(slots, config.extents_halved, in_order),
             model: Model::new(),
+            time: Model::new(),
             writes: None,
             samples: Samples::new(sample_places(slots, config)),
             choice: Choice::new(),
@@ -212,7 +220,11 @@ impl Learner {
     pub(super) fn on_request(&mut self, access: &Access, is_hit: bool) -> u32 {
         self.clock.now = (access.number as u32).max(1);
         if let Some(entry) = self.pages.find(access.page) {
-            self.conclude(entry, Outcome::of(access.op));
+            let outcome = match access.op {
+                Op::Read => Outcome::Read(self.extents.mean_cost(access.page)),
+                Op::Write => Outcome::Write,
+            };
+            self.conclude(entry, outcome);
         }
         let share = if self.is_back() { DELAY_BACK } else { DELAY };
         let delay = ((share * self.horizon) as u32).max(SLOTS_MIN);
@@ -252,9 +264,13 @@ impl Learner {
         self.pages.forget(entry);
     }
 
-    /// The odds V / (1 - V) of the page in `entry`, now. O(tables).
-    pub(super) fn odds(&self, entry: u32) -> f32 {
-        self.model.odds(&self.indices(entry))
+    /// The odds V / (1 - V) of the page in `entry`, now, of read hits or of base's time. O(tables).
+    pub(super) fn odds(&self, entry: u32, counted: Counted) -> f32 {
+        let model = match counted {
+            Counted::Hits => &self.model,
+            Counted::Time => &self.time,
+        };
+        model.odds(&self.indices(entry))
     }
 
     /// Whether writes count.
@@ -282,6 +298,7 @@ impl Learner {
         let writes = self.writes.as_ref();
         Outlook {
             reads: self.model.value(&indices),
+            time: self.time.value(&indices),
             writes: writes.map_or(0.0, |model| model.value(&indices)),
         }
     }
@@ -325,7 +342,8 @@ impl Learner {
 
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
-        let models = self.model.bytes() + self.writes.as_ref().map_or(0, Model::bytes);
+        let models = self.model.bytes() + self.time.bytes();
+        let models = models + self.writes.as_ref().map_or(0, Model::bytes);
         let tables = self.pages.bytes() + self.extents.bytes() + models;
         tables + self.samples.bytes() + self.choice.bytes() + self.worth.bytes()
     }
@@ -333,8 +351,6 @@ impl Learner {
     /// Panics unless all invariants hold. O(entries + samples × chain).
     pub(super) fn assert_invariants(&self) {
         self.pages.assert_invariants();
-        self.model.assert_invariants();
-        self.writes.iter().for_each(Model::assert_invariants);
         self.choice.assert_invariants();
         let newest = |entry: u32| self.pages.get(entry).samples;
         self.samples.assert_invariants(self.clock.now, newest);
@@ -371,17 +387,19 @@ impl Learner {
             page: self.pages.get(sample.entry).page(),
             time: sample.time,
             target,
+            time_target: left * worth.time,
             estimate: match outcome {
-                Outcome::Unheard(outlook) => Some(outlook.reads),
+                Outcome::Unheard(outlook) => Some(outlook),
                 _ => None,
             },
             horizon: self.horizon,
         });
         if sample.values.is_some() {
-            let read = matches!(outcome, Outcome::Read);
+            let read = matches!(outcome, Outcome::Read(_));
             self.worth.settle(sample.hints, read.then_some(age));
         }
         self.model.learn(&sample.indices, target);
+        self.time.learn(&sample.indices, left * worth.time);
         if let Some(model) = &mut self.writes {
             model.learn(&sample.indices, left * worth.writes);
         }

@@ -12,6 +12,11 @@
 //! unseen. Hint types that say nothing are left out ([`hint_types`]). Nothing is known beforehand
 //! about any hint.
 //!
+//! *What is counted*: read hits, or what reads cost base alone in random reads (`value-time`). Two
+//! models learn the one and the other all the time, so `auto` can change between them at once. By
+//! time a page whose reads are in order has odds of 0.1 or so at most, below κ: it comes in where
+//! there is room, or where it counts as random.
+//!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
 //! saves, of reads and of writes ([`money`]). κ is the time of a write to flash then, and 0 for a
 //! page that is newer than base: refused, it would be written to flash as well. Under a DRAM pool a
@@ -22,8 +27,8 @@
 //! at a quarter of the requests a few lots); a miss besides evaluations of 17 tables: about four
 //! where the page is refused, [`DRAWS`] and a few where one leaves, twice as many in write-back.
 //! *Memory*: for each slot six pages remembered, on flash or not, of 33 bytes; a sample under
-//! observation of 68; 24 for its entry and places of extents and blocks, up to 44 where the
-//! slots are no power of two; besides 0.7 MiB whatever the size. Write-back takes 0.3 MiB more, and
+//! observation of 68; 28 for its entry and places of extents and blocks, up to 52 where the
+//! slots are no power of two; besides 1 MiB whatever the size. Write-back takes 0.3 MiB more, and
 //! has 65,536 samples at least (4.3 MiB): allocated once, when the first page is cleaned. Else
 //! nothing is allocated after the start.
 //!
@@ -61,12 +66,12 @@ mod worth;
 
 use super::{
     Access, Decision, Learned, Op, Opportunity, PolicyOptions, Pooled, Refusal, Removal,
-    TierPolicy, takes,
+    TierPolicy, streams, takes,
 };
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
 use learner::Learner;
-use money::Money;
+use money::{Money, Outlook};
 use samples::NONE;
 use std::cmp::Ordering;
 use wear::Dial;
@@ -85,6 +90,15 @@ const HOPELESS: f32 = 0.7;
 const HINT_SETS: usize = 1 << 16;
 /// Weight of one more victim in the mean odds of victims.
 const VICTIM_STEP: f32 = 0.02;
+
+/// What a page is worth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Counted {
+    /// Read hits.
+    Hits,
+    /// What reads cost base alone, in random reads.
+    Time,
+}
 
 /// Parameters of `value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -175,6 +189,7 @@ impl ValueConfig {
 #[derive(Debug)]
 pub struct Value {
     learner: Learner,
+    counted: Counted,
     dial: Dial,
     /// Entry of the page in each slot.
     entries: Vec<u32>,
@@ -202,8 +217,10 @@ impl Value {
             Some(fits) => fits.unwrap_or_else(|| options.value.smallest(capacity)),
         };
         let config = &config;
+        let in_order = streams::in_order(&options.costs) as f32;
         Self {
-            learner: Learner::new(capacity, options.seed, config),
+            learner: Learner::new(capacity, options.seed, config, in_order),
+            counted: Counted::Hits,
             dial: Dial::new(config.drive_writes_per_day, capacity),
             entries: vec![NONE; capacity as usize],
             residents: vec![0; HINT_SETS],
@@ -213,6 +230,30 @@ impl Value {
             money: Money::new(&options.costs),
             pooled: Pooled::default(),
         }
+    }
+
+    /// An empty policy that counts base's time: `value-time`.
+    #[must_use]
+    pub fn of_time(options: &PolicyOptions) -> Self {
+        Self {
+            counted: Counted::Time,
+            ..Self::new(options)
+        }
+    }
+
+    /// Counts this from now on. What was learned stays: both are learned all the time. O(1).
+    pub(super) fn count(&mut self, counted: Counted) {
+        if self.counted != counted {
+            self.counted = counted;
+            // Odds of the other kind.
+            self.candidates.clear();
+            self.mean_victim = 0.0;
+        }
+    }
+
+    /// Whether it counts this.
+    pub(super) fn counts(&self, counted: Counted) -> bool {
+        self.counted == counted
     }
 
     /// Read hits that a flash write must earn now, where there need not be one.
@@ -239,9 +280,17 @@ impl Value {
             return self.mean_victim;
         }
         if !self.learner.is_back() {
-            return self.learner.odds(entry);
+            return self.learner.odds(entry, self.counted);
         }
-        self.money.saved(self.learner.outlook(entry), dirty)
+        let outlook = self.learner.outlook(entry);
+        let counted = match self.counted {
+            Counted::Hits => outlook,
+            Counted::Time => Outlook {
+                reads: outlook.time,
+                ..outlook
+            },
+        };
+        self.money.saved(counted, dirty)
     }
 
     /// Whether a page is considered on this opportunity. The first page cleaned shows that this is
@@ -352,7 +401,10 @@ fn by_odds(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
 
 impl TierPolicy for Value {
     fn name(&self) -> &'static str {
-        "value"
+        match self.counted {
+            Counted::Hits => "value",
+            Counted::Time => "value-time",
+        }
     }
 
     fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {

@@ -30,6 +30,8 @@ const LEFT_MIN: f32 = 0.01;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Outlook {
     pub reads: f32,
+    /// Of reads too, each for what it costs base alone, in random reads.
+    pub time: f32,
     pub writes: f32,
 }
 
@@ -91,7 +93,11 @@ mod tests {
     };
 
     fn look(reads: f32, writes: f32) -> Outlook {
-        Outlook { reads, writes }
+        Outlook {
+            reads,
+            time: reads,
+            writes,
+        }
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::page::ObjectId;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
+/// What a read in order costs base, random reads.
+const IN_ORDER: f32 = 0.1;
+
 fn page(index: u64) -> PageId {
     PageId::new(ObjectId(1), index)
 }
@@ -165,12 +168,20 @@ fn targets_equal_the_plainest_code() {
         by_lot: 1.0,
         ..ValueConfig::default()
     };
-    let mut learner = Learner::new(64, 3, &config);
+    let mut learner = Learner::new(64, 3, &config, IN_ORDER);
     let mut requests: Vec<(u64, Op)> = vec![(0, Op::Read)];
     let mut seen = [0u32; 3];
+    // What reads of each extent cost base, in the mean.
+    let mut costs = [None; 7];
     for number in 1..20_000u64 {
         let draw = mix(5, number);
-        let index = draw % 200 % (1 + (draw >> 20) % 200);
+        let random = draw % 200 % (1 + (draw >> 20) % 200);
+        let before = requests[number as usize - 1].0;
+        // A quarter goes on where the last one was.
+        let index = match draw >> 44 & 3 {
+            0 => (before + 1) % 200,
+            _ => random,
+        };
         let op = if draw >> 40 & 3 == 0 {
             Op::Write
         } else {
@@ -178,10 +189,19 @@ fn targets_equal_the_plainest_code() {
         };
         requests.push((index, op));
         learner.on_request(&access(number, index, op), draw >> 50 & 1 == 0);
+        let cost_before = costs.map(|cost| cost.unwrap_or(1.0));
+        if op == Op::Read {
+            let (last, last_op) = requests[number as usize - 1];
+            let in_order = number > 1 && last_op == Op::Read && last + 1 == index;
+            let cost = if in_order { f64::from(IN_ORDER) } else { 1.0 };
+            let mean = &mut costs[index as usize / 32];
+            *mean = Some(mean.map_or(cost, |mean| mean + (cost - mean) / 64.0));
+        }
         for Ended {
             page,
             time,
             target,
+            time_target,
             estimate,
             horizon,
         } in learner.take_ended()
@@ -191,19 +211,26 @@ fn targets_equal_the_plainest_code() {
                 (time as usize + 1..requests.len()).find(|at| requests[*at].0 == page.index);
             let age = number as f64 - f64::from(time);
             let left = (-age / f64::from(horizon)).exp();
-            let expected = match (estimate, later) {
-                (Some(value), None) => left * f64::from(value),
+            let (reads, cost) = match (estimate, later) {
+                (Some(said), None) => (f64::from(said.reads), f64::from(said.time)),
                 // It is forgotten, or overdue, at the moment of some other request.
                 (Some(_), Some(at)) => panic!("{page:?} was requested as number {at}"),
                 (None, at) => {
                     assert_eq!(at, Some(number as usize), "it ends at once");
-                    if op == Op::Read { left } else { 0.0 }
+                    match op {
+                        Op::Read => (1.0, cost_before[page.index as usize / 32]),
+                        Op::Write => (0.0, 0.0),
+                    }
                 }
             };
-            assert!(
-                (f64::from(target) - expected).abs() < 1e-4,
-                "{target} {expected}"
-            );
+            let near = |found: f32, expected: f64| {
+                assert!(
+                    (f64::from(found) - expected).abs() < 1e-4,
+                    "{found} {expected}"
+                );
+            };
+            near(target, left * reads);
+            near(time_target, left * cost);
             seen[if estimate.is_some() {
                 2
             } else {
@@ -219,6 +246,7 @@ fn targets_equal_the_plainest_code() {
 struct Plainest {
     /// A copy of its own, with the same lots.
     learner: Learner,
+    counted: Counted,
     candidates: Vec<(f32, u32)>,
 }
 
@@ -229,7 +257,7 @@ impl Plainest {
             let slot = self.learner.draw(entries.len() as u32);
             if self.candidates.iter().all(|(_, other)| *other != slot) {
                 assert!(slots.page(SlotId(slot)).is_some(), "the tier is full");
-                let odds = self.learner.odds(entries[slot as usize]);
+                let odds = self.learner.odds(entries[slot as usize], self.counted);
                 self.candidates.push((odds, slot));
                 self.candidates
                     .sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
@@ -240,7 +268,10 @@ impl Plainest {
             self.candidates
                 .sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
             let (_, slot) = self.candidates[0];
-            let now = (self.learner.odds(entries[slot as usize]), slot);
+            let now = (
+                self.learner.odds(entries[slot as usize], self.counted),
+                slot,
+            );
             if self.candidates[0] == now {
                 return now;
             }
@@ -250,7 +281,8 @@ impl Plainest {
 }
 
 /// The victim is the least worthy of the candidates as they are now; most are drawn only when one
-/// is to leave; it comes in only for more than the margin and the price.
+/// is to leave; it comes in only for more than the margin and the price. What is counted changes
+/// now and then.
 #[test]
 fn evictions_equal_the_plainest_code() {
     let mut value = Value::new(&PolicyOptions::new(100));
@@ -264,10 +296,15 @@ fn evictions_equal_the_plainest_code() {
         if resident.is_some() {
             continue;
         }
+        value.count(match number / 500 % 2 {
+            0 => Counted::Hits,
+            _ => Counted::Time,
+        });
         let odds = value.worth(access.page) as f32;
         let looked_at = odds >= HOPELESS * value.mean_victim && !slots.has_room();
         let mut plain = Plainest {
             learner: value.learner.clone(),
+            counted: value.counted,
             candidates: value.candidates.clone(),
         };
         let decision = value.decide(&access, Opportunity::Read, &slots);
@@ -309,11 +346,85 @@ fn evictions_equal_the_plainest_code() {
     assert!(replaced > 100 && refused > 100, "{replaced} {refused}");
 }
 
+/// Pages that are read in order are as many hits as others that are read as often, and much less
+/// time; in write-back too.
+#[test]
+fn reads_in_order_save_little_time() {
+    for back in [false, true] {
+        let mut value = Value::new(&PolicyOptions::new(256));
+        if back {
+            value.learner.count_writes();
+        }
+        let (scanned, random) = (0, 96);
+        let mut number = 0;
+        for round in 0..1000u64 {
+            let in_order = scanned..scanned + 16;
+            let at_random = (0..16).map(|step| random + step * 7 % 16);
+            for index in in_order.chain(at_random) {
+                number += 1;
+                value.on_request(&access(number, index, Op::Read), None);
+            }
+            if round % 100 == 0 {
+                value.assert_invariants(&SlotTable::new(256));
+            }
+        }
+        let look = |index| {
+            let entry = value.learner.pages.find(page(index)).expect("remembered");
+            value.learner.outlook(entry)
+        };
+        let (of_scan, of_others) = (look(scanned + 5), look(random + 5));
+        assert!(of_scan.reads > 0.9 && of_others.reads > 0.9);
+        // One of 16 reads is at random.
+        let time = (1.0 + 15.0 * IN_ORDER) / 16.0;
+        assert!((of_scan.time - time).abs() < 0.15, "{}", of_scan.time);
+        assert!(of_others.time > 0.9, "{}", of_others.time);
+        let worth = |value: &Value, index| value.worth(page(index));
+        let before = worth(&value, scanned + 5);
+        assert!(before > worth(&value, random + 5) / 5.0, "by hits");
+        value.count(Counted::Time);
+        let by_time = worth(&value, scanned + 5);
+        assert!(by_time < 0.6 && before > 10.0, "{by_time} {before}");
+        assert!(worth(&value, random + 5) > 10.0, "others as before");
+    }
+}
+
+/// Only a read right after a read of the page before is in order: not where a write or another
+/// read came between, nor of another object.
+#[test]
+fn the_request_before_says_whether_a_read_is_in_order() {
+    let clock = Clock { now: 1, slots: 64 };
+    let at = |object, index| PageId::new(ObjectId(object), index);
+    let cost = |before: &[(PageId, bool)], page| {
+        let mut extents = Extents::new(64, 0, IN_ORDER);
+        for (page, is_read) in before {
+            extents.on_request(&clock, *page, *is_read);
+        }
+        extents.on_request(&clock, page, true);
+        extents.mean_cost(page)
+    };
+    let (first, other) = (at(1, 63), at(1, 200));
+    assert_eq!(cost(&[], at(1, 64)), 1.0);
+    assert_eq!(cost(&[(first, true)], at(1, 64)), IN_ORDER);
+    assert_eq!(cost(&[(first, false)], at(1, 64)), 1.0, "written");
+    assert_eq!(cost(&[(first, true)], at(2, 64)), 1.0, "another object");
+    assert_eq!(cost(&[(first, true), (other, true)], at(1, 64)), 1.0);
+    assert_eq!(cost(&[(first, true), (other, false)], at(1, 64)), 1.0);
+    assert_eq!(
+        cost(&[(at(1, u64::MAX), true)], at(1, 0)),
+        1.0,
+        "no next page"
+    );
+    let before = at(1, 64);
+    let mean = cost(&[(first, true), (before, true)], at(1, 90));
+    let expected = IN_ORDER + (1.0 - IN_ORDER) / 64.0;
+    assert!((mean - expected).abs() < 1e-6, "{mean}: of an extent");
+}
+
 /// A read of the extents beside a page shows on both sides, and fades.
 #[test]
 fn a_scan_nearby_is_seen() {
     let pages = Pages::new(64);
-    let mut extents = Extents::new(64, 0);
+    let mut extents = Extents::new(64, 0, IN_ORDER);
     let mut clock = Clock {
         now: 1000,
         slots: 64,
@@ -338,7 +449,7 @@ fn a_scan_nearby_is_seen() {
 }
 
 fn in_write_back() -> (Learner, u64) {
-    let mut learner = Learner::new(256, 3, &ValueConfig::default());
+    let mut learner = Learner::new(256, 3, &ValueConfig::default(), IN_ORDER);
     learner.count_writes();
     (learner, 1)
 }
@@ -402,7 +513,7 @@ fn in_write_back_the_horizon_is_how_long_pages_stay() {
 #[test]
 fn in_write_through_the_horizon_follows_hits_or_misses_whichever_are_fewer() {
     for misses in [10, 40, 70, 90] {
-        let mut learner = Learner::new(256, 3, &ValueConfig::default());
+        let mut learner = Learner::new(256, 3, &ValueConfig::default(), IN_ORDER);
         for number in 1..40_000 {
             let hit = number % 100 >= misses;
             learner.on_request(&access(number, number % 300, Op::Read), hit);
@@ -421,7 +532,7 @@ fn in_write_through_the_horizon_follows_hits_or_misses_whichever_are_fewer() {
 /// What H is to be is far from what it is at first, where all requests miss.
 #[test]
 fn at_first_the_horizon_changes_fast() {
-    let mut learner = Learner::new(256, 3, &ValueConfig::default());
+    let mut learner = Learner::new(256, 3, &ValueConfig::default(), IN_ORDER);
     for number in 1..=4000 {
         learner.on_request(&access(number, number % 300, Op::Read), false);
     }
@@ -452,7 +563,7 @@ fn lots_are_drawn_of_what_is_remembered() {
         by_lot: 0.5,
         ..ValueConfig::default()
     };
-    let mut learner = Learner::new(64, 3, &config);
+    let mut learner = Learner::new(64, 3, &config, IN_ORDER);
     let (pages, on_flash) = (200, 100);
     for index in 0..pages {
         let entry = learner.on_request(&access(index + 1, index, Op::Read), false);
