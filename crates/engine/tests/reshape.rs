@@ -213,7 +213,7 @@ fn a_longer_cache_keeps_its_pages_and_dirty_ones() {
 fn the_default_policy_follows_the_size_of_the_cache() {
     let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
     let memory = EngineConfig {
-        policy_memory: 2 << 20,
+        policy_memory: 4 << 20,
         ..config("default", 0, true)
     };
     let (engine, id) = file.start(memory.clone(), cache(&flash, 40));

@@ -60,7 +60,7 @@ pub(crate) struct MountArgs {
     /// database's storage until `flush` [config: tier.write_back]
     #[arg(long)]
     pub(crate) write_back: bool,
-    /// Whole writes of the tier a day that policy `value` steers towards
+    /// Whole writes of the tier a day that policies `value` and `value-time` steer towards
     /// [config: tier.drive_writes_per_day]
     #[arg(long, value_name = "WRITES")]
     pub(crate) drive_writes_per_day: Option<f64>,

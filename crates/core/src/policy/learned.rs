@@ -46,7 +46,8 @@ pub struct LearnedFinalist {
     pub flash_writes: f64,
     /// Base's time saved less the price of flash writes, random reads a request.
     pub score: f64,
-    /// How far its miniature is ahead of the tier since it last was behind, in random reads.
+    /// How far its miniature is ahead of the tier since it last was behind, less what it has to be
+    /// better by, in random reads.
     pub ahead: f64,
     /// The lead that decides.
     pub needed: f64,

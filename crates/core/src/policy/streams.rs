@@ -259,6 +259,7 @@ mod tests {
             let mut streams = Streams::new(&costs);
             streams.cost(&read(1, 1, 1), false);
             assert_eq!(streams.cost(&read(2, 1, 2), false), cost);
+            assert_eq!(in_order(&costs), cost);
         }
         let slow_flash = Costs {
             flash_read: 1e9,

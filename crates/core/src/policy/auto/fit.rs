@@ -29,7 +29,7 @@ const SECOND_SHARE: u64 = 3;
 pub(crate) struct Fit {
     /// Parameters of `value`.
     pub value: ValueConfig,
-    /// Which finalists are raced; the first one always is.
+    /// Which finalists are raced; `value` always is, in both its ways of counting.
     pub raced: [bool; COUNT],
 }
 

@@ -22,7 +22,7 @@
 //! order, a price of random reads would let wear alone decide. `value` counts read hits, as CLIC,
 //! ARC and LRU do; where these save base little, as under scans, `value-time` leads, or TAC.
 //! *Handicap*: the score of a finalist other than `value` is less by [`HANDICAP`] of what base
-//! alone does: it would begin anew in life, and know less there than in miniature.
+//! alone does, while it leads too: it begins anew in life, and knows less there than in miniature.
 //!
 //! *Cost*: `value`'s, that of the second while there is one, and for each request the hash of its
 //! extent; for m / C of the requests a whole request of each miniature, and for a miss among them
@@ -33,8 +33,8 @@
 //! smaller form, and only finalists are raced that there is room for ([`fit`]).
 //!
 //! # The bound
-//! Let b = 1 + the greatest price, the most that two scores of a request differ by, and S the
-//! *stretches* so far ([`race`]): 1, and one more each time a lead was decisive. In the k-th
+//! Let b = 1 + the greatest price, the most that a score is above the tier's at a request, and S
+//! the *stretches* so far ([`race`]): 1, and one more each time a lead was decisive. In the k-th
 //! stretch the tier's own score in the sample falls behind no miniature's by more than k m + b, or
 //! 8 m + b where k is more than 8: the race keeps for each a lead over the tier that is never below
 //! that difference, and a lead above k m, or 8 m, ends the stretch (invariants 1 and 2 of
@@ -56,7 +56,9 @@
 //! How warm regions are: TAC learns that from when it is made.
 //!
 //! # What miniatures do not see
-//! Pages in DRAM, and beyond an extent of 32 pages whether neighbours were read. Nor the difference
+//! Pages in DRAM, and beyond an extent of 32 pages whether neighbours were read. Nor, where m < C,
+//! the requests between two of the sample: `value-time` in miniature takes scans side by side for
+//! reads in order, and in life for reads at random. Nor the difference
 //! between a page written and one cleaned: in write-back they race for reads of base alone,
 //! though `value` in life counts base writes as well.
 //!
@@ -242,7 +244,7 @@ impl Auto {
         PRICE * self.worth + self.time
     }
 
-    /// Most that two scores of a request differ by.
+    /// The most that a score of a request is above the tier's.
     fn most(&self) -> f64 {
         1.0 + PRICE + self.time
     }
@@ -267,10 +269,7 @@ impl Auto {
             self.worth += (bare - self.worth) / (WORTH_SLOTS * f64::from(self.sampled.max(1)));
         }
         let price = self.price();
-        let mut scores = [0.0; COUNT];
-        for (at, mini) in &mut self.minis {
-            scores[*at] = mini.serve(&access, price) - handicap(*at) * bare;
-        }
+        let scores = self.serve_miniatures(&access, bare);
         // Told of hits too: a stream goes on over pages on flash, here as below a miniature.
         let base = self.streams.cost(&access, resident);
         let own = match resident {
@@ -280,6 +279,16 @@ impl Auto {
         self.race.observe(&scores, own);
         self.call();
         self.absent = (!resident).then_some(access.page);
+    }
+
+    /// What each miniature earned at a request that costs base alone `bare`, less its handicap.
+    fn serve_miniatures(&mut self, access: &Access, bare: f64) -> [f64; COUNT] {
+        let price = self.price();
+        let mut scores = [0.0; COUNT];
+        for (at, mini) in &mut self.minis {
+            scores[*at] = mini.serve(access, price) - handicap(*at) * bare;
+        }
+        scores
     }
 
     /// Lets the race know of a page of each miniature, drawn by lot, whether the tier holds it.

@@ -126,7 +126,7 @@ impl Race {
         self.decide();
     }
 
-    /// Who is to be in life besides the first, where `now` is: the leader; else who is near a
+    /// Who is to be in life besides `value`, where `now` is: the leader; else who is near a
     /// decisive lead; else `now` while it has any.
     pub(super) fn wanted(&self, now: Option<usize>) -> Option<usize> {
         if self.leader >= VALUES {

@@ -13,7 +13,8 @@
 //! *Time*: a second model learns the same with e^(-d/H) times what the read costs base alone, the
 //! mean of the page's extent ([`features`]). The mean of the extent says more than the read itself:
 //! the first page of a run costs base much and the others little, and it is the run that is to be
-//! kept or left (`evaluation/results/value.md`).
+//! kept or left (`evaluation/results/value.md`). H, the choice of hint types and what is shown of
+//! worths follow hits, whatever is counted.
 //!
 //! *Write-back* ([`Learner::count_writes`]): a third model learns the same of writes, for which
 //! the next request must be a write; and it tells pages in the DRAM pool, which are read later

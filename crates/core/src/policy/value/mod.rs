@@ -13,9 +13,9 @@
 //! about any hint.
 //!
 //! *What is counted*: read hits, or what reads cost base alone in random reads (`value-time`). Two
-//! models learn the one and the other all the time, so `auto` can change between them at once. By
-//! time a page whose reads are in order has odds of 0.1 or so at most, below κ: it comes in where
-//! there is room, or where it counts as random.
+//! models learn the one and the other all the time, so `auto` can change between them at once.
+//! In write-through, where a transfer takes a tenth of a random read or less, a page whose reads
+//! are in order has odds of 0.11 at most by time, below κ: it comes in only where there is room.
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
 //! saves, of reads and of writes ([`money`]). κ is the time of a write to flash then, and 0 for a
