@@ -10,13 +10,7 @@
 //! samples at requests alone would say little of them. In write-through, where most requests hit, H
 //! is long, and so many are sampled as can be waited for.
 //!
-//! *Time*: a second model learns the same with e^(-d/H) times what the read costs base alone, the
-//! mean of the page's extent ([`features`]). The mean of the extent says more than the read itself:
-//! the first page of a run costs base much and the others little, and it is the run that is to be
-//! kept or left (`evaluation/results/value.md`). H, the choice of hint types and what is shown of
-//! worths follow hits, whatever is counted.
-//!
-//! *Write-back* ([`Learner::count_writes`]): a third model learns the same of writes, for which
+//! *Write-back* ([`Learner::count_writes`]): a second model learns the same of writes, for which
 //! the next request must be a write; and it tells pages in the DRAM pool, which are read later
 //! here, from others. Samples are waited for longer, where the ring has room.
 //!
@@ -28,6 +22,7 @@
 //! # Invariants (checked by [`Learner::assert_invariants`], with those of its parts)
 //! 1. H is between 1 and [`HORIZON_MAX`] times the slots.
 
+use super::ValueConfig;
 use super::features::{self, Clock, Extents};
 use super::hint_types::{Choice, Values};
 use super::math;
@@ -36,7 +31,6 @@ use super::money::Outlook;
 use super::pages::{Pages, Past, Place};
 use super::samples::{NONE, Sample, Samples};
 use super::worth::Worth;
-use super::{Counted, ValueConfig};
 use crate::hash;
 use crate::page::PageId;
 use crate::policy::{Access, Learned, LearnedHintSet, Op};
@@ -97,8 +91,6 @@ pub(super) struct Ended {
     pub page: PageId,
     pub time: u32,
     pub target: f32,
-    /// The same of base's time.
-    pub time_target: f32,
     /// What the model said, where the sample ended unheard.
     pub estimate: Option<Outlook>,
     pub horizon: f32,
@@ -107,8 +99,7 @@ pub(super) struct Ended {
 /// What became of a sample.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    /// With what it costs base alone, in random reads: the mean of the page's extent.
-    Read(f32),
+    Read,
     Write,
     /// Its page was trimmed.
     Gone,
@@ -119,15 +110,11 @@ enum Outcome {
 impl Outcome {
     /// V at the end.
     fn worth(self) -> Outlook {
-        let known = |reads, time, writes| Outlook {
-            reads,
-            time,
-            writes,
-        };
+        let known = |reads, writes| Outlook { reads, writes };
         match self {
-            Self::Read(cost) => known(1.0, cost, 0.0),
-            Self::Write => known(0.0, 0.0, 1.0),
-            Self::Gone => known(0.0, 0.0, 0.0),
+            Self::Read => known(1.0, 0.0),
+            Self::Write => known(0.0, 1.0),
+            Self::Gone => known(0.0, 0.0),
             Self::Unheard(outlook) => outlook,
         }
     }
@@ -140,8 +127,6 @@ pub(super) struct Learner {
     extents: Extents,
     /// Of reads to come.
     model: Model,
-    /// Of reads to come, each for what it costs base.
-    time: Model,
     /// Of writes to come; in write-back only.
     writes: Option<Model>,
     samples: Samples,
@@ -183,7 +168,7 @@ impl Learner {
         let pages = Pages::bytes_for(remembered(slots, config));
         let samples = u64::from(sample_places(slots, config)) * size_of::<Sample>() as u64;
         let extents = Extents::bytes_for(slots, config.extents_halved);
-        let whatever = 2 * Model::BYTES + Choice::BYTES + Worth::BYTES;
+        let whatever = Model::BYTES + Choice::BYTES + Worth::BYTES;
         pages + samples + extents + whatever as u64
     }
 
@@ -194,7 +179,6 @@ impl Learner {
             pages: Pages::new(remembered(slots, config)),
             extents: Extents::new(slots, config.extents_halved, in_order),
             model: Model::new(),
-            time: Model::new(),
             writes: None,
             samples: Samples::new(sample_places(slots, config)),
             choice: Choice::new(),
@@ -222,7 +206,7 @@ impl Learner {
         self.clock.now = (access.number as u32).max(1);
         if let Some(entry) = self.pages.find(access.page) {
             let outcome = match access.op {
-                Op::Read => Outcome::Read(self.extents.mean_cost(access.page)),
+                Op::Read => Outcome::Read,
                 Op::Write => Outcome::Write,
             };
             self.conclude(entry, outcome);
@@ -265,13 +249,14 @@ impl Learner {
         self.pages.forget(entry);
     }
 
-    /// The odds V / (1 - V) of the page in `entry`, now, of read hits or of base's time. O(tables).
-    pub(super) fn odds(&self, entry: u32, counted: Counted) -> f32 {
-        let model = match counted {
-            Counted::Hits => &self.model,
-            Counted::Time => &self.time,
-        };
-        model.odds(&self.indices(entry))
+    /// The odds V / (1 - V) of the page in `entry`, now. O(tables).
+    pub(super) fn odds(&self, entry: u32) -> f32 {
+        self.model.odds(&self.indices(entry))
+    }
+
+    /// What a read of the page in `entry` costs base alone, in random reads. O(1).
+    pub(super) fn cost(&self, entry: u32) -> f32 {
+        self.extents.mean_cost(self.pages.get(entry).page())
     }
 
     /// Whether writes count.
@@ -299,7 +284,6 @@ impl Learner {
         let writes = self.writes.as_ref();
         Outlook {
             reads: self.model.value(&indices),
-            time: self.time.value(&indices),
             writes: writes.map_or(0.0, |model| model.value(&indices)),
         }
     }
@@ -343,8 +327,7 @@ impl Learner {
 
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
-        let models = self.model.bytes() + self.time.bytes();
-        let models = models + self.writes.as_ref().map_or(0, Model::bytes);
+        let models = self.model.bytes() + self.writes.as_ref().map_or(0, Model::bytes);
         let tables = self.pages.bytes() + self.extents.bytes() + models;
         tables + self.samples.bytes() + self.choice.bytes() + self.worth.bytes()
     }
@@ -388,7 +371,6 @@ impl Learner {
             page: self.pages.get(sample.entry).page(),
             time: sample.time,
             target,
-            time_target: left * worth.time,
             estimate: match outcome {
                 Outcome::Unheard(outlook) => Some(outlook),
                 _ => None,
@@ -396,11 +378,10 @@ impl Learner {
             horizon: self.horizon,
         });
         if sample.values.is_some() {
-            let read = matches!(outcome, Outcome::Read(_));
+            let read = matches!(outcome, Outcome::Read);
             self.worth.settle(sample.hints, read.then_some(age));
         }
         self.model.learn(&sample.indices, target);
-        self.time.learn(&sample.indices, left * worth.time);
         if let Some(model) = &mut self.writes {
             model.learn(&sample.indices, left * worth.writes);
         }

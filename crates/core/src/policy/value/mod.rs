@@ -12,10 +12,12 @@
 //! unseen. Hint types that say nothing are left out ([`hint_types`]). Nothing is known beforehand
 //! about any hint.
 //!
-//! *What is counted*: read hits, or what reads cost base alone in random reads (`value-time`). Two
-//! models learn the one and the other all the time, so `auto` can change between them at once.
-//! In write-through, where a transfer takes a tenth of a random read or less, a page whose reads
-//! are in order has odds of 0.11 at most by time, below κ: it comes in only where there is room.
+//! *What is counted*: read hits, or what reads cost base alone in random reads (`value-time`): with
+//! c, that of a read of the page, the mean of its extent ([`features`]), V is c V there, and κ is
+//! c κ: a flash write must earn as many reads as by hits. The mean of the extent says more than the
+//! page's own reads: the first page of a run costs base much and the others little, and it is the
+//! run that is to be kept or left. What is learned is the same, so `auto` can change between the two
+//! at once.
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
 //! saves, of reads and of writes ([`money`]). κ is the time of a write to flash then, and 0 for a
@@ -96,7 +98,7 @@ const VICTIM_STEP: f32 = 0.02;
 pub(super) enum Counted {
     /// Read hits.
     Hits,
-    /// What reads cost base alone, in random reads.
+    /// What these cost base alone, in random reads.
     Time,
 }
 
@@ -241,7 +243,7 @@ impl Value {
         }
     }
 
-    /// Counts this from now on. What was learned stays: both are learned all the time. O(1).
+    /// Counts this from now on. What was learned stays: it is the same for both. O(1).
     pub(super) fn count(&mut self, counted: Counted) {
         if self.counted != counted {
             self.counted = counted;
@@ -259,36 +261,49 @@ impl Value {
     /// Read hits that a flash write must earn now, where there need not be one.
     #[must_use]
     pub fn kappa(&self) -> f32 {
-        match self.learner.is_back() && !self.dial.is_following() {
+        match self.is_for_time() {
             true => self.money.flash_write(),
             false => self.dial.kappa(),
         }
     }
 
-    /// Read hits that a page that comes in on this opportunity must earn.
-    fn price(&self, why: Opportunity) -> f32 {
+    /// What the page in `entry` must earn if it comes in on this opportunity: κ reads of it, or in
+    /// write-back the time of the flash write.
+    fn price(&self, why: Opportunity, entry: u32) -> f32 {
         match why {
             Opportunity::Clean => 0.0,
-            _ => self.kappa(),
+            _ if self.is_for_time() => self.kappa(),
+            _ => self.kappa() * self.cost(entry),
         }
     }
 
-    /// Odds of the page in `entry`, or in write-back what it saves, in read hits. `dirty` says
-    /// whether it is newer than base, or would be as it comes in.
+    /// Whether κ is the time of a flash write, and not reads that it must earn.
+    fn is_for_time(&self) -> bool {
+        self.learner.is_back() && !self.dial.is_following()
+    }
+
+    /// What a read of the page in `entry` counts.
+    fn cost(&self, entry: u32) -> f32 {
+        match self.counted {
+            Counted::Time if entry != NONE => self.learner.cost(entry),
+            _ => 1.0,
+        }
+    }
+
+    /// Odds of the page in `entry`, or in write-back what it saves, in what is counted. `dirty`
+    /// says whether it is newer than base, or would be as it comes in.
     fn odds(&self, entry: u32, dirty: bool) -> f32 {
         if entry == NONE {
             return self.mean_victim;
         }
+        let cost = self.cost(entry);
         if !self.learner.is_back() {
-            return self.learner.odds(entry, self.counted);
+            return odds_at(self.learner.odds(entry), cost);
         }
         let outlook = self.learner.outlook(entry);
-        let counted = match self.counted {
-            Counted::Hits => outlook,
-            Counted::Time => Outlook {
-                reads: outlook.time,
-                ..outlook
-            },
+        let counted = Outlook {
+            reads: cost * outlook.reads,
+            ..outlook
         };
         self.money.saved(counted, dirty)
     }
@@ -359,13 +374,14 @@ impl Value {
         }
     }
 
-    /// Whether a page with these odds is to take the place of one with the odds `lowest`.
-    fn is_worth_more(&self, odds: f32, lowest: f32, why: Opportunity) -> bool {
+    /// Whether a page with these odds, which must earn `price`, is to take the place of one with the
+    /// odds `lowest`.
+    fn is_worth_more(odds: f32, lowest: f32, price: f32) -> bool {
         let least = match lowest > 0.0 {
             true => MARGIN * lowest,
             false => lowest / MARGIN,
         };
-        odds > least + self.price(why)
+        odds > least + price
     }
 
     /// Draws `draws` residents, and looks for the least worthy candidate: its odds and place.
@@ -392,6 +408,11 @@ impl Value {
         }
         entry
     }
+}
+
+/// c V / (1 - c V), where V / (1 - V) are the `odds` and c is the `cost`.
+fn odds_at(odds: f32, cost: f32) -> f32 {
+    cost * odds / (1.0 + (1.0 - cost) * odds)
 }
 
 /// Candidates by their odds; by slot where these are the same.
@@ -427,13 +448,14 @@ impl TierPolicy for Value {
         if slots.has_room() {
             return Decision::Admit;
         }
-        let entry = self.learner.pages.find(access.page);
-        let odds = self.odds(entry.unwrap_or(NONE), why == Opportunity::Clean);
+        let entry = self.learner.pages.find(access.page).unwrap_or(NONE);
+        let odds = self.odds(entry, why == Opportunity::Clean);
+        let price = self.price(why, entry);
         if odds < HOPELESS * self.mean_victim {
             return Decision::Refuse(Refusal::Cold);
         }
         let mut found = self.look(LOOKS, slots);
-        let comes = found.is_some_and(|(lowest, _)| self.is_worth_more(odds, lowest, why));
+        let comes = found.is_some_and(|(lowest, _)| Self::is_worth_more(odds, lowest, price));
         if comes {
             found = self.look(DRAWS - LOOKS, slots);
         }

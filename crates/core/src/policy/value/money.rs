@@ -30,8 +30,6 @@ const LEFT_MIN: f32 = 0.01;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Outlook {
     pub reads: f32,
-    /// Of reads too, each for what it costs base alone, in random reads.
-    pub time: f32,
     pub writes: f32,
 }
 
@@ -93,11 +91,7 @@ mod tests {
     };
 
     fn look(reads: f32, writes: f32) -> Outlook {
-        Outlook {
-            reads,
-            time: reads,
-            writes,
-        }
+        Outlook { reads, writes }
     }
 
     #[test]

@@ -158,8 +158,15 @@ fn the_page_not_requested_for_longest_leaves_its_line() {
     assert_eq!(pages.place(page(9), 100), Place::Full);
 }
 
+fn near(found: f32, expected: f64) {
+    assert!(
+        (f64::from(found) - expected).abs() < 1e-4,
+        "{found} {expected}"
+    );
+}
+
 /// Every sample of a run ends with the target that its page's requests, written down and looked
-/// through, say.
+/// through, say; and what reads of each extent cost is what these say.
 #[test]
 fn targets_equal_the_plainest_code() {
     let config = ValueConfig {
@@ -189,7 +196,6 @@ fn targets_equal_the_plainest_code() {
         };
         requests.push((index, op));
         learner.on_request(&access(number, index, op), draw >> 50 & 1 == 0);
-        let cost_before = costs.map(|cost| cost.unwrap_or(1.0));
         if op == Op::Read {
             let (last, last_op) = requests[number as usize - 1];
             let in_order = number > 1 && last_op == Op::Read && last + 1 == index;
@@ -197,11 +203,16 @@ fn targets_equal_the_plainest_code() {
             let mean = &mut costs[index as usize / 32];
             *mean = Some(mean.map_or(cost, |mean| mean + (cost - mean) / 64.0));
         }
+        if let Some(entry) = learner.pages.find(page(index)) {
+            near(
+                learner.cost(entry),
+                costs[index as usize / 32].unwrap_or(1.0),
+            );
+        }
         for Ended {
             page,
             time,
             target,
-            time_target,
             estimate,
             horizon,
         } in learner.take_ended()
@@ -211,26 +222,16 @@ fn targets_equal_the_plainest_code() {
                 (time as usize + 1..requests.len()).find(|at| requests[*at].0 == page.index);
             let age = number as f64 - f64::from(time);
             let left = (-age / f64::from(horizon)).exp();
-            let (reads, cost) = match (estimate, later) {
-                (Some(said), None) => (f64::from(said.reads), f64::from(said.time)),
+            let reads = match (estimate, later) {
+                (Some(said), None) => f64::from(said.reads),
                 // It is forgotten, or overdue, at the moment of some other request.
                 (Some(_), Some(at)) => panic!("{page:?} was requested as number {at}"),
                 (None, at) => {
                     assert_eq!(at, Some(number as usize), "it ends at once");
-                    match op {
-                        Op::Read => (1.0, cost_before[page.index as usize / 32]),
-                        Op::Write => (0.0, 0.0),
-                    }
+                    f64::from(u8::from(op == Op::Read))
                 }
             };
-            let near = |found: f32, expected: f64| {
-                assert!(
-                    (f64::from(found) - expected).abs() < 1e-4,
-                    "{found} {expected}"
-                );
-            };
             near(target, left * reads);
-            near(time_target, left * cost);
             seen[if estimate.is_some() {
                 2
             } else {
@@ -251,13 +252,25 @@ struct Plainest {
 }
 
 impl Plainest {
+    /// What a read of the page counts.
+    fn cost(&self, entry: u32) -> f32 {
+        match self.counted {
+            Counted::Hits => 1.0,
+            Counted::Time => self.learner.cost(entry),
+        }
+    }
+
+    fn odds(&self, entry: u32) -> f32 {
+        odds_at(self.learner.odds(entry), self.cost(entry))
+    }
+
     /// Draws, and says the odds and the slot of the least worthy, weighed now.
     fn look(&mut self, draws: u32, entries: &[u32], slots: &SlotTable) -> (f32, u32) {
         for _ in 0..draws {
             let slot = self.learner.draw(entries.len() as u32);
             if self.candidates.iter().all(|(_, other)| *other != slot) {
                 assert!(slots.page(SlotId(slot)).is_some(), "the tier is full");
-                let odds = self.learner.odds(entries[slot as usize], self.counted);
+                let odds = self.odds(entries[slot as usize]);
                 self.candidates.push((odds, slot));
                 self.candidates
                     .sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
@@ -268,10 +281,7 @@ impl Plainest {
             self.candidates
                 .sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
             let (_, slot) = self.candidates[0];
-            let now = (
-                self.learner.odds(entries[slot as usize], self.counted),
-                slot,
-            );
+            let now = (self.odds(entries[slot as usize]), slot);
             if self.candidates[0] == now {
                 return now;
             }
@@ -315,13 +325,15 @@ fn evictions_equal_the_plainest_code() {
             counted: value.counted,
             candidates: value.candidates.clone(),
         };
+        let entry = value.learner.pages.find(access.page).expect("remembered");
+        let price = wear::KAPPA * plain.cost(entry);
         let decision = value.decide(&access, Opportunity::Read, &slots);
         if looked_at {
             let (mut lowest, mut victim) = plain.look(LOOKS, &value.entries, &slots);
-            let comes = odds > MARGIN * lowest + value.kappa();
+            let comes = odds > MARGIN * lowest + price;
             if comes {
                 (lowest, victim) = plain.look(DRAWS - LOOKS, &value.entries, &slots);
-                assert!(odds > MARGIN * lowest + value.kappa(), "still");
+                assert!(odds > MARGIN * lowest + price, "still");
             }
             let expected = match comes {
                 true => Decision::Replace(SlotId(victim)),
@@ -354,6 +366,17 @@ fn evictions_equal_the_plainest_code() {
     assert!(replaced > 100 && refused > 100, "{replaced} {refused}");
 }
 
+#[test]
+fn odds_at_a_cost_are_those_of_the_value_at_that_cost() {
+    for odds in [0.0f32, 0.01, 1.0, 50.0, 1e30] {
+        assert_eq!(odds_at(odds, 1.0), odds, "hits");
+        for cost in [0.1f32, 0.5, 0.9] {
+            let value = cost * (odds / (1.0 + odds));
+            near(odds_at(odds, cost), f64::from(value / (1.0 - value)));
+        }
+    }
+}
+
 /// Pages that are read in order are as many hits as others that are read as often, and much less
 /// time where base is a disk; in write-back too.
 #[test]
@@ -379,27 +402,36 @@ fn reads_in_order_save_little_time() {
                 value.assert_invariants(&SlotTable::new(256));
             }
         }
-        let look = |index| {
-            let entry = value.learner.pages.find(page(index)).expect("remembered");
-            value.learner.outlook(entry)
+        let entry_of = |value: &Value, index| {
+            let entry = value.learner.pages.find(page(index));
+            entry.expect("remembered")
         };
-        let (of_scan, of_others) = (look(scanned + 5), look(random + 5));
-        assert!(of_scan.reads > 0.9 && of_others.reads > 0.9);
+        let (of_scan, of_others) = (entry_of(&value, scanned + 5), entry_of(&value, random + 5));
+        for entry in [of_scan, of_others] {
+            assert!(value.learner.outlook(entry).reads > 0.9);
+        }
+        let (cost, other_cost) = (value.learner.cost(of_scan), value.learner.cost(of_others));
         if options.costs == even.costs {
-            assert!(of_scan.time > 0.9, "{}", of_scan.time);
+            assert_eq!(cost, 1.0);
             continue;
         }
         // One of 16 reads is at random.
-        let time = (1.0 + 15.0 * IN_ORDER) / 16.0;
-        assert!((of_scan.time - time).abs() < 0.15, "{}", of_scan.time);
-        assert!(of_others.time > 0.9, "{}", of_others.time);
+        let mean = (1.0 + 15.0 * IN_ORDER) / 16.0;
+        assert!((cost - mean).abs() < 0.15, "{cost}");
+        assert!(other_cost > 0.9, "{other_cost}");
         let worth = |value: &Value, index| value.worth(page(index));
-        let before = worth(&value, scanned + 5);
+        let (before, price) = (
+            worth(&value, scanned + 5),
+            value.price(Opportunity::Read, of_scan),
+        );
         assert!(before > worth(&value, random + 5) / 5.0, "by hits");
         value.count(Counted::Time);
         let by_time = worth(&value, scanned + 5);
         assert!(by_time < 0.6 && before > 10.0, "{by_time} {before}");
         assert!(worth(&value, random + 5) > 10.0, "others as before");
+        let expected = if back { price } else { cost * price };
+        let found = value.price(Opportunity::Read, of_scan);
+        assert_eq!(found, expected, "reads must earn it, or in write-back time");
     }
 }
 
@@ -638,13 +670,13 @@ fn a_page_in_the_pool_is_told_from_others() {
 #[test]
 fn a_dirty_page_pays_for_no_flash_write() {
     let mut value = Value::new(&PolicyOptions::new(64));
-    assert_eq!(value.price(Opportunity::Read), wear::KAPPA);
+    assert_eq!(value.price(Opportunity::Read, NONE), wear::KAPPA);
     value.considers(Opportunity::Clean);
-    assert_eq!(value.price(Opportunity::Clean), 0.0);
+    assert_eq!(value.price(Opportunity::Clean, NONE), 0.0);
     let time = value.money.flash_write();
     assert!(time > 0.0);
-    assert_eq!(value.price(Opportunity::Read), time);
-    assert_eq!(value.price(Opportunity::PoolEviction), time);
+    assert_eq!(value.price(Opportunity::Read, NONE), time);
+    assert_eq!(value.price(Opportunity::PoolEviction, NONE), time);
 }
 
 /// In write-back a page comes in when it is cleaned or leaves the pool.
