@@ -97,7 +97,7 @@ pub(crate) struct TierSection {
     pub(crate) size: Size,
     /// Replacement policy.
     pub(crate) policy: String,
-    /// Memory that `auto` and `value` may take; 0 for a 32nd of the machine's.
+    /// Memory that `auto`, `value` and `value-time` may take; 0 for a 32nd of the machine's.
     pub(crate) policy_memory: Size,
     /// Page size of the database.
     pub(crate) page_size: Size,
@@ -111,7 +111,7 @@ pub(crate) struct TierSection {
     pub(crate) admit_on_write: bool,
     /// Whether writes stay off base where they can.
     pub(crate) write_back: bool,
-    /// Whole writes of the cache a day that `value` steers towards; 0 for no limit.
+    /// Whole writes of the cache a day that `value` and `value-time` steer towards; 0 for no limit.
     pub(crate) drive_writes_per_day: f64,
     /// Seed of the policies that draw lots.
     pub(crate) seed: u64,

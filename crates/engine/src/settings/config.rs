@@ -38,7 +38,7 @@ pub struct EngineConfig {
     pub page_size: u32,
     /// Tier policy; [`thermocline_core::policy::DEFAULT`] for `auto` where it fits, else `tac`.
     pub policy: String,
-    /// Bytes that `auto` and `value` may remember; 0 for a 32nd of the machine's memory.
+    /// Bytes that `auto`, `value` and `value-time` may take; 0 for a 32nd of the machine's memory.
     pub policy_memory: u64,
     /// Bytes of the DRAM pool; 0 for none.
     pub pool_bytes: u64,
@@ -46,7 +46,7 @@ pub struct EngineConfig {
     pub pool_policy: String,
     /// Whether writes stay off base where they can; false is write-through.
     pub write_back: bool,
-    /// Whole writes of the cache a day that `value` steers towards; 0 for no limit.
+    /// Whole writes of the cache a day that `value` and `value-time` steer towards; 0 for no limit.
     pub drive_writes_per_day: f64,
     /// How dirty pages are kept and written back.
     pub dirty: DirtySettings,

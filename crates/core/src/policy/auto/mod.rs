@@ -7,9 +7,11 @@
 //! same requests, and are held against what the tier itself earned there ([`race`]). *In life* are
 //! two at most, told of the requests and of what is really on flash: `value`, always, because what
 //! it learns takes long, and a *second*, which is the leader or about to be. `value` is two
-//! finalists, by what it counts: it learns of hits and of base's time all the while, and decides by
-//! one or the other from when that one leads. The second one is made
-//! when its miniature comes near a decisive lead; it takes over what its miniature learned of
+//! finalists, by what it counts, hits or base's time (`value-time`): it learns the same for both,
+//! and counts what the one that led last counts. Who leads at first is a guess: `value-time` where
+//! the first request of the sample has hints, because it does best on captures of databases, else
+//! `value`, which does better on traces of disks (`evaluation/results/value.md`). The second one is
+//! made when its miniature comes near a decisive lead; it takes over what its miniature learned of
 //! hints ([`TierPolicy::taught`]), and the pages on flash are told to it [`TOLD`] slots a decision,
 //! so that nobody waits for it. It decides from when it leads and knows them all; `value` does
 //! until then. So contents come to be those of the new leader as it evicts (after Smaragdakis,
@@ -20,7 +22,8 @@
 //! the time it takes, W_S / ΔR ([`Costs::random_saving`]), and its wear: [`PRICE`] of a hit, as in
 //! `value`. A hit is worth what base alone does for a read, in the mean of late: where reads are in
 //! order, a price of random reads would let wear alone decide. `value` counts read hits, as CLIC,
-//! ARC and LRU do; where these save base little, as under scans, `value-time` leads, or TAC.
+//! ARC and LRU do: it leads where these are worth most, `value-time` or TAC where hits save base
+//! little, as under scans.
 //! *Handicap*: the score of a finalist other than `value` is less by [`HANDICAP`] of what base
 //! alone does, while it leads too: it begins anew in life, and knows less there than in miniature.
 //!
@@ -64,7 +67,7 @@
 //!
 //! # States
 //! ```text
-//! value leads, by hits --another is ahead by enough--> that one leads --the same--> ...
+//! value, or value-time, leads --another is ahead by enough--> that one leads --the same--> ...
 //! ```
 //! and of the second: none --its miniature comes near--> being told --of every slot--> ready; none
 //! again when its lead is gone and it does not lead.
@@ -95,12 +98,15 @@ pub(super) use fit::Fit;
 use mini::{Effect, Mini};
 use race::Race;
 
-/// The policies that may lead; the first one does at first.
+/// The policies that may lead.
 pub const FINALISTS: [&str; 6] = ["value", "value-time", "clic", "arc", "tac", "lru"];
 const COUNT: usize = FINALISTS.len();
 /// The first of them are `value`, which counts one thing or the other.
 const VALUES: usize = 2;
 const COUNTED: [Counted; VALUES] = [Counted::Hits, Counted::Time];
+
+/// Who leads at first where there are hints.
+const HINTED_FIRST: usize = 1;
 
 /// Read hits that a flash write must earn: the wear price of `value`.
 const PRICE: f64 = 0.12;
@@ -258,6 +264,9 @@ impl Auto {
 
     /// Shows `access` to the miniatures, and lets the race know what each earned, and the tier.
     fn run_miniatures(&mut self, access: &Access, resident: bool) {
+        if self.requests == 0 && access.hints != HintSet::UNKNOWN {
+            self.race.begin(HINTED_FIRST);
+        }
         self.requests += 1;
         let access = Access {
             number: self.requests,

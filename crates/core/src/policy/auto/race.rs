@@ -61,6 +61,15 @@ impl Race {
         }
     }
 
+    /// The finalist `leader` leads at first, not the first one. Nobody has earned anything yet.
+    pub(super) fn begin(&mut self, leader: usize) {
+        debug_assert!(
+            self.stretches == 1 && self.leads == [0.0; COUNT],
+            "at first"
+        );
+        self.leader = leader;
+    }
+
     /// The finalist that leads.
     pub(super) fn leader(&self) -> usize {
         self.leader

@@ -576,6 +576,37 @@ fn others_than_value_have_a_handicap() {
     }
 }
 
+/// Where the first request has hints `value-time` leads at first, and `value` where it has none.
+#[test]
+fn hints_say_who_leads_at_first() {
+    for (hints, first) in [
+        (HintSet::UNKNOWN, "value"),
+        (HintSet::UNKNOWN.with(0, 1), "value-time"),
+    ] {
+        let mut auto = Auto::new(&PolicyOptions::new(SLOTS));
+        let mut slots = SlotTable::new(SLOTS);
+        for number in 1..10 {
+            // What later ones have changes nothing.
+            let hints = if number == 1 {
+                hints
+            } else {
+                HintSet::UNKNOWN.with(0, number as u32)
+            };
+            let access = Access {
+                page: PageId::new(ObjectId(1), number),
+                op: Op::Read,
+                hints,
+                number,
+            };
+            serve(&mut auto, &mut slots, &access);
+            auto.assert_invariants(&slots);
+            assert_eq!(auto.leader(), first);
+            assert_eq!(auto.leading().name(), first);
+        }
+        assert_eq!(auto.changes(), 0);
+    }
+}
+
 /// `value` counts hits or time as the one or the other leads; nobody has to be told of pages.
 #[test]
 fn value_counts_what_leads() {

@@ -12,12 +12,13 @@
 //! unseen. Hint types that say nothing are left out ([`hint_types`]). Nothing is known beforehand
 //! about any hint.
 //!
-//! *What is counted*: read hits, or what reads cost base alone in random reads (`value-time`): with
-//! c, that of a read of the page, the mean of its extent ([`features`]), V is c V there, and κ is
-//! c κ: a flash write must earn as many reads as by hits. The mean of the extent says more than the
-//! page's own reads: the first page of a run costs base much and the others little, and it is the
-//! run that is to be kept or left. What is learned is the same, so `auto` can change between the two
-//! at once.
+//! *What is counted*: read hits, or what reads cost base alone in random reads (`value-time`). V is
+//! c V there, c being the mean cost of reads of the page's extent ([`features`]). That mean says
+//! more than the page's own reads: the first page of a run costs base much and the others little,
+//! and it is the run that is to be kept or left. What is learned is the same for both, so
+//! `auto` can change between the two at once. In write-through, where a transfer takes a tenth of
+//! a random read or less, a page whose reads are in order has odds of 0.11 at most by time, below
+//! κ: it comes in only where there is room.
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
 //! saves, of reads and of writes ([`money`]). κ is the time of a write to flash then, and 0 for a
@@ -261,25 +262,18 @@ impl Value {
     /// Read hits that a flash write must earn now, where there need not be one.
     #[must_use]
     pub fn kappa(&self) -> f32 {
-        match self.is_for_time() {
+        match self.learner.is_back() && !self.dial.is_following() {
             true => self.money.flash_write(),
             false => self.dial.kappa(),
         }
     }
 
-    /// What the page in `entry` must earn if it comes in on this opportunity: κ reads of it, or in
-    /// write-back the time of the flash write.
-    fn price(&self, why: Opportunity, entry: u32) -> f32 {
+    /// What a page that comes in on this opportunity must earn.
+    fn price(&self, why: Opportunity) -> f32 {
         match why {
             Opportunity::Clean => 0.0,
-            _ if self.is_for_time() => self.kappa(),
-            _ => self.kappa() * self.cost(entry),
+            _ => self.kappa(),
         }
-    }
-
-    /// Whether κ is the time of a flash write, and not reads that it must earn.
-    fn is_for_time(&self) -> bool {
-        self.learner.is_back() && !self.dial.is_following()
     }
 
     /// What a read of the page in `entry` counts.
@@ -374,14 +368,13 @@ impl Value {
         }
     }
 
-    /// Whether a page with these odds, which must earn `price`, is to take the place of one with the
-    /// odds `lowest`.
-    fn is_worth_more(odds: f32, lowest: f32, price: f32) -> bool {
+    /// Whether a page with these odds is to take the place of one with the odds `lowest`.
+    fn is_worth_more(&self, odds: f32, lowest: f32, why: Opportunity) -> bool {
         let least = match lowest > 0.0 {
             true => MARGIN * lowest,
             false => lowest / MARGIN,
         };
-        odds > least + price
+        odds > least + self.price(why)
     }
 
     /// Draws `draws` residents, and looks for the least worthy candidate: its odds and place.
@@ -448,14 +441,13 @@ impl TierPolicy for Value {
         if slots.has_room() {
             return Decision::Admit;
         }
-        let entry = self.learner.pages.find(access.page).unwrap_or(NONE);
-        let odds = self.odds(entry, why == Opportunity::Clean);
-        let price = self.price(why, entry);
+        let entry = self.learner.pages.find(access.page);
+        let odds = self.odds(entry.unwrap_or(NONE), why == Opportunity::Clean);
         if odds < HOPELESS * self.mean_victim {
             return Decision::Refuse(Refusal::Cold);
         }
         let mut found = self.look(LOOKS, slots);
-        let comes = found.is_some_and(|(lowest, _)| Self::is_worth_more(odds, lowest, price));
+        let comes = found.is_some_and(|(lowest, _)| self.is_worth_more(odds, lowest, why));
         if comes {
             found = self.look(DRAWS - LOOKS, slots);
         }

@@ -325,15 +325,13 @@ fn evictions_equal_the_plainest_code() {
             counted: value.counted,
             candidates: value.candidates.clone(),
         };
-        let entry = value.learner.pages.find(access.page).expect("remembered");
-        let price = wear::KAPPA * plain.cost(entry);
         let decision = value.decide(&access, Opportunity::Read, &slots);
         if looked_at {
             let (mut lowest, mut victim) = plain.look(LOOKS, &value.entries, &slots);
-            let comes = odds > MARGIN * lowest + price;
+            let comes = odds > MARGIN * lowest + value.kappa();
             if comes {
                 (lowest, victim) = plain.look(DRAWS - LOOKS, &value.entries, &slots);
-                assert!(odds > MARGIN * lowest + price, "still");
+                assert!(odds > MARGIN * lowest + value.kappa(), "still");
             }
             let expected = match comes {
                 true => Decision::Replace(SlotId(victim)),
@@ -420,18 +418,12 @@ fn reads_in_order_save_little_time() {
         assert!((cost - mean).abs() < 0.15, "{cost}");
         assert!(other_cost > 0.9, "{other_cost}");
         let worth = |value: &Value, index| value.worth(page(index));
-        let (before, price) = (
-            worth(&value, scanned + 5),
-            value.price(Opportunity::Read, of_scan),
-        );
+        let before = worth(&value, scanned + 5);
         assert!(before > worth(&value, random + 5) / 5.0, "by hits");
         value.count(Counted::Time);
         let by_time = worth(&value, scanned + 5);
         assert!(by_time < 0.6 && before > 10.0, "{by_time} {before}");
         assert!(worth(&value, random + 5) > 10.0, "others as before");
-        let expected = if back { price } else { cost * price };
-        let found = value.price(Opportunity::Read, of_scan);
-        assert_eq!(found, expected, "reads must earn it, or in write-back time");
     }
 }
 
@@ -670,13 +662,13 @@ fn a_page_in_the_pool_is_told_from_others() {
 #[test]
 fn a_dirty_page_pays_for_no_flash_write() {
     let mut value = Value::new(&PolicyOptions::new(64));
-    assert_eq!(value.price(Opportunity::Read, NONE), wear::KAPPA);
+    assert_eq!(value.price(Opportunity::Read), wear::KAPPA);
     value.considers(Opportunity::Clean);
-    assert_eq!(value.price(Opportunity::Clean, NONE), 0.0);
+    assert_eq!(value.price(Opportunity::Clean), 0.0);
     let time = value.money.flash_write();
     assert!(time > 0.0);
-    assert_eq!(value.price(Opportunity::Read, NONE), time);
-    assert_eq!(value.price(Opportunity::PoolEviction, NONE), time);
+    assert_eq!(value.price(Opportunity::Read), time);
+    assert_eq!(value.price(Opportunity::PoolEviction), time);
 }
 
 /// In write-back a page comes in when it is cleaned or leaves the pool.
