@@ -63,7 +63,7 @@ impl Race {
 
     /// The finalist `leader` leads at first, not the first one. Nobody has earned anything yet.
     pub(super) fn begin(&mut self, leader: usize) {
-        debug_assert!(
+        assert!(
             self.stretches == 1 && self.leads == [0.0; COUNT],
             "at first"
         );
