@@ -233,6 +233,7 @@ impl Fs {
         made
     }
 
+    /// The handle with this number, for what uses the base.
     fn handle(&self, handle: u64) -> io::Result<Arc<Handle>> {
         let found = self.handles.get(handle)?;
         match &*found {

@@ -178,10 +178,12 @@ impl Fs {
     /// Closes a handle, of a file or a directory. It leaves the table last: a file that nobody has
     /// open, as `status` counts, is one whose stamp was taken.
     ///
+    /// Whatever the fence says: the kernel tells of a close once, and forgets the inode next.
+    ///
     /// # Errors
     /// `EBADF` when there is no such handle.
     pub fn release(&self, handle: u64) -> io::Result<()> {
-        if let Handle::File(file) = &*self.handle(handle)? {
+        if let Handle::File(file) = &*self.handles.get(handle)? {
             self.objects.release(&file.node);
         }
         self.handles.remove(handle)?;
