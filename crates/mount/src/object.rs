@@ -205,14 +205,13 @@ impl Objects {
         fd: RawFd,
         change: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        match sys::stat(fd) {
-            Ok(stat) if is_file(&stat) => {
-                let now = || stamp_of(fd);
-                let identity = identity(fd, &stat);
-                self.engine.change_metadata(&identity, now, change)
-            }
-            _ => change(),
+        let stat = sys::stat(fd)?;
+        if !is_file(&stat) {
+            return change();
         }
+        let now = || stamp_of(fd);
+        let identity = identity(fd, &stat);
+        self.engine.change_metadata(&identity, now, change)
     }
 
     /// Does what takes a name in the directory `parent` from the inode behind an `O_PATH`
@@ -226,16 +225,18 @@ impl Objects {
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let fd = victim.as_raw_fd();
-        let Some(before) = sys::stat(fd).ok().filter(is_file) else {
+        let before = sys::stat(fd)?;
+        if !is_file(&before) {
             return change();
-        };
+        }
         let identity = identity(fd, &before);
         let last = before.st_nlink == 1;
         if last {
             self.engine.before_unlink(&identity);
         }
         let changed = self.change(fd, change);
-        let gone = sys::stat(fd).is_ok_and(|stat| stat.st_nlink == 0);
+        // Of a file that is gone base need not tell anything any more.
+        let gone = sys::stat(fd).map_or(last && changed.is_ok(), |stat| stat.st_nlink == 0);
         if gone {
             if let Some(node) = node {
                 self.keep_until_forgotten(node);

@@ -3,13 +3,16 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use common::TestMount;
+use thermocline_mount::{Fs, ROOT, file_devices};
 
 const PAGE: usize = common::PAGE as usize;
 
@@ -171,4 +174,65 @@ fn a_closed_file_restored_on_base_with_its_old_times_is_noticed() {
         read(&open(&path)) == pages(9)
     });
     mount.end();
+}
+
+const CHILD: &str = "THERMOCLINE_TEST_NAMES";
+
+#[test]
+fn a_file_that_cannot_be_looked_at_keeps_its_name() {
+    if let Some(dir) = std::env::var_os(CHILD) {
+        return lose_names_without_descriptors(Path::new(&dir));
+    }
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let name = "a_file_that_cannot_be_looked_at_keeps_its_name";
+    let child = common::again(name, CHILD, dir.path());
+    let said = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{said}");
+    assert_eq!(fs::read(dir.path().join("b")).expect("it is there"), b"b");
+}
+
+fn lose_names_without_descriptors(base: &Path) {
+    for name in ["a", "b"] {
+        fs::write(base.join(name), name).expect("write");
+    }
+    let (engine, rules) = (common::engine_back(1 << 20, 0), common::cache_everything());
+    let mount = Fs::new(base.into(), engine, file_devices(), rules, None).expect("file system");
+    let [a, b] = ["a", "b"].map(|name| (ROOT, OsStr::new(name)));
+    let unlinked = with_descriptors(0, || mount.unlink(b.0, b.1));
+    // One is enough for the file that is moved, and not for the one it is moved over.
+    let renamed = with_descriptors(1, || mount.rename(a, b, 0));
+    for refused in [unlinked, renamed] {
+        let code = refused.expect_err("no descriptor").raw_os_error();
+        assert_eq!(code, Some(libc::EMFILE));
+    }
+    assert_eq!(fs::read(base.join("a")).expect("it is there"), b"a");
+    let absent = (ROOT, OsStr::new("c"));
+    let code = |done: io::Result<()>| done.err().and_then(|error| error.raw_os_error());
+    assert_eq!(code(mount.unlink(absent.0, absent.1)), Some(libc::ENOENT));
+    assert_eq!(code(mount.rename(a, absent, 0)), None);
+    assert_eq!(code(mount.rename(absent, a, 0)), None);
+}
+
+/// Does something while the process has so many descriptors left.
+fn with_descriptors<T>(left: u64, work: impl FnOnce() -> T) -> T {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let lowest = File::open("/dev/null").expect("open").as_raw_fd() as u64;
+    // SAFETY: `limit` is a valid `rlimit` in both calls.
+    let set = unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        let short = libc::rlimit {
+            rlim_cur: lowest + left,
+            ..limit
+        };
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const short)
+    };
+    assert_eq!(set, 0);
+    let done = work();
+    // SAFETY: as above.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(set, 0);
+    done
 }

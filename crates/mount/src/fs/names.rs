@@ -108,24 +108,19 @@ impl Fs {
     /// `ENOENT`, and whatever the base reports.
     pub fn unlink(&self, parent: u64, name: &OsStr) -> io::Result<()> {
         let parent = self.dir(parent)?;
-        let victim = sys::open_node(parent.fd(), name);
-        self.losing_name(victim.ok().as_ref(), &parent, || {
-            sys::unlink(parent.fd(), name, false)
-        })
+        // What cannot be looked at keeps its name: the tier could not be told.
+        let victim = sys::open_node(parent.fd(), name)?;
+        self.losing_name(&victim, &parent, || sys::unlink(parent.fd(), name, false))
     }
 
     /// Does what takes a name in `parent` from `victim`, telling the tier before and after.
     fn losing_name(
         &self,
-        victim: Option<&OwnedFd>,
+        victim: &OwnedFd,
         parent: &Arc<Node>,
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        let Some(victim) = victim else {
-            return change();
-        };
-        let node = sys::stat(victim.as_raw_fd()).ok();
-        let node = node.and_then(|stat| self.nodes.peek(&stat));
+        let node = self.nodes.peek(&sys::stat(victim.as_raw_fd())?);
         self.objects
             .losing_name(victim, node.as_deref(), parent, change)
     }
@@ -147,12 +142,16 @@ impl Fs {
         let (old_parent, new_parent) = (self.dir(from.0)?, self.parent_for_new(to.0, to.1)?);
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
         let moved = sys::open_node(old_parent.fd(), from.1)?;
-        let victim = sys::open_node(new_parent.fd(), to.1).ok();
+        let victim = match sys::open_node(new_parent.fd(), to.1) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => None,
+            found => Some(found?),
+        };
         let rename = || sys::rename((old_parent.fd(), from.1), (new_parent.fd(), to.1), flags);
         // The moved inode's time of change changes too, and that of one it changes places with.
         self.objects.change(moved.as_raw_fd(), || match &victim {
             Some(other) if exchange => self.objects.change(other.as_raw_fd(), rename),
-            _ => self.losing_name(victim.as_ref(), &new_parent, rename),
+            Some(victim) => self.losing_name(victim, &new_parent, rename),
+            None => rename(),
         })?;
         self.note_name(new_parent.fd(), to.1);
         if exchange {
