@@ -327,16 +327,18 @@ impl Objects {
     ) -> io::Result<Option<ObjectSpec>> {
         let base = sys::open_base(&self.base)?;
         let found = match search::under_name(base.as_raw_fd(), name, wanted) {
-            Some(found) => Some((found, name.to_owned())),
-            None if anywhere => search::anywhere(base.as_raw_fd(), wanted)?
+            Err(_) if !anywhere => None, // its clean pages are not worth a refusal
+            Err(error) => return Err(error),
+            Ok(Some(found)) => Some((found, name.to_owned())),
+            Ok(None) if anywhere => search::anywhere(base.as_raw_fd(), wanted)?
                 .map(|(found, path)| (found, search::name_of(&path))),
-            None => None,
+            Ok(None) => None,
         };
         let Some((found, name)) = found else {
             return Ok(None);
         };
         let file = match search::open(&found, !anywhere) {
-            Err(_) if !anywhere => return Ok(None), // its clean pages are not worth a refusal
+            Err(_) if !anywhere => return Ok(None), // not worth one either
             opened => opened?,
         };
         let (spec, _) = self.spec(Arc::new(file), name, *wanted)?;
@@ -349,7 +351,7 @@ impl Objects {
     /// Those of opening it.
     pub(crate) fn open_named(&self, name: &str) -> io::Result<Option<Arc<Object>>> {
         let base = sys::open_base(&self.base)?;
-        let Some(found) = search::walk(base.as_raw_fd(), name) else {
+        let Some(found) = search::walk(base.as_raw_fd(), name)? else {
             return Ok(None);
         };
         let stat = sys::stat(found.as_raw_fd())?;
