@@ -82,6 +82,9 @@ impl Frontend {
         if !self.may(request.header.uid, opcode) {
             return Answer::Error(libc::EACCES);
         }
+        if is_done_without(opcode) {
+            return Answer::Error(libc::ENOSYS);
+        }
         let call = Call {
             frontend: self,
             fs: &fs,
@@ -228,14 +231,9 @@ impl Call<'_> {
             Opcode::Destroy => Ok(0),
             // It was done when the mount began.
             Opcode::Init => Err(malformed()),
-            // Writes are with the base when they return; the kernel need not ask again.
-            Opcode::Flush => Err(sys::errno(libc::ENOSYS)),
-            // The kernel checks permissions itself (`default_permissions`).
-            Opcode::Access => Err(sys::errno(libc::ENOSYS)),
-            // The kernel copies with reads and writes, which the tier sees.
-            Opcode::CopyFileRange => Err(sys::errno(libc::ENOSYS)),
-            // Requests are served to their end; the kernel need not tell of signals again.
-            Opcode::Interrupt => Err(sys::errno(libc::ENOSYS)),
+            Opcode::Flush | Opcode::Access | Opcode::CopyFileRange | Opcode::Interrupt => {
+                panic!("the kernel does without")
+            }
             Opcode::Forget | Opcode::BatchForget => panic!("nobody waits for an answer"),
         }
     }
@@ -283,9 +281,23 @@ fn off_t(value: u64) -> io::Result<u64> {
     }
 }
 
-/// What a program sees of an error without a number of its own.
+/// Whether the kernel is to do without an operation; told so once, it does not ask again. Writes
+/// are with the base when they return (`Flush`). The kernel checks permissions itself (`Access`;
+/// `default_permissions`), and copies with reads and writes, which the tier sees
+/// (`CopyFileRange`). Requests are served to their end, whatever signals come (`Interrupt`).
+fn is_done_without(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Flush | Opcode::Access | Opcode::CopyFileRange | Opcode::Interrupt
+    )
+}
+
+/// What a program sees of an error, also of one without a number of its own.
 fn errno(error: &io::Error) -> i32 {
     match error.raw_os_error() {
+        // Of base's: the kernel would take syncs, among others, for done from then on, and not ask
+        // again. What a mount does without, it says itself.
+        Some(libc::ENOSYS) => libc::EOPNOTSUPP,
         // The kernel takes no others.
         Some(code @ 1..512) => code,
         Some(_) => libc::EIO,

@@ -513,10 +513,15 @@ pub(crate) fn lseek(fd: RawFd, offset: i64, whence: i32) -> io::Result<i64> {
 /// cannot be synced, its whole file system.
 pub(crate) fn sync_directory(fd: RawFd) -> io::Result<()> {
     let open = reopen(fd, libc::O_RDONLY | libc::O_DIRECTORY)?;
-    match sync(open.as_raw_fd(), false) {
+    sync_listed(open.as_raw_fd(), false)
+}
+
+/// The same for a directory that is open for listing; `fdatasync` when `data_only`.
+pub(crate) fn sync_listed(fd: RawFd, data_only: bool) -> io::Result<()> {
+    match sync(fd, data_only) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
-            // SAFETY: the descriptor is open through the call.
-            check(unsafe { libc::syncfs(open.as_raw_fd()) })
+            // SAFETY: no memory is passed.
+            check(unsafe { libc::syncfs(fd) })
         }
         other => other,
     }

@@ -8,10 +8,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{PAGE, TestMount};
-use thermocline::device::AlignedBuf;
-use thermocline_mount::{Mount, MountConfig};
+use thermocline::device::{AlignedBuf, Device, FileDevice, FileOptions};
+use thermocline_mount::{DeviceFactory, Mount, MountConfig};
 
 /// How a write asks to be durable, and whether the file's data alone is meant.
 const WAYS: [(&str, bool); 6] = [
@@ -178,4 +179,64 @@ fn write_and_die(dir: &Path) {
     // SAFETY: no memory is passed; the process ends here.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     drop((files, mounted));
+}
+
+/// A base file whose first sync says that there is no such call.
+struct Unknown(FileDevice, Arc<AtomicU32>);
+
+impl Device for Unknown {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        match self.1.fetch_add(1, Ordering::AcqRel) {
+            0 => Err(io::Error::from_raw_os_error(libc::ENOSYS)),
+            _ => self.0.sync(data_only),
+        }
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.0.punch(offset, len)
+    }
+    fn label(&self) -> String {
+        self.0.label()
+    }
+}
+
+#[test]
+fn a_sync_that_base_does_not_know_fails_and_the_next_one_is_asked_for() {
+    for cached in [true, false] {
+        let syncs = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&syncs);
+        let devices: DeviceFactory = Arc::new(move |file, known| {
+            let device = FileDevice::from_file(file, known.name, FileOptions::default())?;
+            Ok(Arc::new(Unknown(device, Arc::clone(&counted))))
+        });
+        let Some(mount) = TestMount::start(|config| {
+            config.rules = common::cache_all(cached);
+            config.devices = devices;
+            config.passthrough = false;
+        }) else {
+            return;
+        };
+        let file = open(&mount.mnt().join("f"), 0);
+        file.write_all_at(&[1; LEN], 0).expect("write");
+        let refused = file.sync_all().expect_err("base knows no sync");
+        assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP));
+        let before = syncs.load(Ordering::Acquire);
+        file.write_all_at(&[2; LEN], 0).expect("write");
+        file.sync_all().expect("fsync");
+        let after = syncs.load(Ordering::Acquire);
+        assert!(after > before, "cached {cached}: base was not asked");
+        drop(file);
+        mount.end();
+    }
 }

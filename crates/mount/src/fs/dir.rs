@@ -126,7 +126,7 @@ impl Fs {
         match &*self.handle(handle)? {
             Handle::Dir(dir) => {
                 let stream = lock(&dir.stream);
-                sys::sync(stream.as_raw_fd(), data_only)
+                sys::sync_listed(stream.as_raw_fd(), data_only)
             }
             Handle::ControlDir => Ok(()),
             _ => Err(sys::errno(libc::ENOTDIR)),

@@ -21,11 +21,7 @@ struct Bench {
     out: Vec<u8>,
 }
 
-/// A base with a file `f` ("0123456789") and a directory `d`, used by `owner` alone if given.
-fn bench(owner: Option<u32>) -> Bench {
-    let base = tempfile::tempdir().unwrap();
-    fs::write(base.path().join("f"), b"0123456789").unwrap();
-    fs::create_dir(base.path().join("d")).unwrap();
+fn over(base: &Path) -> Fs {
     let config = EngineConfig {
         page_size: 4096,
         policy: "lru".into(),
@@ -33,9 +29,16 @@ fn bench(owner: Option<u32>) -> Bench {
         ..EngineConfig::default()
     };
     let engine = Engine::start(config, None).unwrap();
-    let path = base.path().into();
-    let fs = Fs::new(path, engine, file_devices(), Rules::default(), None);
-    let fs = Arc::new(fs.unwrap());
+    let fs = Fs::new(base.into(), engine, file_devices(), Rules::default(), None);
+    fs.unwrap()
+}
+
+/// A base with a file `f` ("0123456789") and a directory `d`, used by `owner` alone if given.
+fn bench(owner: Option<u32>) -> Bench {
+    let base = tempfile::tempdir().unwrap();
+    fs::write(base.path().join("f"), b"0123456789").unwrap();
+    fs::create_dir(base.path().join("d")).unwrap();
+    let fs = Arc::new(over(base.path()));
     let agreed = Agreed {
         direct_mmap: true,
         ring: false,
@@ -338,4 +341,39 @@ fn nonsense_about_what_is_not_there_is_answered() {
         }
     }
     assert_eq!(bench.fs.held(), (1, 0));
+}
+
+#[test]
+fn only_what_the_mount_does_without_is_answered_as_unknown() {
+    let mut bench = bench(None);
+    let without = [
+        Opcode::Flush,
+        Opcode::Access,
+        Opcode::CopyFileRange,
+        Opcode::Interrupt,
+    ];
+    for opcode in without {
+        let answer = bench.send(opcode, 1, &[0; 64], &[]);
+        assert_eq!(answer, Answer::Error(libc::ENOSYS), "{opcode:?}");
+    }
+    // The kernel would not ask for it again.
+    for code in 1..512 {
+        let told = super::errno(&crate::sys::errno(code));
+        let expected = match code {
+            libc::ENOSYS => libc::EOPNOTSUPP,
+            _ => code,
+        };
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_synced_is_synced_with_its_file_system() {
+    // Directories of this one cannot.
+    let fs = over(Path::new("/proc"));
+    let directory = fs.opendir(1).unwrap();
+    for data_only in [false, true] {
+        fs.fsyncdir(directory, data_only).unwrap();
+    }
+    fs.release(directory).unwrap();
 }
