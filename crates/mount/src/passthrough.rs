@@ -35,7 +35,8 @@ impl BackingId {
     /// Tells the kernel of a file.
     ///
     /// # Errors
-    /// `EPERM` without the right to, `EOPNOTSUPP` and others where the kernel cannot.
+    /// `EPERM` without the right to, `EOPNOTSUPP` and others where the kernel cannot; those of
+    /// this file, and of a lack of memory.
     pub(crate) fn open(device: &Arc<File>, file: &File) -> io::Result<Self> {
         let number = sys::backing_open(device, file)?;
         assert!(number > 0, "0 is no file");
@@ -117,7 +118,8 @@ impl Passthrough {
             if possible && allowed() {
                 match register(file) {
                     Ok(id) => *way = Way::Kernel(Arc::new(id)),
-                    Err(_) => self.refuse(),
+                    Err(error) if is_for_good(&error) => self.refuse(),
+                    Err(_) => {} // for now: the next inode may have better luck
                 }
             }
         }
@@ -125,6 +127,65 @@ impl Passthrough {
             Way::Kernel(id) => Some(Arc::clone(id)),
             Way::Mount => None,
             Way::Undecided => panic!("invariant 1: it was decided"),
+        }
+    }
+}
+
+/// Whether an error of registering a file says that none can be: the kernel does not know how to,
+/// or we may not.
+fn is_for_good(error: &io::Error) -> bool {
+    let codes = [libc::EPERM, libc::EOPNOTSUPP, libc::ENOTTY, libc::EINVAL];
+    error
+        .raw_os_error()
+        .is_some_and(|code| codes.contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers an open of an inode: whether the kernel serves it, and whether it was asked to.
+    fn open(passthrough: &Passthrough, backing: &Backing, error: Option<i32>) -> (bool, bool) {
+        let file = File::open("/dev/null").unwrap();
+        let mut asked = false;
+        let register = |_: &File| {
+            asked = true;
+            let id = BackingId {
+                device: Weak::new(),
+                number: 1,
+            };
+            error.map_or(Ok(id), |code| Err(sys::errno(code)))
+        };
+        let served = passthrough.of(backing, &file, || true, register).is_some();
+        (served, asked)
+    }
+
+    fn wanted() -> Passthrough {
+        Passthrough {
+            wanted: true,
+            refused: AtomicBool::new(false),
+        }
+    }
+
+    #[test]
+    fn what_fails_for_one_file_is_tried_for_the_next() {
+        let passthrough = wanted();
+        for code in [libc::ENOMEM, libc::ELOOP, libc::EBADF] {
+            let backing = Backing::default();
+            assert_eq!(open(&passthrough, &backing, Some(code)), (false, true));
+            // It was decided, until the inode is closed.
+            assert_eq!(open(&passthrough, &backing, None), (false, false));
+            assert_eq!(open(&passthrough, &Backing::default(), None), (true, true));
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_cannot_do_is_asked_for_once() {
+        for code in [libc::EPERM, libc::EOPNOTSUPP, libc::ENOTTY, libc::EINVAL] {
+            let passthrough = wanted();
+            let first = open(&passthrough, &Backing::default(), Some(code));
+            let next = open(&passthrough, &Backing::default(), None);
+            assert_eq!((first, next), ((false, true), (false, false)), "{code}");
         }
     }
 }
