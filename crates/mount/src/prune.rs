@@ -12,7 +12,8 @@
 //! No lock of ours is held while the kernel is told: it may wait for a request to end that is under
 //! way in the same directory.
 //!
-//! States: *idle* → *wanted* (a lookup found too many nodes) → *idle* after a round; *ended*.
+//! States: *idle* → *wanted* (a lookup found too many nodes) → *idle* before a round; *ended*. A
+//! round that fails is followed by the next one that is wanted, after a pause.
 //!
 //! # Invariants
 //! 1. Only files are taken, and of files those that are not open at that moment and have a name.
@@ -29,13 +30,13 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::fs::Fs;
 use crate::inode::Node;
 use crate::lock::{lock, try_lock, wait, wait_for};
 use crate::sys;
-use crate::transport::{forget_name, forget_nodes};
+use crate::transport::{forget_name, forget_nodes, is_unmount};
 
 /// Pause after a round that found little to give up, so that open files are not looked through at
 /// every lookup.
@@ -101,21 +102,35 @@ impl Pruner {
         false
     }
 
-    /// Waits for [`PAUSE`], or until the end.
+    /// Waits for [`PAUSE`], or until the end; lookups that want a round meanwhile wait too.
     fn pause(&self) {
-        let state = lock(&self.state);
-        if *state != State::Ended {
-            drop(wait_for(&self.changed, state, PAUSE));
+        let begun = Instant::now();
+        let mut state = lock(&self.state);
+        while *state != State::Ended {
+            let left = PAUSE.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            state = wait_for(&self.changed, state, left);
         }
     }
 
-    /// Makes rounds until the end, or until the kernel takes no more.
+    /// Makes rounds until the end, or until there is no mount.
     fn run(&self, fs: &Fs, kernel: &mut Kernel<'_>) {
+        let mut is_said = false;
         while self.next() {
             // An eighth less than the limit: rounds are as rare as that many lookups.
             let surplus = fs.held().0.saturating_sub(self.most - self.most / 8);
-            let Ok(told) = fs.prune(surplus, kernel) else {
-                return;
+            let told = match fs.prune(surplus, kernel) {
+                Ok(told) => told,
+                Err(error) if is_unmount(&error) => return,
+                Err(error) => {
+                    if !is_said {
+                        eprintln!("thermocline: inodes could not be pruned for now: {error}");
+                    }
+                    is_said = true;
+                    0
+                }
             };
             assert!(told <= surplus, "invariant 2");
             if told < surplus / 2 {
@@ -207,4 +222,46 @@ pub(crate) fn shares_of(open_files: u64) -> [usize; 2] {
 pub(crate) fn run(fs: &Fs, device: &File) {
     let prunes = true;
     fs.pruner().run(fs, &mut Kernel { device, prunes });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use thermocline::classify::Rules;
+    use thermocline::{Engine, EngineConfig};
+
+    use super::*;
+    use crate::inode::ROOT;
+    use crate::mount::file_devices;
+
+    #[test]
+    fn a_round_that_fails_is_not_the_last() {
+        let base = tempfile::tempdir().unwrap();
+        let engine = Engine::start(EngineConfig::default(), None).unwrap();
+        let path = base.path().into();
+        let fs = Fs::new(path, engine, file_devices(), Rules::default(), None);
+        let fs = fs.unwrap().with_inodes_max(2);
+        // What is no `/dev/fuse`, and not even to be written.
+        let device = File::open("/dev/null").unwrap();
+        let rounds = std::thread::scope(|scope| {
+            scope.spawn(|| run(&fs, &device));
+            for number in 0..8 {
+                let name = format!("f{number}");
+                std::fs::write(base.path().join(&name), b"x").unwrap();
+                fs.lookup(ROOT, OsStr::new(&name)).unwrap();
+            }
+            let begun = Instant::now();
+            let mut rounds = 0;
+            while rounds < 3 && begun.elapsed() < Duration::from_secs(20) {
+                let wanted = *lock(&fs.pruner().state) == State::Wanted;
+                rounds += u32::from(!wanted);
+                fs.pruner().note(fs.held().0);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            fs.pruner().end();
+            rounds
+        });
+        assert_eq!(rounds, 3);
+    }
 }

@@ -74,7 +74,7 @@ fn is_passing(error: &io::Error) -> bool {
 /// Whether an error is that of an unmount. The kernel says `ECONNABORTED`, not `ENODEV`, to a
 /// thread that was just taking a request, such as the last close of a file (`fuse_dev_do_read` in
 /// the kernel's `fs/fuse/dev.c`), and to all of them when the connection is aborted.
-fn is_unmount(error: &io::Error) -> bool {
+pub(crate) fn is_unmount(error: &io::Error) -> bool {
     let codes = [libc::ENODEV, libc::ECONNABORTED];
     error
         .raw_os_error()

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{Builder, scope};
 
-pub(crate) use device::{forget_name, forget_nodes};
+pub(crate) use device::{forget_name, forget_nodes, is_unmount};
 pub(crate) use ring::available as has_ring;
 
 use crate::fuse::Frontend;
