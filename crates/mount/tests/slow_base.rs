@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{TestMount, cache_everything};
 use thermocline::device::{Device, FileDevice, FileOptions};
-use thermocline_mount::DeviceFactory;
+use thermocline_mount::{DeviceFactory, Transport};
 
 const PAGE: usize = common::PAGE as usize;
 /// Clients that wait for base: many more than a mount has threads at first.
@@ -75,16 +75,20 @@ impl Device for Hanging {
     }
 }
 
+/// Base files whose reads pass the gate.
+fn hanging(gate: &Arc<Gate>) -> DeviceFactory {
+    let passed = Arc::clone(gate);
+    Arc::new(move |file, known| {
+        let device = FileDevice::from_file(file, known.name, FileOptions::default())?;
+        Ok(Arc::new(Hanging(device, Arc::clone(&passed))))
+    })
+}
+
 #[test]
 fn pages_on_flash_are_read_while_many_clients_wait_for_base() {
     let gate = Arc::new(Gate::default());
-    let passed = Arc::clone(&gate);
-    let devices: DeviceFactory = Arc::new(move |file, known| {
-        let device = FileDevice::from_file(file, known.name, FileOptions::default())?;
-        Ok(Arc::new(Hanging(device, Arc::clone(&passed))))
-    });
     let Some(mount) = TestMount::start(|config| {
-        config.devices = devices;
+        config.devices = hanging(&gate);
         config.rules = cache_everything();
     }) else {
         return;
@@ -131,5 +135,49 @@ fn pages_on_flash_are_read_while_many_clients_wait_for_base() {
         "all reach base, and a hit waits for none"
     );
     drop((hot, cold));
+    mount.end();
+}
+
+/// As many as a mount may have threads, before any file was ever closed.
+#[test]
+fn a_file_is_closed_while_every_thread_waits_for_base() {
+    let gate = Arc::new(Gate::default());
+    let threads = 128;
+    let Some(mount) = TestMount::start(|config| {
+        config.devices = hanging(&gate);
+        config.rules = cache_everything();
+        config.transport = Transport::Device;
+        config.threads = threads;
+    }) else {
+        return;
+    };
+    for name in ["closed", "cold"] {
+        let content = vec![7; 2 * threads * PAGE];
+        std::fs::write(mount.base().join(name), content).expect("write");
+    }
+    let [closed, cold] =
+        ["closed", "cold"].map(|name| File::open(mount.mnt().join(name)).expect("open"));
+    gate.set(true);
+    let (tell, is_closed) = mpsc::channel();
+    let outcome = std::thread::scope(|scope| {
+        for client in 0..threads {
+            let cold = &cold;
+            let offset = (2 * (threads - client) - 1) * PAGE;
+            scope.spawn(move || {
+                let mut page = vec![0; PAGE];
+                cold.read_exact_at(&mut page, offset as u64).expect("read");
+            });
+        }
+        let reached = gate.is_reached_by(threads);
+        scope.spawn(move || {
+            drop(closed);
+            tell.send(()).expect("told");
+        });
+        let is_closed = is_closed.recv_timeout(PATIENCE).is_ok();
+        gate.set(false);
+        (reached, is_closed)
+    });
+    assert_eq!(outcome, (true, true), "all wait, and a close does not");
+    drop(cold);
     mount.end();
 }

@@ -33,13 +33,19 @@ impl Call<'_> {
 
     /// How the kernel is to treat what was opened.
     fn open_out(&self, opened: Opened) -> OpenOut {
+        // A close has nothing to wait for; told so with the open it does not wait until the first
+        // `FLUSH` was answered either. But for maps, whose pages are the kernel's until then.
+        let no_flush = if opened.mapped { 0 } else { fopen::NOFLUSH };
         let (open_flags, backing_id) = match self.backing(opened) {
-            Some(id) => (fopen::PASSTHROUGH, id),
+            Some(id) => (fopen::PASSTHROUGH | fopen::NOFLUSH, id),
             // Data bypasses the kernel's page cache, which would hide hits, merge reads and split
             // pages. Shared maps of such files need a kernel from 6.6 on; before, those few files
             // are opened through the page cache.
             None if opened.mapped && !self.frontend.direct_mmap => (0, 0),
-            None => (fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES, 0),
+            None => (
+                fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES | no_flush,
+                0,
+            ),
         };
         OpenOut {
             fh: opened.handle,

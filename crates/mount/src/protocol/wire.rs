@@ -185,6 +185,8 @@ pub(crate) mod fattr {
 /// `OpenOut::open_flags`.
 pub(crate) mod fopen {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
+    /// No `FLUSH` at a close (Linux 5.16; before it means nothing).
+    pub(crate) const NOFLUSH: u32 = 1 << 5;
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
     pub(crate) const PASSTHROUGH: u32 = 1 << 7;
 }
