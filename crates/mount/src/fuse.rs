@@ -294,7 +294,7 @@ fn is_done_without(opcode: Opcode) -> bool {
 
 /// What a program sees of an error, also of one without a number of its own.
 fn errno(error: &io::Error) -> i32 {
-    match error.raw_os_error() {
+    let code = match error.raw_os_error() {
         // Of base's: the kernel would take syncs, among others, for done from then on, and not ask
         // again. What a mount does without, it says itself.
         Some(libc::ENOSYS) => libc::EOPNOTSUPP,
@@ -309,5 +309,8 @@ fn errno(error: &io::Error) -> i32 {
             io::ErrorKind::NotFound => libc::ENOENT,
             _ => libc::EIO,
         },
-    }
+    };
+    assert!((1..512).contains(&code), "{code} is no error");
+    assert_ne!(code, libc::ENOSYS, "said by what is done without alone");
+    code
 }

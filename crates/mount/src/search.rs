@@ -47,6 +47,7 @@ pub(crate) fn walk(base: RawFd, name: &str) -> io::Result<Option<OwnedFd>> {
             opened => found = Some(opened?),
         }
     }
+    assert!(found.is_some(), "a name has a component");
     Ok(found)
 }
 
@@ -95,7 +96,11 @@ pub(crate) fn anywhere(base: RawFd, wanted: &Identity) -> io::Result<Option<(Own
         });
         match searched {
             Ok((_, Some(found))) => return Ok(Some(found)),
-            Ok((inner, None)) => levels.push(inner),
+            Ok((inner, None)) => {
+                let depth = inner.path.iter().count();
+                assert_eq!(depth, levels.len(), "one directory a level is open");
+                levels.push(inner);
+            }
             // It went away meanwhile, or something else has its name.
             Err(error) if is_gone(&error) || error.raw_os_error() == Some(libc::ELOOP) => {}
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -142,7 +147,9 @@ impl Level {
                 Err(error) if is_gone(&error) => {} // it went away meanwhile
                 Err(error) => return Err(error),
                 Ok(fd) if is_it(&fd, wanted)? => {
-                    return Ok(Some((fd, self.path.join(entry.file_name()))));
+                    let path = self.path.join(entry.file_name());
+                    assert!(path.is_relative(), "{} is below base", path.display());
+                    return Ok(Some((fd, path)));
                 }
                 Ok(_) => {}
             }

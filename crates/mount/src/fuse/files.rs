@@ -47,6 +47,8 @@ impl Call<'_> {
                 0,
             ),
         };
+        let is_passed = open_flags & fopen::PASSTHROUGH != 0;
+        assert_eq!(is_passed, backing_id > 0, "0 is no backing file");
         OpenOut {
             fh: opened.handle,
             open_flags,
