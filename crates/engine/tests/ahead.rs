@@ -8,8 +8,8 @@ use std::time::Duration;
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, ReadStarted, Request, Store,
-    StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, ReadStarted, Request, Stamp,
+    Store, StoreOptions,
 };
 use thermocline_core::hint::RequestType;
 use thermocline_core::{FileKind, HintSet, hint_type};
@@ -124,7 +124,7 @@ fn open_number(inode: u64, engine: &Engine, base: Arc<dyn Device>) -> Arc<Object
         kind: FileKind::Unknown,
         dialect: Dialect::None,
         cached: true,
-        stamp: Arc::new(|| None),
+        stamp: Arc::new(|| Some(Stamp::default())),
         touch: thermocline::untouched(),
     };
     engine.open_object(spec).expect("opens")
