@@ -9,7 +9,7 @@ use thermocline::config::DirtySettings;
 use thermocline::mutant::Mutant;
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Error, Grave, Identity, Object, Request, Stamp, Store,
-    StoreOptions,
+    StoreOptions, Told,
 };
 use thermocline_core::{HintSet, hint_type};
 use thermocline_crash::{
@@ -192,6 +192,34 @@ fn a_failed_sync_in_the_background_is_told_once_and_leaves_no_copies() {
         "whoever syncs next is told"
     );
     engine.sync(&id, true).expect("and is told once");
+}
+
+#[test]
+fn a_failed_sync_is_told_to_each_user_once_also_one_of_before_it_was_opened() {
+    let scene = Scene::new(Mode::Through, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 3, 10);
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    engine.close_object(&id);
+    work(&engine, 64);
+    let id = scene.open(&engine, 0);
+    let users = [Told::by(&id), Told::by(&id)];
+    let sync = |user: &Told| engine.sync_for(&id, user, true).is_ok();
+    for (user, told) in [(0, true), (0, false), (1, true), (1, false)] {
+        assert_eq!(sync(&users[user]), !told, "user {user}");
+    }
+    let late = Told::by(&id);
+    write(&engine, &id, 3, 11);
+    assert!(sync(&late), "it was opened after somebody was told");
+    write(&engine, &id, 3, 12);
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    assert!(!sync(&users[1]), "base fails");
+    for (user, name) in [(&users[0], "the first"), (&late, "the late one")] {
+        assert!(!sync(user), "{name} is told too");
+        assert!(sync(user), "{name} is told once");
+    }
+    assert!(sync(&users[1]));
 }
 
 /// The last batch says that a newer copy is there, that the older is not, and that base is no
