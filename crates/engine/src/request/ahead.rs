@@ -29,7 +29,8 @@
 //! 3. Chunks, and buffers kept for the next ones, together hold at most [`BYTES_MAX`]; with what
 //!    is left of their huge pages they take four times that at most. Buffers that a request still
 //!    copies from when their chunk is gone, and those that nobody has unmapped yet come on top.
-//! 4. A stream is read ahead up to `until` and no further: what found no memory is tried again.
+//! 4. A stream is read ahead up to `until` and no further: what found no memory is tried again,
+//!    and so is what was given up because nobody came for it in a while.
 
 use super::read::Reading;
 use crate::device::AlignedBuf;
@@ -107,6 +108,8 @@ struct Stream {
     until: u64,
     /// Pages of the next chunk.
     pages: u64,
+    /// Pages of its first chunk.
+    shortest: u64,
     /// When it was last seen, in requests.
     seen: u64,
     /// A second request went on where the first one ended.
@@ -269,10 +272,35 @@ impl Ahead {
         for at in (0..self.chunks.len()).rev() {
             let asked = std::mem::take(&mut self.chunks[at].asked);
             if !asked && matches!(self.chunks[at].state, State::Here(..)) {
+                self.draw_back(at);
                 self.remove(at);
             }
         }
         self.unwanted.append(&mut self.spare);
+    }
+
+    /// A chunk is about to be given up: streams on their way to it have it read again when they go
+    /// on (invariant 4). They begin with short chunks: one that is so slow would have long ones
+    /// read in vain.
+    fn draw_back(&mut self, at: usize) {
+        let chunk = &self.chunks[at];
+        let Some(passed) = chunk.good.iter().position(|good| *good) else {
+            return;
+        };
+        let first = chunk.pages.start + passed as u64;
+        let waits =
+            |stream: &&mut Stream| stream.object == chunk.object && stream.next < chunk.pages.end;
+        for stream in self.streams.iter_mut().filter(waits) {
+            let reached = first.max(stream.next);
+            if reached < stream.until {
+                stream.until = reached;
+                stream.pages = stream.shortest;
+            }
+            assert!(
+                stream.next <= stream.until,
+                "invariant 4: not behind itself"
+            );
+        }
     }
 
     /// Buffers to be unmapped where no lock is held: the kernel takes its time for that.
@@ -339,11 +367,13 @@ impl Ahead {
                 }
                 self.streams.swap_remove(quiet);
             }
+            let shortest = (4 * len).clamp(least, most);
             self.streams.push(Stream {
                 object,
                 next: pages.end,
                 until: pages.end,
-                pages: (4 * len).clamp(least, most),
+                pages: shortest,
+                shortest,
                 seen: self.requests,
                 goes_on: false,
             });
@@ -779,30 +809,109 @@ mod tests {
         assert!(ahead.unwanted().is_empty() && ahead.spare.is_empty());
     }
 
-    /// What requests read themselves while it is queued is not read a second time.
-    #[test]
-    fn what_is_passed_by_is_not_read() {
+    /// An engine of its own, for chunks that name an object.
+    fn with_object(test: impl FnOnce(&Arc<Object>)) {
         let base = tempfile::tempdir().expect("a folder");
         std::fs::write(base.path().join("t"), "").expect("writes");
         let engine = Engine::start(EngineConfig::default(), None).expect("starts");
         let spec = ObjectSpec::of_file(base.path(), "t", FileKind::Relation).expect("is there");
         let object = engine.open_object(spec).expect("opens");
-        let mut ahead = Ahead::default();
-        for pages in [0..16, 16..32, 32..48] {
-            assert!(ahead.queue(&object, pages, 1 << 16, HintSet::UNKNOWN));
-        }
-        ahead.pass_by(object.id, &(0..8));
-        ahead.pass_by(object.id, &(16..32));
-        let jobs = std::iter::from_fn(|| ahead.next_job(None));
-        let jobs: Vec<_> = jobs.map(|job| (job.pages, job.passed)).collect();
-        assert_eq!(jobs, [(0..16, 8), (32..48, 0)]);
-        assert_eq!(ahead.bytes, 2 << 16);
-        ahead.pass_by(object.id, &(32..48));
-        let page = PageId::new(object.id, 32);
-        let is_coming = matches!(ahead.take(page, 32, false), Found::Coming { .. });
-        assert!(is_coming, "somebody waits for what is being read");
+        test(&object);
         engine.close_object(&object);
         engine.stop().expect("stops");
+    }
+
+    /// What is queued for the request of one page, at most 128 pages a chunk.
+    fn asks(ahead: &mut Ahead, object: &Arc<Object>, page: u64) -> Vec<(u64, u64)> {
+        let mut chunks = Vec::new();
+        if let Some(at) = ahead.note(object.id, &(page..page + 1), (16, 128)) {
+            ahead.next_chunks(at, (1, 10_000, 128), |ahead, chunk| {
+                chunks.push((chunk.start, chunk.end));
+                ahead.queue(object, chunk, 1 << 12, HintSet::UNKNOWN)
+            });
+        }
+        chunks
+    }
+
+    fn all_come(ahead: &mut Ahead) {
+        while let Some(job) = ahead.next_job(None) {
+            ahead.came(job.number, job.buffer, Some(Served::Unknown));
+        }
+    }
+
+    /// A stream that goes on after a pause has what was given up meanwhile read ahead again.
+    #[test]
+    fn what_was_given_up_in_a_pause_is_read_ahead_again() {
+        with_object(|object| {
+            let mut ahead = Ahead::default();
+            let queued: Vec<_> = (0..4)
+                .flat_map(|page| asks(&mut ahead, object, page))
+                .collect();
+            assert_eq!(queued, [(2, 18), (18, 50), (50, 114)]);
+            all_come(&mut ahead);
+            let mut take = |page| {
+                let page = PageId::new(object.id, page);
+                let found = ahead.take(page, page.index, false);
+                assert!(matches!(found, Found::Here(..)));
+            };
+            (2..4).for_each(&mut take);
+            for _ in 0..2 {
+                ahead.forget_quiet();
+            }
+            assert!(ahead.chunks.is_empty(), "nobody came for them");
+            assert_eq!(
+                asks(&mut ahead, object, 4),
+                [(5, 21)],
+                "from the next page on, and short"
+            );
+            all_come(&mut ahead);
+            assert_eq!(asks(&mut ahead, object, 5), [(21, 53)]);
+        });
+    }
+
+    /// What other streams have before them stays theirs.
+    #[test]
+    fn what_is_given_up_draws_back_those_alone_that_were_on_their_way_to_it() {
+        with_object(|object| {
+            let mut ahead = Ahead::default();
+            for page in [0, 1, 1000, 1001] {
+                asks(&mut ahead, object, page);
+            }
+            all_come(&mut ahead);
+            ahead.forget_quiet();
+            for page in [2, 1002] {
+                let found = ahead.take(PageId::new(object.id, page), page, page == 2);
+                assert!(matches!(found, Found::Here(..)));
+            }
+            ahead.chunks[1].asked = false;
+            ahead.forget_quiet();
+            let reached = ahead
+                .streams
+                .iter()
+                .map(|stream| (stream.next, stream.until));
+            assert_eq!(reached.collect::<Vec<_>>(), [(2, 18), (1002, 1003)]);
+        });
+    }
+
+    /// What requests read themselves while it is queued is not read a second time.
+    #[test]
+    fn what_is_passed_by_is_not_read() {
+        with_object(|object| {
+            let mut ahead = Ahead::default();
+            for pages in [0..16, 16..32, 32..48] {
+                assert!(ahead.queue(object, pages, 1 << 16, HintSet::UNKNOWN));
+            }
+            ahead.pass_by(object.id, &(0..8));
+            ahead.pass_by(object.id, &(16..32));
+            let jobs = std::iter::from_fn(|| ahead.next_job(None));
+            let jobs: Vec<_> = jobs.map(|job| (job.pages, job.passed)).collect();
+            assert_eq!(jobs, [(0..16, 8), (32..48, 0)]);
+            assert_eq!(ahead.bytes, 2 << 16);
+            ahead.pass_by(object.id, &(32..48));
+            let page = PageId::new(object.id, 32);
+            let is_coming = matches!(ahead.take(page, 32, false), Found::Coming { .. });
+            assert!(is_coming, "somebody waits for what is being read");
+        });
     }
 
     #[test]
