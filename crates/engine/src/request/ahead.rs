@@ -12,7 +12,10 @@
 //! chunk whose read failed is gone: the request that needs its pages meets the error.
 //!
 //! A *stream* is a place in an object up to which requests have come, and one up to which was read
-//! ahead. It is one from its second request on: a long read at random begins none. Chunks start at
+//! ahead. It is one from its second request on: a long read at random begins none. A request for
+//! pages that a stream has had is another reader's, a few requests behind, who is a stream of his
+//! own; where there are [`BESIDE_MAX`] beside each other he is taken for one of them, so that
+//! somebody who reads a few pages again and again is no more than that many. Chunks start at
 //! four times a request's length and double, up to what the settings say. A request has one more
 //! read, unless two are ahead already; one as long as a chunk takes a chunk away whole, so it has
 //! two read, or the device would wait until it was answered.
@@ -53,6 +56,11 @@ const _: () = assert!(CHUNK_MAX as usize * 4 <= BYTES_MAX);
 /// Streams remembered. One that is not of late makes room; with more at once the others are not
 /// read ahead.
 const STREAMS_MAX: usize = 256;
+/// Streams of one object beside each other.
+const BESIDE_MAX: usize = 4;
+/// Requests that a stream remembers: as many as two streams can be apart and be beside each other,
+/// when one comes a little later.
+const REMEMBERED: usize = 8;
 /// A stream with none of so many sequential requests is not of late.
 const LATE: u64 = 4 * STREAMS_MAX as u64;
 /// Bytes of the shortest chunk.
@@ -114,6 +122,35 @@ struct Stream {
     seen: u64,
     /// A second request went on where the first one ended.
     goes_on: bool,
+    /// First pages of its last requests, the latest first; `u64::MAX` where there was none.
+    firsts: [u64; REMEMBERED],
+}
+
+impl Stream {
+    /// How far a request that begins with `page` is from going on with it; `None` when it had such
+    /// a request before its latest one. (Requests shorter than a page begin with the same one.)
+    fn distance(&self, page: u64) -> Option<u64> {
+        match self.firsts.iter().position(|first| *first == page) {
+            Some(0) => Some(0),
+            Some(_) => None,
+            None => Some(self.next.abs_diff(page)),
+        }
+    }
+
+    /// Notes a request for `pages`.
+    fn goes_by(&mut self, pages: &Range<u64>) {
+        if self.firsts[0] != pages.start {
+            self.firsts.rotate_right(1);
+            self.firsts[0] = pages.start;
+        }
+        self.goes_on |= pages.end > self.next;
+        self.next = self.next.max(pages.end);
+        self.until = self.until.max(self.next);
+        assert!(
+            self.next <= self.until,
+            "invariant 4: it is not behind itself"
+        );
+    }
 }
 
 /// What is read ahead, under the engine's lock.
@@ -354,11 +391,7 @@ impl Ahead {
     ) -> Option<usize> {
         self.requests += 1;
         let len = pages.end - pages.start;
-        // As far out of order as the requests of one stream come (`classify::stream`).
-        let near = |stream: &Stream| {
-            stream.object == object && stream.next.abs_diff(pages.start) <= 4 * len
-        };
-        let Some(at) = self.streams.iter().position(near) else {
+        let Some(at) = self.stream_of(object, pages) else {
             if self.streams.len() == STREAMS_MAX {
                 let all = self.streams.iter().enumerate();
                 let (quiet, stream) = all.min_by_key(|(_, one)| one.seen)?;
@@ -368,6 +401,8 @@ impl Ahead {
                 self.streams.swap_remove(quiet);
             }
             let shortest = (4 * len).clamp(least, most);
+            let mut firsts = [u64::MAX; REMEMBERED];
+            firsts[0] = pages.start;
             self.streams.push(Stream {
                 object,
                 next: pages.end,
@@ -376,15 +411,38 @@ impl Ahead {
                 shortest,
                 seen: self.requests,
                 goes_on: false,
+                firsts,
             });
             return None;
         };
         let stream = &mut self.streams[at];
-        stream.goes_on |= pages.end > stream.next;
         stream.seen = self.requests;
-        stream.next = stream.next.max(pages.end);
-        stream.until = stream.until.max(stream.next);
+        stream.goes_by(pages);
         stream.goes_on.then_some(at)
+    }
+
+    /// The stream that a request for `pages` goes on with: the nearest one that has not had it. When
+    /// all have, the one quiet for longest, if there are as many as there may be.
+    fn stream_of(&self, object: ObjectId, pages: &Range<u64>) -> Option<usize> {
+        // As far out of order as the requests of one stream come (`classify::stream`).
+        let far = 4 * (pages.end - pages.start);
+        let is_beside =
+            |stream: &Stream| stream.object == object && stream.next.abs_diff(pages.start) <= far;
+        let beside = || {
+            (0..)
+                .zip(&self.streams)
+                .filter(|(_, stream)| is_beside(stream))
+        };
+        let distances = beside().filter_map(|(at, stream)| {
+            let distance = stream.distance(pages.start)?;
+            Some((distance, !stream.goes_on, at))
+        });
+        if let Some((_, _, nearest)) = distances.min() {
+            return Some(nearest);
+        }
+        let is_full = beside().count() >= BESIDE_MAX;
+        let quiet = beside().min_by_key(|(_, stream)| stream.seen);
+        quiet.filter(|_| is_full).map(|(at, _)| at)
     }
 
     /// Whether a stream had a request of late.
@@ -710,8 +768,8 @@ mod tests {
     #[test]
     fn streams_share_the_memory() {
         let mut ahead = Ahead::default();
-        for streams in [1, 20, STREAMS_MAX] {
-            for turn in 0..4 {
+        for (round, streams) in (0..).zip([1, 20, STREAMS_MAX]) {
+            for turn in 4 * round..4 * round + 4 {
                 for object in 0..streams as u32 {
                     ahead.note(ObjectId(object), &(turn..turn + 1), (16, 128));
                 }
@@ -721,9 +779,9 @@ mod tests {
         }
         assert_eq!(ahead.streams.len(), STREAMS_MAX);
         for object in 0..STREAMS_MAX as u32 {
-            let at = ahead.note(ObjectId(object), &(4..5), (16, 128));
+            let at = ahead.note(ObjectId(object), &(12..13), (16, 128));
             let at = at.expect("it goes on");
-            ahead.next_chunks(at, (1, 5, 128), |_, _| panic!("nothing is past the end"));
+            ahead.next_chunks(at, (1, 13, 128), |_, _| panic!("nothing is past the end"));
         }
         assert!(ahead.streams.is_empty() && ahead.share() == BYTES_MAX / 3);
         for object in [0, 0, 1, 1] {
@@ -756,6 +814,54 @@ mod tests {
             assert_eq!(at.is_some(), turn > 0);
             assert_eq!(ahead.share(), BYTES_MAX / 3);
         }
+    }
+
+    /// Two readers of one file, at any distance, are a stream each.
+    #[test]
+    fn readers_behind_each_other_are_streams_of_their_own() {
+        for behind in 1..8 {
+            let mut ahead = Ahead::default();
+            let mut note = |page: u64| ahead.note(ObjectId(1), &(page..page + 1), (16, 128));
+            let mut streams = Vec::new();
+            for page in 0..100 {
+                let first = note(page);
+                let second = (page >= behind).then(|| note(page - behind));
+                if page > behind {
+                    streams.push((first.expect("goes on"), second.flatten().expect("goes on")));
+                }
+            }
+            assert!(
+                streams.iter().all(|at| *at == (0, 1)),
+                "{behind} behind: {streams:?}"
+            );
+            assert_eq!(ahead.streams.len(), 2);
+            let next: Vec<u64> = ahead.streams.iter().map(|stream| stream.next).collect();
+            assert_eq!(next, [100, 100 - behind]);
+        }
+    }
+
+    /// One reader is not taken for ever more of them, whatever he reads again.
+    #[test]
+    fn one_reader_is_a_few_streams_at_most() {
+        let streams = |requests: &mut dyn Iterator<Item = Range<u64>>| {
+            let mut ahead = Ahead::default();
+            for pages in requests {
+                ahead.note(ObjectId(1), &pages, (16, 128));
+            }
+            ahead.streams.len()
+        };
+        let again_and_again = &mut (0..1000).map(|at| at % 2..at % 2 + 1);
+        assert!(streams(again_and_again) <= BESIDE_MAX);
+        let window = &mut (0..1000).map(|at| at / 20 + at % 3..at / 20 + at % 3 + 1);
+        assert!(streams(window) <= 2 * BESIDE_MAX, "a window that goes on");
+        let halves = &mut (0..1000).map(|at| at / 2..at / 2 + 1);
+        assert_eq!(streams(halves), 1, "requests shorter than a page");
+        let unaligned = &mut (0..1000).map(|at| at * 3 / 2..at * 3 / 2 + 2);
+        assert_eq!(streams(unaligned), 1, "requests that share a page");
+        let out_of_order = &mut (0..1000).map(|at| (at ^ 1) * 4..(at ^ 1) * 4 + 4);
+        assert_eq!(streams(out_of_order), 1, "requests of one read at a time");
+        let retries = &mut (0..1000).map(|at: u64| at - at % 10 / 9..at - at % 10 / 9 + 1);
+        assert_eq!(streams(retries), 1, "the last one is tried again");
     }
 
     /// One more stream than are remembered pushes out none of them: in turn, that would be the one
