@@ -95,6 +95,14 @@ impl Chunk {
             && self.pages.contains(&page.index)
             && self.good[(page.index - self.pages.start) as usize]
     }
+
+    /// How many pages it serves one after another from `first` on, up to `last`.
+    fn run(&self, first: u64, last: u64) -> usize {
+        let from = (first - self.pages.start) as usize;
+        let most = (last.min(self.pages.end - 1) - first) as usize + 1;
+        let good = self.good[from..][..most].iter();
+        good.take_while(|good| **good).count()
+    }
 }
 
 impl State {
@@ -198,11 +206,7 @@ impl Ahead {
             State::Queued(..) => return Found::Queued,
         };
         let from = (page.index - chunk.pages.start) as usize;
-        let most = (last.min(chunk.pages.end - 1) - page.index) as usize + 1;
-        let count = chunk.good[from..][..most]
-            .iter()
-            .take_while(|good| **good)
-            .count();
+        let count = chunk.run(page.index, last);
         assert!(count > 0, "the first is good");
         if !keep {
             chunk.good[from..from + count].fill(false);
@@ -211,14 +215,21 @@ impl Ahead {
         Found::Here(buffer, from..from + count, served)
     }
 
-    /// Whether all of `pages` were read ahead and can be taken now.
+    /// Whether all of `pages` were read ahead and can be taken now. Looks at every chunk once for
+    /// each run of pages that one of them serves, not for each page.
     pub(crate) fn is_here(&self, object: ObjectId, pages: &Range<u64>) -> bool {
-        let here = |index: u64| {
-            let page = PageId::new(object, index);
-            let mut chunks = self.chunks.iter();
-            chunks.any(|chunk| chunk.has(page) && matches!(chunk.state, State::Here(..)))
-        };
-        !self.chunks.is_empty() && pages.clone().all(here)
+        let mut reached = pages.start;
+        while reached < pages.end {
+            let page = PageId::new(object, reached);
+            let chunks = self.chunks.iter();
+            let here = chunks.filter(|one| matches!(one.state, State::Here(..)) && one.has(page));
+            let Some(run) = here.map(|chunk| chunk.run(reached, pages.end - 1)).max() else {
+                return false;
+            };
+            assert!(run > 0, "a chunk that has a page serves it");
+            reached += run as u64;
+        }
+        !self.chunks.is_empty()
     }
 
     /// Whether a chunk with any of `pages` is being read.
@@ -421,8 +432,8 @@ impl Ahead {
         stream.goes_on.then_some(at)
     }
 
-    /// The stream that a request for `pages` goes on with: the nearest one that has not had it. When
-    /// all have, the one quiet for longest, if there are as many as there may be.
+    /// The stream that a request for `pages` goes on with: the nearest one that has not had it.
+    /// When all have, the one quiet for longest, if there are as many as there may be.
     fn stream_of(&self, object: ObjectId, pages: &Range<u64>) -> Option<usize> {
         // As far out of order as the requests of one stream come (`classify::stream`).
         let far = 4 * (pages.end - pages.start);
@@ -718,6 +729,7 @@ pub(crate) fn run_reader(engine: &Weak<Engine>) {
 mod tests {
     use super::*;
     use crate::{EngineConfig, ObjectSpec};
+    use proptest::prelude::*;
     use thermocline_core::FileKind;
 
     /// Pages that each of some requests of `len` pages in a row has read ahead.
@@ -997,6 +1009,50 @@ mod tests {
                 .map(|stream| (stream.next, stream.until));
             assert_eq!(reached.collect::<Vec<_>>(), [(2, 18), (1002, 1003)]);
         });
+    }
+
+    /// A chunk that is here or coming.
+    fn chunk_of(object: u32, start: u64, good: Vec<bool>, is_here: bool) -> Chunk {
+        Chunk {
+            number: 0,
+            object: ObjectId(object),
+            pages: start..start + good.len() as u64,
+            bytes: 512,
+            good,
+            state: match is_here {
+                true => State::Here(Arc::new(AlignedBuf::new(512)), Served::Unknown),
+                false => State::Coming,
+            },
+            asked: true,
+            late: false,
+        }
+    }
+
+    fn any_chunk() -> impl Strategy<Value = (u32, u64, Vec<bool>, bool)> {
+        let good = prop::collection::vec(prop::bool::weighted(0.9), 1..12);
+        (0..2u32, 0..24u64, good, prop::bool::weighted(0.8))
+    }
+
+    proptest! {
+        /// By runs as page by page.
+        #[test]
+        fn what_is_here_is_each_page_in_some_chunk(
+            chunks in prop::collection::vec(any_chunk(), 0..8),
+            start in 0..30u64,
+            len in 0..12u64,
+        ) {
+            let (object, pages) = (ObjectId(0), start..start + len);
+            let chunks = chunks.into_iter();
+            let chunks = chunks.map(|(of, start, good, here)| chunk_of(of, start, good, here));
+            let ahead = Ahead { chunks: chunks.collect(), ..Ahead::default() };
+            let here = |index: u64| {
+                let page = PageId::new(object, index);
+                let mut chunks = ahead.chunks.iter();
+                chunks.any(|chunk| chunk.has(page) && matches!(chunk.state, State::Here(..)))
+            };
+            let plain = !ahead.chunks.is_empty() && pages.clone().all(here);
+            prop_assert_eq!(ahead.is_here(object, &pages), plain);
+        }
     }
 
     /// What requests read themselves while it is queued is not read a second time.
