@@ -20,7 +20,7 @@
 //! read, unless two are ahead already; one as long as a chunk takes a chunk away whole, so it has
 //! two read, or the device would wait until it was answered.
 //!
-//! Streams share the memory: a chunk is as long at most as lets each stream of late have three, two
+//! Streams share the memory: a chunk is as long at most as lets each recent stream have three, two
 //! ahead and one that it is in. So none loses pages that it is about to ask for.
 //!
 //! # Invariants
@@ -53,7 +53,7 @@ const BYTES_MAX: usize = 64 << 20;
 /// Bytes of a chunk at most: several streams have room for theirs.
 pub(crate) const CHUNK_MAX: u32 = 16 << 20;
 const _: () = assert!(CHUNK_MAX as usize * 4 <= BYTES_MAX);
-/// Streams remembered. One that is not of late makes room; with more at once the others are not
+/// Streams remembered. One that is not recent makes room; with more at once the others are not
 /// read ahead.
 const STREAMS_MAX: usize = 256;
 /// Streams of one object beside each other.
@@ -61,8 +61,8 @@ const BESIDE_MAX: usize = 4;
 /// Requests that a stream remembers: as many as two streams can be apart and be beside each other,
 /// when one comes a little later.
 const REMEMBERED: usize = 8;
-/// A stream with none of so many sequential requests is not of late.
-const LATE: u64 = 4 * STREAMS_MAX as u64;
+/// A stream with none of the last so many sequential requests is not recent.
+const RECENT: u64 = 4 * STREAMS_MAX as u64;
 /// Bytes of the shortest chunk.
 const CHUNK_MIN: usize = 128 << 10;
 /// Chunks of this many bytes on are in huge pages: base reads them several times as fast.
@@ -79,7 +79,7 @@ struct Chunk {
     /// Somebody asked for a page of it since the last look.
     asked: bool,
     /// Somebody has waited in vain for it.
-    late: bool,
+    given_up: bool,
 }
 
 enum State {
@@ -183,7 +183,7 @@ pub(crate) enum Found {
     Queued,
     /// A thread is reading it; somebody may have waited in vain for it.
     Coming {
-        late: bool,
+        given_up: bool,
     },
     /// So many pages from it on, in this buffer from this page of the buffer on.
     Here(Arc<AlignedBuf>, Range<usize>, Served),
@@ -202,7 +202,10 @@ impl Ahead {
         chunk.asked = true;
         let (buffer, served) = match &chunk.state {
             State::Here(buffer, served) => (Arc::clone(buffer), *served),
-            State::Coming => return Found::Coming { late: chunk.late },
+            State::Coming => {
+                let given_up = chunk.given_up;
+                return Found::Coming { given_up };
+            }
             State::Queued(..) => return Found::Queued,
         };
         let from = (page.index - chunk.pages.start) as usize;
@@ -246,7 +249,7 @@ impl Ahead {
     pub(crate) fn wait_no_more(&mut self, page: PageId) {
         let chunks = self.chunks.iter_mut();
         for chunk in chunks.filter(|chunk| chunk.has(page)) {
-            chunk.late |= matches!(chunk.state, State::Coming);
+            chunk.given_up |= matches!(chunk.state, State::Coming);
         }
         self.forget(page.object, page.index, page.index);
     }
@@ -406,7 +409,7 @@ impl Ahead {
             if self.streams.len() == STREAMS_MAX {
                 let all = self.streams.iter().enumerate();
                 let (quiet, stream) = all.min_by_key(|(_, one)| one.seen)?;
-                if self.is_late(stream) {
+                if self.is_recent(stream) {
                     return None;
                 }
                 self.streams.swap_remove(quiet);
@@ -456,14 +459,14 @@ impl Ahead {
         quiet.filter(|_| is_full).map(|(at, _)| at)
     }
 
-    /// Whether a stream had a request of late.
-    fn is_late(&self, stream: &Stream) -> bool {
-        self.requests - stream.seen < LATE
+    /// Whether a stream had one of the last requests.
+    fn is_recent(&self, stream: &Stream) -> bool {
+        self.requests - stream.seen < RECENT
     }
 
-    /// Bytes of a chunk at most, so that all streams of late have room for three.
+    /// Bytes of a chunk at most, so that all recent streams have room for three.
     fn share(&self) -> usize {
-        let shares = |stream: &&Stream| stream.goes_on && self.is_late(stream);
+        let shares = |stream: &&Stream| stream.goes_on && self.is_recent(stream);
         let streams = self.streams.iter().filter(shares).count();
         BYTES_MAX / (3 * streams.max(1))
     }
@@ -530,7 +533,7 @@ impl Ahead {
             bytes,
             state: State::Queued(Arc::clone(object), hints),
             asked: true,
-            late: false,
+            given_up: false,
         });
         true
     }
@@ -801,7 +804,7 @@ mod tests {
             ahead.note(ObjectId(object), &(first..first + 1), (16, 128));
         }
         assert_eq!(ahead.share(), BYTES_MAX / 6);
-        for turn in 1..=LATE {
+        for turn in 1..=RECENT {
             ahead.note(ObjectId(0), &(turn..turn + 1), (16, 128));
         }
         assert_eq!(ahead.share(), BYTES_MAX / 3, "the others are quiet");
@@ -892,7 +895,7 @@ mod tests {
                 );
             }
         }
-        for _ in 0..LATE {
+        for _ in 0..RECENT {
             ahead.note(ObjectId(0), &(4..5), (16, 128));
         }
         let newcomer = ObjectId(9999);
@@ -1024,7 +1027,7 @@ mod tests {
                 false => State::Coming,
             },
             asked: true,
-            late: false,
+            given_up: false,
         }
     }
 
