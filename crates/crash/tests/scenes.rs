@@ -1,6 +1,7 @@
 //! Scenes of faults on the tester's disks. Each was met by a run of the tester, or is a row of
 //! `docs/faults.md`; a scene is shorter than a run and says what it is about.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use thermocline::clock::Clock;
@@ -8,7 +9,7 @@ use thermocline::config::DirtySettings;
 use thermocline::mutant::Mutant;
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Error, Grave, Identity, Object, Request, Stamp, Store,
-    StoreOptions,
+    StoreOptions, Told,
 };
 use thermocline_core::{HintSet, hint_type};
 use thermocline_crash::{
@@ -191,6 +192,34 @@ fn a_failed_sync_in_the_background_is_told_once_and_leaves_no_copies() {
         "whoever syncs next is told"
     );
     engine.sync(&id, true).expect("and is told once");
+}
+
+#[test]
+fn a_failed_sync_is_told_to_each_user_once_also_one_of_before_it_was_opened() {
+    let scene = Scene::new(Mode::Through, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 3, 10);
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    engine.close_object(&id);
+    work(&engine, 64);
+    let id = scene.open(&engine, 0);
+    let users = [Told::by(&id), Told::by(&id)];
+    let sync = |user: &Told| engine.sync_for(&id, user, true).is_ok();
+    for (user, told) in [(0, true), (0, false), (1, true), (1, false)] {
+        assert_eq!(sync(&users[user]), !told, "user {user}");
+    }
+    let late = Told::by(&id);
+    write(&engine, &id, 3, 11);
+    assert!(sync(&late), "it was opened after somebody was told");
+    write(&engine, &id, 3, 12);
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    assert!(!sync(&users[1]), "base fails");
+    for (user, name) in [(&users[0], "the first"), (&late, "the late one")] {
+        assert!(!sync(user), "{name} is told too");
+        assert!(sync(user), "{name} is told once");
+    }
+    assert!(sync(&users[1]));
 }
 
 /// The last batch says that a newer copy is there, that the older is not, and that base is no
@@ -377,6 +406,40 @@ fn times_that_base_takes_back_after_a_clean_stop_are_no_change_behind_the_tier()
     for seed in 0..20 {
         let crashed = scene.world.crash(seed);
         assert!(scene.found(&crashed, 0) == newest, "seed {seed}");
+    }
+}
+
+/// Base cannot tell the stamp of a file from its close on.
+#[test]
+fn a_stop_without_the_stamp_of_a_file_with_dirty_pages_is_recovered_from_as_a_crash() {
+    for clean in [false, true] {
+        let scene = Scene::new(Mode::Back, 0);
+        let engine = scene.start();
+        let silent = Arc::new(AtomicBool::new(false));
+        let mut spec = spec_of(&scene.world, scene.files[0], &name(0), identity(0));
+        let (stamp, is_silent) = (Arc::clone(&spec.stamp), Arc::clone(&silent));
+        spec.stamp = Arc::new(move || match is_silent.load(Ordering::Acquire) {
+            true => None,
+            false => stamp(),
+        });
+        let id = engine.open_object(spec).expect("opens");
+        write(&engine, &id, 3, 10);
+        engine.sync(&id, false).expect("syncs");
+        let newest = read(&engine, &id, 8 * PAGE);
+        if clean {
+            engine.flush(|_| true).expect("flushes");
+        }
+        silent.store(true, Ordering::Release);
+        engine.close_object(&id);
+        let stopped = engine.stop();
+        for seed in 0..20 {
+            let crashed = scene.world.crash(seed);
+            assert!(scene.found(&crashed, 0) == newest, "seed {seed}");
+        }
+        let told = matches!(&stopped, Err(Error::Save { source, .. })
+            if source.to_string().contains("file0"));
+        assert_eq!(told, !clean, "clean {clean}: {stopped:?}");
+        assert_eq!(stopped.is_ok(), clean);
     }
 }
 

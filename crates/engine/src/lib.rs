@@ -80,6 +80,8 @@ mod writeback;
 
 pub use claim::{Claim, Leave};
 pub use durable::lease::LEASE;
+#[doc(hidden)]
+pub use durable::sync::Told;
 pub use engine::{Engine, Request};
 pub use error::{Behind, Error, Refused};
 #[doc(hidden)]

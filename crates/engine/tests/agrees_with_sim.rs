@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, MemoryDevice};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Request, Store, StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Identity, ObjectSpec, Request, Stamp, Store, StoreOptions,
 };
 use thermocline_core::hash::mix;
 use thermocline_core::policy::{
@@ -156,7 +156,7 @@ fn open(engine: &Engine, inode: u64) -> Arc<thermocline::Object> {
         kind: FileKind::Relation,
         dialect: Dialect::None,
         cached: true,
-        stamp: Arc::new(|| None),
+        stamp: Arc::new(|| Some(Stamp::default())),
         touch: thermocline::untouched(),
     };
     engine.open_object(spec).expect("opens")

@@ -8,8 +8,8 @@ use std::time::Duration;
 use thermocline::classify::Dialect;
 use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, ReadStarted, Request, Store,
-    StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, ReadStarted, Request, Stamp,
+    Store, StoreOptions,
 };
 use thermocline_core::hint::RequestType;
 use thermocline_core::{FileKind, HintSet, hint_type};
@@ -97,9 +97,13 @@ fn store(blocks: u32) -> Store {
 
 /// An engine over a tier of `blocks`, with `frames` pages of DRAM above it.
 fn engine(back: bool, blocks: u32, frames: u64) -> Arc<Engine> {
+    engine_of("lru", back, blocks, frames)
+}
+
+fn engine_of(policy: &str, back: bool, blocks: u32, frames: u64) -> Arc<Engine> {
     let config = EngineConfig {
         page_size: PAGE as u32,
-        policy: "lru".into(),
+        policy: policy.into(),
         pool_bytes: frames * PAGE as u64,
         write_back: back,
         ..EngineConfig::default()
@@ -124,7 +128,7 @@ fn open_number(inode: u64, engine: &Engine, base: Arc<dyn Device>) -> Arc<Object
         kind: FileKind::Unknown,
         dialect: Dialect::None,
         cached: true,
-        stamp: Arc::new(|| None),
+        stamp: Arc::new(|| Some(Stamp::default())),
         touch: thermocline::untouched(),
     };
     engine.open_object(spec).expect("opens")
@@ -178,6 +182,33 @@ fn a_scan_page_by_page_makes_few_requests() {
             .read(&request(&object, PAGES), &mut buf)
             .expect("reads");
         assert_eq!(past, 0, "nothing past the end");
+        engine.close_object(&object);
+        engine.stop().expect("stops");
+    }
+}
+
+/// A scan that follows another one of the same file closely is read ahead too: a policy that does
+/// not admit what is read once has nothing of it on flash.
+#[test]
+fn two_scans_close_behind_each_other_make_few_requests() {
+    for behind in [1, 2, 3] {
+        let base = Arc::new(Counting::default());
+        base.set_len(PAGES * PAGE as u64).expect("grows");
+        let engine = engine_of("tac", false, 64, 0);
+        let object = open(&engine, base.clone());
+        let mut buf = vec![0; PAGE];
+        for index in 0..PAGES + behind {
+            let second = index.checked_sub(behind);
+            for page in [Some(index), second].into_iter().flatten() {
+                let read = engine.read(&request(&object, page), &mut buf);
+                assert_eq!(read.expect("reads"), if page < PAGES { PAGE } else { 0 });
+            }
+        }
+        let reads = base.reads.load(Ordering::Relaxed);
+        assert!(
+            reads < PAGES / 2,
+            "{behind} behind: {reads} reads of base for {PAGES} pages"
+        );
         engine.close_object(&object);
         engine.stop().expect("stops");
     }

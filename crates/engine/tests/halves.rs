@@ -10,7 +10,7 @@ use thermocline::classify::Dialect;
 use thermocline::device::{AlignedBuf, Device, FaultScript, Faulty, MemoryDevice};
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, FlashRead, Identity, Object, ObjectSpec, ReadEnded,
-    ReadStarted, Request, Store, StoreOptions,
+    ReadStarted, Request, Stamp, Store, StoreOptions,
 };
 use thermocline_core::{FileKind, HintSet};
 
@@ -73,7 +73,7 @@ fn rig(wrap: impl FnOnce(Store) -> Store) -> Rig {
         kind: FileKind::Unknown,
         dialect: Dialect::None,
         cached: true,
-        stamp: Arc::new(|| None),
+        stamp: Arc::new(|| Some(Stamp::default())),
         touch: thermocline::untouched(),
     };
     let object = engine.open_object(spec).expect("opens");

@@ -9,7 +9,7 @@ use thermocline::config::CostSettings;
 use thermocline::device::{Device, MemoryDevice};
 use thermocline::mutant::Mutant;
 use thermocline::{
-    Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Store, StoreOptions,
+    Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stamp, Store, StoreOptions,
 };
 use thermocline_core::{FileKind, HintSet};
 
@@ -108,7 +108,7 @@ fn rig_of(slots: u32, change: impl FnOnce(&mut EngineConfig)) -> Rig {
         kind: FileKind::Unknown,
         dialect: Dialect::None,
         cached: true,
-        stamp: Arc::new(|| None),
+        stamp: Arc::new(|| Some(Stamp::default())),
         touch: thermocline::untouched(),
     };
     let object = engine.open_object(spec).expect("opens");

@@ -7,6 +7,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, RwLock};
 
+use thermocline::Told;
+
 use crate::inode::Node;
 use crate::lock::{read, write};
 use crate::object::OpenObject;
@@ -40,6 +42,8 @@ pub(crate) struct FileHandle {
     pub(crate) object: Arc<OpenObject>,
     /// What every change by this handle is followed by (`O_SYNC`, `O_DSYNC`).
     pub(crate) durable: Option<Durable>,
+    /// Failed syncs of base that its fsyncs have told of.
+    pub(crate) told: Told,
 }
 
 /// An open directory. The lock keeps a seek and the reads after it together.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{PAGE, TestMount};
-use thermocline::device::{AlignedBuf, Device, FileDevice, FileOptions};
+use thermocline::device::{AlignedBuf, Device, FaultScript, Faulty, FileDevice, FileOptions};
 use thermocline_mount::{DeviceFactory, Mount, MountConfig};
 
 /// How a write asks to be durable, and whether the file's data alone is meant.
@@ -109,6 +109,50 @@ fn in_write_through_what_allocates_in_a_synchronous_file_is_synced_too() {
     assert_eq!(*syncs.lock().expect("lock"), [false]);
     drop(file);
     mount.end();
+}
+
+/// Base files whose next sync fails when the script says so.
+fn failing() -> (DeviceFactory, Arc<FaultScript>) {
+    let script = FaultScript::new();
+    let faults = Arc::clone(&script);
+    let devices: DeviceFactory = Arc::new(move |file, known| {
+        let device = FileDevice::from_file(file, known.name, FileOptions::default())?;
+        Ok(Arc::new(Faulty::new(device, Arc::clone(&faults), None)))
+    });
+    (devices, script)
+}
+
+/// As on a plain file system, where each descriptor that is open at the time is told once.
+#[test]
+fn a_sync_of_base_that_failed_is_told_to_each_descriptor_once() {
+    for cached in [true, false] {
+        let (devices, script) = failing();
+        let Some(mount) = TestMount::start(|config| {
+            config.rules = common::cache_all(cached);
+            config.devices = devices;
+            config.passthrough = false;
+        }) else {
+            return;
+        };
+        let path = mount.mnt().join("f");
+        let (writer, other, synchronous) =
+            (open(&path, 0), open(&path, 0), open(&path, libc::O_DSYNC));
+        writer.write_all_at(&[1; LEN], 0).expect("write");
+        script.load("sync times 1 fail EIO").expect("a script");
+        let code = |result: io::Result<()>| result.map_err(|error| error.raw_os_error());
+        let (failed, done) = (Err(Some(libc::EIO)), Ok(()));
+        let sync = |file: &File| code(file.sync_all());
+        assert_eq!(sync(&other), failed, "cached {cached}: base failed");
+        let late = open(&path, 0);
+        assert_eq!(sync(&writer), failed, "cached {cached}: it wrote");
+        assert_eq!(sync(&writer), done, "cached {cached}: told once");
+        assert_eq!((sync(&other), sync(&late)), (done, done));
+        let write = || code(synchronous.write_all_at(&[2; LEN], 0));
+        assert_eq!(write(), failed, "cached {cached}: a synchronous write");
+        assert_eq!(write(), done, "cached {cached}: told once");
+        drop((writer, other, synchronous, late));
+        mount.end();
+    }
 }
 
 #[test]

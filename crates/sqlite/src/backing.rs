@@ -9,7 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use thermocline::classify::{Access, Dialect, Streams};
 use thermocline::device::Device;
-use thermocline::{Engine, Identity, Object, ObjectSpec, Request, Stamp, untouched};
+use thermocline::{Engine, Identity, Object, ObjectSpec, Request, Stamp, Told, untouched};
 use thermocline_core::hint::{FileKind, HintSet, RequestType, hint_type};
 
 /// A file to be registered with the engine.
@@ -111,8 +111,13 @@ impl Backing {
         self.engine.truncate(&self.object, len)
     }
 
-    pub(crate) fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.engine.sync(&self.object, data_only)
+    /// What a handle that opens the file now was told of failed syncs.
+    pub(crate) fn told(&self) -> Told {
+        Told::by(&self.object)
+    }
+
+    pub(crate) fn sync(&self, told: &Told, data_only: bool) -> io::Result<()> {
+        self.engine.sync_for(&self.object, told, data_only)
     }
 
     /// Bytes on base.

@@ -180,7 +180,7 @@ unsafe extern "C" fn truncate(raw: *mut sys::sqlite3_file, size: sys::sqlite3_in
 unsafe extern "C" fn sync(raw: *mut sys::sqlite3_file, flags: c_int) -> c_int {
     let body = |file: &mut OpenFile| {
         let data_only = flags & sys::SQLITE_SYNC_DATAONLY != 0;
-        let synced = file.shared.backing.sync(data_only);
+        let synced = file.shared.backing.sync(&file.told, data_only);
         synced.map_err(|error| io_code(&error, sys::SQLITE_IOERR_FSYNC))?;
         if let Some(directory) = file.new_in.take() {
             sync_directory(&directory)?;

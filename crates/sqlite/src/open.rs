@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libsqlite3_sys as sys;
-use thermocline::Stamp;
+use thermocline::{Stamp, Told};
 use thermocline_core::hint::FileKind;
 
 use crate::backing::{Backing, Spec, stamp};
@@ -191,6 +191,8 @@ pub(crate) struct OpenFile {
     /// The directory to sync with the file's first sync, when the file may be new.
     pub(crate) new_in: Option<PathBuf>,
     pub(crate) delete_on_close: Option<PathBuf>,
+    /// Failed syncs of the file that its syncs have told of.
+    pub(crate) told: Told,
 }
 
 impl OpenFile {
@@ -233,6 +235,7 @@ pub(crate) fn open(
         Arc::new(SharedFile::new(backend, opened, &wanted)?)
     };
     Ok(OpenFile {
+        told: shared.backing.told(),
         writable: wanted.write && shared.writable,
         shared,
         id,

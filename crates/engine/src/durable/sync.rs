@@ -3,13 +3,54 @@
 
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
+use crate::lock::atomic::{AtomicU64, Ordering};
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 use thermocline_core::{HintSet, ObjectId};
 use thermocline_trace::{Op, Served};
 
+/// Of how many failed syncs of base one user of an object was told. All users share base's
+/// descriptor, and the system tells it of a failure once; but each user may have written what was
+/// lost. Whoever opens the object while nobody was told yet is told too.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Told(AtomicU64);
+
+impl Told {
+    /// Of a user that opens the object now.
+    #[must_use]
+    pub fn by(object: &Object) -> Self {
+        let failed = object.failed_syncs.load(Ordering::Acquire);
+        let untold = object.sync_failed.load(Ordering::Acquire);
+        Self(AtomicU64::new(failed.saturating_sub(untold.into())))
+    }
+
+    /// Whether syncs have failed of which this user was not told; it is told now.
+    fn is_news(&self, object: &Object) -> bool {
+        let failed = object.failed_syncs.load(Ordering::Acquire);
+        let before = self.0.fetch_max(failed, Ordering::AcqRel);
+        debug_assert!(self.0.load(Ordering::Acquire) >= failed, "told once");
+        before < failed
+    }
+}
+
 impl Engine {
+    /// As [`Engine::sync`], for one of several users of the object. It fails too when a sync of
+    /// base has failed, whoever's it was, since this user was told last.
+    ///
+    /// # Errors
+    /// Those of the devices; `EIO` where another user's sync, or the tier's own, met one.
+    #[doc(hidden)]
+    pub fn sync_for(&self, object: &Object, user: &Told, data_only: bool) -> io::Result<()> {
+        let synced = self.sync(object, data_only);
+        let news = user.is_news(object);
+        synced?;
+        match news {
+            true => Err(lost_error()),
+            false => Ok(()),
+        }
+    }
+
     /// Makes earlier writes of the object durable: those that base has by base's own sync, those
     /// that only DRAM or flash have by writing them to flash and one commit of its map, which
     /// serves everybody who waits at that time.
@@ -155,10 +196,12 @@ impl Engine {
     }
 
     /// The system may have given up writes that it still shows. The next sync of a frontend says
-    /// so, whoever's sync failed, and flash keeps no copies of what it shows.
+    /// so, whoever's sync failed, and the next one of each user there is ([`Told`]); flash keeps no
+    /// copies of what it shows.
     pub(crate) fn sync_failed(&self, object: &Object) {
-        object.sync_failed.store(true, Ordering::Release);
+        // Whoever takes the flag sees the count: it is not told of this a second time.
         object.failed_syncs.fetch_add(1, Ordering::AcqRel);
+        object.sync_failed.store(true, Ordering::Release);
         if !self.is_paged(object) {
             return; // flash has nothing of it, and its number may mean another file later
         }

@@ -184,7 +184,8 @@ pub struct Object {
     pub(crate) unsynced: Owed,
     /// Base's data is durable, the times of its file perhaps are not.
     pub(crate) unstamped: AtomicBool,
-    /// Syncs of base that failed, whoever's they were.
+    /// Syncs of base that failed, whoever's they were; one more, of which nobody was told, where
+    /// some did before it was opened.
     pub(crate) failed_syncs: AtomicU64,
     /// A sync of base failed, and no sync of a frontend was told yet.
     pub(crate) sync_failed: AtomicBool,

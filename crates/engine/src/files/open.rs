@@ -164,6 +164,7 @@ impl Engine {
         let losing = registry.is_losing_name(&object.identity);
         object.under_way.loses_name(losing);
         let failed = registry.take_failed(&object.identity);
+        object.failed_syncs.store(failed.into(), Ordering::Release);
         object.sync_failed.store(failed, Ordering::Release);
         if asides > 0 {
             object.asides.store(asides, Ordering::Release);

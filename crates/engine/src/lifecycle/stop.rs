@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::files::object::{Object, Stamp};
 use crate::lock;
-use crate::store::{Fate, Store};
+use crate::store::{Fate, SavedObject, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -20,8 +20,9 @@ impl Engine {
     /// Requests must have ended and objects be closed, or their pages are left out.
     ///
     /// # Errors
-    /// [`Error::Save`]; the next start is then as after a crash. [`Error::Unsaved`] when dirty
-    /// pages could be written nowhere.
+    /// [`Error::Save`], also when base cannot tell what a file with dirty pages looks like; the
+    /// next start is then as after a crash. [`Error::Unsaved`] when dirty pages could be written
+    /// nowhere.
     pub fn stop(&self) -> Result<(), Error> {
         // What base refuses stays dirty, and is counted below.
         let _ = self.clean_everything();
@@ -73,8 +74,32 @@ impl Engine {
             let interrupted = objects.iter_mut().filter(|object| object.id == *id);
             interrupted.for_each(|object| object.fate = *fate);
         }
+        self.must_be_found_again(&objects, &under_way)?;
         let all_clean = self.inner().hierarchy.ledger().is_all_clean();
         flash.close_as(objects, all_clean)
+    }
+
+    /// The table that a stop leaves replaces all records of before. A file that is not in it loses
+    /// its pages at the next start, so a closed one with dirty pages, or with something under way,
+    /// must be there. Without a stamp it cannot be; the records of the last commit need none.
+    fn must_be_found_again(
+        &self,
+        objects: &[SavedObject],
+        under_way: &BTreeMap<ObjectId, Fate>,
+    ) -> Result<(), Error> {
+        let mut lost = self.inner().commits.named.clone();
+        for object in objects {
+            lost.remove(&object.id);
+        }
+        let closed = self.registry().closed();
+        let mut closed = closed.iter().filter(|closed| lost.contains(&closed.id));
+        let is_owed = |id| under_way.contains_key(&id) || self.has_dirty(id);
+        let Some(first) = closed.find(|closed| is_owed(closed.id)) else {
+            return Ok(());
+        };
+        let name = &first.name;
+        let why = format!("base does not tell what {name} looks like, which has newer bytes here");
+        Err(self.save_error(io::Error::other(why)))
     }
 
     /// What is still under way with objects that are open.

@@ -12,12 +12,15 @@
 //! chunk whose read failed is gone: the request that needs its pages meets the error.
 //!
 //! A *stream* is a place in an object up to which requests have come, and one up to which was read
-//! ahead. It is one from its second request on: a long read at random begins none. Chunks start at
+//! ahead. It is one from its second request on: a long read at random begins none. A request for
+//! pages that a stream has had is another reader's, a few requests behind, who is a stream of his
+//! own; where there are [`BESIDE_MAX`] beside each other he is taken for one of them, so that
+//! somebody who reads a few pages again and again is no more than that many. Chunks start at
 //! four times a request's length and double, up to what the settings say. A request has one more
 //! read, unless two are ahead already; one as long as a chunk takes a chunk away whole, so it has
 //! two read, or the device would wait until it was answered.
 //!
-//! Streams share the memory: a chunk is as long at most as lets each stream of late have three, two
+//! Streams share the memory: a chunk is as long at most as lets each recent stream have three, two
 //! ahead and one that it is in. So none loses pages that it is about to ask for.
 //!
 //! # Invariants
@@ -29,7 +32,8 @@
 //! 3. Chunks, and buffers kept for the next ones, together hold at most [`BYTES_MAX`]; with what
 //!    is left of their huge pages they take four times that at most. Buffers that a request still
 //!    copies from when their chunk is gone, and those that nobody has unmapped yet come on top.
-//! 4. A stream is read ahead up to `until` and no further: what found no memory is tried again.
+//! 4. A stream is read ahead up to `until` and no further: what found no memory is tried again,
+//!    and so is what was given up because nobody came for it in a while.
 
 use super::read::Reading;
 use crate::device::AlignedBuf;
@@ -49,11 +53,16 @@ const BYTES_MAX: usize = 64 << 20;
 /// Bytes of a chunk at most: several streams have room for theirs.
 pub(crate) const CHUNK_MAX: u32 = 16 << 20;
 const _: () = assert!(CHUNK_MAX as usize * 4 <= BYTES_MAX);
-/// Streams remembered. One that is not of late makes room; with more at once the others are not
+/// Streams remembered. One that is not recent makes room; with more at once the others are not
 /// read ahead.
 const STREAMS_MAX: usize = 256;
-/// A stream with none of so many sequential requests is not of late.
-const LATE: u64 = 4 * STREAMS_MAX as u64;
+/// Streams of one object beside each other.
+const BESIDE_MAX: usize = 4;
+/// Requests that a stream remembers: as many as two streams can be apart and be beside each other,
+/// when one comes a little later.
+const REMEMBERED: usize = 8;
+/// A stream with none of the last so many sequential requests is not recent.
+const RECENT: u64 = 4 * STREAMS_MAX as u64;
 /// Bytes of the shortest chunk.
 const CHUNK_MIN: usize = 128 << 10;
 /// Chunks of this many bytes on are in huge pages: base reads them several times as fast.
@@ -70,7 +79,7 @@ struct Chunk {
     /// Somebody asked for a page of it since the last look.
     asked: bool,
     /// Somebody has waited in vain for it.
-    late: bool,
+    given_up: bool,
 }
 
 enum State {
@@ -85,6 +94,14 @@ impl Chunk {
         self.object == page.object
             && self.pages.contains(&page.index)
             && self.good[(page.index - self.pages.start) as usize]
+    }
+
+    /// How many pages it serves one after another from `first` on, up to `last`.
+    fn run(&self, first: u64, last: u64) -> usize {
+        let from = (first - self.pages.start) as usize;
+        let most = (last.min(self.pages.end - 1) - first) as usize + 1;
+        let good = self.good[from..][..most].iter();
+        good.take_while(|good| **good).count()
     }
 }
 
@@ -107,10 +124,41 @@ struct Stream {
     until: u64,
     /// Pages of the next chunk.
     pages: u64,
+    /// Pages of its first chunk.
+    shortest: u64,
     /// When it was last seen, in requests.
     seen: u64,
     /// A second request went on where the first one ended.
     goes_on: bool,
+    /// First pages of its last requests, the latest first; `u64::MAX` where there was none.
+    firsts: [u64; REMEMBERED],
+}
+
+impl Stream {
+    /// How far a request that begins with `page` is from going on with it; `None` when it had such
+    /// a request before its latest one. (Requests shorter than a page begin with the same one.)
+    fn distance(&self, page: u64) -> Option<u64> {
+        match self.firsts.iter().position(|first| *first == page) {
+            Some(0) => Some(0),
+            Some(_) => None,
+            None => Some(self.next.abs_diff(page)),
+        }
+    }
+
+    /// Notes a request for `pages`.
+    fn goes_by(&mut self, pages: &Range<u64>) {
+        if self.firsts[0] != pages.start {
+            self.firsts.rotate_right(1);
+            self.firsts[0] = pages.start;
+        }
+        self.goes_on |= pages.end > self.next;
+        self.next = self.next.max(pages.end);
+        self.until = self.until.max(self.next);
+        assert!(
+            self.next <= self.until,
+            "invariant 4: it is not behind itself"
+        );
+    }
 }
 
 /// What is read ahead, under the engine's lock.
@@ -135,7 +183,7 @@ pub(crate) enum Found {
     Queued,
     /// A thread is reading it; somebody may have waited in vain for it.
     Coming {
-        late: bool,
+        given_up: bool,
     },
     /// So many pages from it on, in this buffer from this page of the buffer on.
     Here(Arc<AlignedBuf>, Range<usize>, Served),
@@ -154,15 +202,14 @@ impl Ahead {
         chunk.asked = true;
         let (buffer, served) = match &chunk.state {
             State::Here(buffer, served) => (Arc::clone(buffer), *served),
-            State::Coming => return Found::Coming { late: chunk.late },
+            State::Coming => {
+                let given_up = chunk.given_up;
+                return Found::Coming { given_up };
+            }
             State::Queued(..) => return Found::Queued,
         };
         let from = (page.index - chunk.pages.start) as usize;
-        let most = (last.min(chunk.pages.end - 1) - page.index) as usize + 1;
-        let count = chunk.good[from..][..most]
-            .iter()
-            .take_while(|good| **good)
-            .count();
+        let count = chunk.run(page.index, last);
         assert!(count > 0, "the first is good");
         if !keep {
             chunk.good[from..from + count].fill(false);
@@ -171,14 +218,21 @@ impl Ahead {
         Found::Here(buffer, from..from + count, served)
     }
 
-    /// Whether all of `pages` were read ahead and can be taken now.
+    /// Whether all of `pages` were read ahead and can be taken now. Looks at every chunk once for
+    /// each run of pages that one of them serves, not for each page.
     pub(crate) fn is_here(&self, object: ObjectId, pages: &Range<u64>) -> bool {
-        let here = |index: u64| {
-            let page = PageId::new(object, index);
-            let mut chunks = self.chunks.iter();
-            chunks.any(|chunk| chunk.has(page) && matches!(chunk.state, State::Here(..)))
-        };
-        !self.chunks.is_empty() && pages.clone().all(here)
+        let mut reached = pages.start;
+        while reached < pages.end {
+            let page = PageId::new(object, reached);
+            let chunks = self.chunks.iter();
+            let here = chunks.filter(|one| matches!(one.state, State::Here(..)) && one.has(page));
+            let Some(run) = here.map(|chunk| chunk.run(reached, pages.end - 1)).max() else {
+                return false;
+            };
+            assert!(run > 0, "a chunk that has a page serves it");
+            reached += run as u64;
+        }
+        !self.chunks.is_empty()
     }
 
     /// Whether a chunk with any of `pages` is being read.
@@ -195,7 +249,7 @@ impl Ahead {
     pub(crate) fn wait_no_more(&mut self, page: PageId) {
         let chunks = self.chunks.iter_mut();
         for chunk in chunks.filter(|chunk| chunk.has(page)) {
-            chunk.late |= matches!(chunk.state, State::Coming);
+            chunk.given_up |= matches!(chunk.state, State::Coming);
         }
         self.forget(page.object, page.index, page.index);
     }
@@ -269,10 +323,35 @@ impl Ahead {
         for at in (0..self.chunks.len()).rev() {
             let asked = std::mem::take(&mut self.chunks[at].asked);
             if !asked && matches!(self.chunks[at].state, State::Here(..)) {
+                self.draw_back(at);
                 self.remove(at);
             }
         }
         self.unwanted.append(&mut self.spare);
+    }
+
+    /// A chunk is about to be given up: streams on their way to it have it read again when they go
+    /// on (invariant 4). They begin with short chunks: one that is so slow would have long ones
+    /// read in vain.
+    fn draw_back(&mut self, at: usize) {
+        let chunk = &self.chunks[at];
+        let Some(passed) = chunk.good.iter().position(|good| *good) else {
+            return;
+        };
+        let first = chunk.pages.start + passed as u64;
+        let waits =
+            |stream: &&mut Stream| stream.object == chunk.object && stream.next < chunk.pages.end;
+        for stream in self.streams.iter_mut().filter(waits) {
+            let reached = first.max(stream.next);
+            if reached < stream.until {
+                stream.until = reached;
+                stream.pages = stream.shortest;
+            }
+            assert!(
+                stream.next <= stream.until,
+                "invariant 4: not behind itself"
+            );
+        }
     }
 
     /// Buffers to be unmapped where no lock is held: the kernel takes its time for that.
@@ -326,45 +405,68 @@ impl Ahead {
     ) -> Option<usize> {
         self.requests += 1;
         let len = pages.end - pages.start;
-        // As far out of order as the requests of one stream come (`classify::stream`).
-        let near = |stream: &Stream| {
-            stream.object == object && stream.next.abs_diff(pages.start) <= 4 * len
-        };
-        let Some(at) = self.streams.iter().position(near) else {
+        let Some(at) = self.stream_of(object, pages) else {
             if self.streams.len() == STREAMS_MAX {
                 let all = self.streams.iter().enumerate();
                 let (quiet, stream) = all.min_by_key(|(_, one)| one.seen)?;
-                if self.is_late(stream) {
+                if self.is_recent(stream) {
                     return None;
                 }
                 self.streams.swap_remove(quiet);
             }
+            let shortest = (4 * len).clamp(least, most);
+            let mut firsts = [u64::MAX; REMEMBERED];
+            firsts[0] = pages.start;
             self.streams.push(Stream {
                 object,
                 next: pages.end,
                 until: pages.end,
-                pages: (4 * len).clamp(least, most),
+                pages: shortest,
+                shortest,
                 seen: self.requests,
                 goes_on: false,
+                firsts,
             });
             return None;
         };
         let stream = &mut self.streams[at];
-        stream.goes_on |= pages.end > stream.next;
         stream.seen = self.requests;
-        stream.next = stream.next.max(pages.end);
-        stream.until = stream.until.max(stream.next);
+        stream.goes_by(pages);
         stream.goes_on.then_some(at)
     }
 
-    /// Whether a stream had a request of late.
-    fn is_late(&self, stream: &Stream) -> bool {
-        self.requests - stream.seen < LATE
+    /// The stream that a request for `pages` goes on with: the nearest one that has not had it.
+    /// When all have, the one quiet for longest, if there are as many as there may be.
+    fn stream_of(&self, object: ObjectId, pages: &Range<u64>) -> Option<usize> {
+        // As far out of order as the requests of one stream come (`classify::stream`).
+        let far = 4 * (pages.end - pages.start);
+        let is_beside =
+            |stream: &Stream| stream.object == object && stream.next.abs_diff(pages.start) <= far;
+        let beside = || {
+            (0..)
+                .zip(&self.streams)
+                .filter(|(_, stream)| is_beside(stream))
+        };
+        let distances = beside().filter_map(|(at, stream)| {
+            let distance = stream.distance(pages.start)?;
+            Some((distance, !stream.goes_on, at))
+        });
+        if let Some((_, _, nearest)) = distances.min() {
+            return Some(nearest);
+        }
+        let is_full = beside().count() >= BESIDE_MAX;
+        let quiet = beside().min_by_key(|(_, stream)| stream.seen);
+        quiet.filter(|_| is_full).map(|(at, _)| at)
     }
 
-    /// Bytes of a chunk at most, so that all streams of late have room for three.
+    /// Whether a stream had one of the last requests.
+    fn is_recent(&self, stream: &Stream) -> bool {
+        self.requests - stream.seen < RECENT
+    }
+
+    /// Bytes of a chunk at most, so that all recent streams have room for three.
     fn share(&self) -> usize {
-        let shares = |stream: &&Stream| stream.goes_on && self.is_late(stream);
+        let shares = |stream: &&Stream| stream.goes_on && self.is_recent(stream);
         let streams = self.streams.iter().filter(shares).count();
         BYTES_MAX / (3 * streams.max(1))
     }
@@ -431,7 +533,7 @@ impl Ahead {
             bytes,
             state: State::Queued(Arc::clone(object), hints),
             asked: true,
-            late: false,
+            given_up: false,
         });
         true
     }
@@ -630,6 +732,7 @@ pub(crate) fn run_reader(engine: &Weak<Engine>) {
 mod tests {
     use super::*;
     use crate::{EngineConfig, ObjectSpec};
+    use proptest::prelude::*;
     use thermocline_core::FileKind;
 
     /// Pages that each of some requests of `len` pages in a row has read ahead.
@@ -680,8 +783,8 @@ mod tests {
     #[test]
     fn streams_share_the_memory() {
         let mut ahead = Ahead::default();
-        for streams in [1, 20, STREAMS_MAX] {
-            for turn in 0..4 {
+        for (round, streams) in (0..).zip([1, 20, STREAMS_MAX]) {
+            for turn in 4 * round..4 * round + 4 {
                 for object in 0..streams as u32 {
                     ahead.note(ObjectId(object), &(turn..turn + 1), (16, 128));
                 }
@@ -691,9 +794,9 @@ mod tests {
         }
         assert_eq!(ahead.streams.len(), STREAMS_MAX);
         for object in 0..STREAMS_MAX as u32 {
-            let at = ahead.note(ObjectId(object), &(4..5), (16, 128));
+            let at = ahead.note(ObjectId(object), &(12..13), (16, 128));
             let at = at.expect("it goes on");
-            ahead.next_chunks(at, (1, 5, 128), |_, _| panic!("nothing is past the end"));
+            ahead.next_chunks(at, (1, 13, 128), |_, _| panic!("nothing is past the end"));
         }
         assert!(ahead.streams.is_empty() && ahead.share() == BYTES_MAX / 3);
         for object in [0, 0, 1, 1] {
@@ -701,7 +804,7 @@ mod tests {
             ahead.note(ObjectId(object), &(first..first + 1), (16, 128));
         }
         assert_eq!(ahead.share(), BYTES_MAX / 6);
-        for turn in 1..=LATE {
+        for turn in 1..=RECENT {
             ahead.note(ObjectId(0), &(turn..turn + 1), (16, 128));
         }
         assert_eq!(ahead.share(), BYTES_MAX / 3, "the others are quiet");
@@ -728,6 +831,54 @@ mod tests {
         }
     }
 
+    /// Two readers of one file, at any distance, are a stream each.
+    #[test]
+    fn readers_behind_each_other_are_streams_of_their_own() {
+        for behind in 1..8 {
+            let mut ahead = Ahead::default();
+            let mut note = |page: u64| ahead.note(ObjectId(1), &(page..page + 1), (16, 128));
+            let mut streams = Vec::new();
+            for page in 0..100 {
+                let first = note(page);
+                let second = (page >= behind).then(|| note(page - behind));
+                if page > behind {
+                    streams.push((first.expect("goes on"), second.flatten().expect("goes on")));
+                }
+            }
+            assert!(
+                streams.iter().all(|at| *at == (0, 1)),
+                "{behind} behind: {streams:?}"
+            );
+            assert_eq!(ahead.streams.len(), 2);
+            let next: Vec<u64> = ahead.streams.iter().map(|stream| stream.next).collect();
+            assert_eq!(next, [100, 100 - behind]);
+        }
+    }
+
+    /// One reader is not taken for ever more of them, whatever he reads again.
+    #[test]
+    fn one_reader_is_a_few_streams_at_most() {
+        let streams = |requests: &mut dyn Iterator<Item = Range<u64>>| {
+            let mut ahead = Ahead::default();
+            for pages in requests {
+                ahead.note(ObjectId(1), &pages, (16, 128));
+            }
+            ahead.streams.len()
+        };
+        let again_and_again = &mut (0..1000).map(|at| at % 2..at % 2 + 1);
+        assert!(streams(again_and_again) <= BESIDE_MAX);
+        let window = &mut (0..1000).map(|at| at / 20 + at % 3..at / 20 + at % 3 + 1);
+        assert!(streams(window) <= 2 * BESIDE_MAX, "a window that goes on");
+        let halves = &mut (0..1000).map(|at| at / 2..at / 2 + 1);
+        assert_eq!(streams(halves), 1, "requests shorter than a page");
+        let unaligned = &mut (0..1000).map(|at| at * 3 / 2..at * 3 / 2 + 2);
+        assert_eq!(streams(unaligned), 1, "requests that share a page");
+        let out_of_order = &mut (0..1000).map(|at| (at ^ 1) * 4..(at ^ 1) * 4 + 4);
+        assert_eq!(streams(out_of_order), 1, "requests of one read at a time");
+        let retries = &mut (0..1000).map(|at: u64| at - at % 10 / 9..at - at % 10 / 9 + 1);
+        assert_eq!(streams(retries), 1, "the last one is tried again");
+    }
+
     /// One more stream than are remembered pushes out none of them: in turn, that would be the one
     /// that comes next.
     #[test]
@@ -744,7 +895,7 @@ mod tests {
                 );
             }
         }
-        for _ in 0..LATE {
+        for _ in 0..RECENT {
             ahead.note(ObjectId(0), &(4..5), (16, 128));
         }
         let newcomer = ObjectId(9999);
@@ -779,30 +930,153 @@ mod tests {
         assert!(ahead.unwanted().is_empty() && ahead.spare.is_empty());
     }
 
-    /// What requests read themselves while it is queued is not read a second time.
-    #[test]
-    fn what_is_passed_by_is_not_read() {
+    /// An engine of its own, for chunks that name an object.
+    fn with_object(test: impl FnOnce(&Arc<Object>)) {
         let base = tempfile::tempdir().expect("a folder");
         std::fs::write(base.path().join("t"), "").expect("writes");
         let engine = Engine::start(EngineConfig::default(), None).expect("starts");
         let spec = ObjectSpec::of_file(base.path(), "t", FileKind::Relation).expect("is there");
         let object = engine.open_object(spec).expect("opens");
-        let mut ahead = Ahead::default();
-        for pages in [0..16, 16..32, 32..48] {
-            assert!(ahead.queue(&object, pages, 1 << 16, HintSet::UNKNOWN));
-        }
-        ahead.pass_by(object.id, &(0..8));
-        ahead.pass_by(object.id, &(16..32));
-        let jobs = std::iter::from_fn(|| ahead.next_job(None));
-        let jobs: Vec<_> = jobs.map(|job| (job.pages, job.passed)).collect();
-        assert_eq!(jobs, [(0..16, 8), (32..48, 0)]);
-        assert_eq!(ahead.bytes, 2 << 16);
-        ahead.pass_by(object.id, &(32..48));
-        let page = PageId::new(object.id, 32);
-        let is_coming = matches!(ahead.take(page, 32, false), Found::Coming { .. });
-        assert!(is_coming, "somebody waits for what is being read");
+        test(&object);
         engine.close_object(&object);
         engine.stop().expect("stops");
+    }
+
+    /// What is queued for the request of one page, at most 128 pages a chunk.
+    fn asks(ahead: &mut Ahead, object: &Arc<Object>, page: u64) -> Vec<(u64, u64)> {
+        let mut chunks = Vec::new();
+        if let Some(at) = ahead.note(object.id, &(page..page + 1), (16, 128)) {
+            ahead.next_chunks(at, (1, 10_000, 128), |ahead, chunk| {
+                chunks.push((chunk.start, chunk.end));
+                ahead.queue(object, chunk, 1 << 12, HintSet::UNKNOWN)
+            });
+        }
+        chunks
+    }
+
+    fn all_come(ahead: &mut Ahead) {
+        while let Some(job) = ahead.next_job(None) {
+            ahead.came(job.number, job.buffer, Some(Served::Unknown));
+        }
+    }
+
+    /// A stream that goes on after a pause has what was given up meanwhile read ahead again.
+    #[test]
+    fn what_was_given_up_in_a_pause_is_read_ahead_again() {
+        with_object(|object| {
+            let mut ahead = Ahead::default();
+            let queued: Vec<_> = (0..4)
+                .flat_map(|page| asks(&mut ahead, object, page))
+                .collect();
+            assert_eq!(queued, [(2, 18), (18, 50), (50, 114)]);
+            all_come(&mut ahead);
+            let mut take = |page| {
+                let page = PageId::new(object.id, page);
+                let found = ahead.take(page, page.index, false);
+                assert!(matches!(found, Found::Here(..)));
+            };
+            (2..4).for_each(&mut take);
+            for _ in 0..2 {
+                ahead.forget_quiet();
+            }
+            assert!(ahead.chunks.is_empty(), "nobody came for them");
+            assert_eq!(
+                asks(&mut ahead, object, 4),
+                [(5, 21)],
+                "from the next page on, and short"
+            );
+            all_come(&mut ahead);
+            assert_eq!(asks(&mut ahead, object, 5), [(21, 53)]);
+        });
+    }
+
+    /// What other streams have before them stays theirs.
+    #[test]
+    fn what_is_given_up_draws_back_those_alone_that_were_on_their_way_to_it() {
+        with_object(|object| {
+            let mut ahead = Ahead::default();
+            for page in [0, 1, 1000, 1001] {
+                asks(&mut ahead, object, page);
+            }
+            all_come(&mut ahead);
+            ahead.forget_quiet();
+            for page in [2, 1002] {
+                let found = ahead.take(PageId::new(object.id, page), page, page == 2);
+                assert!(matches!(found, Found::Here(..)));
+            }
+            ahead.chunks[1].asked = false;
+            ahead.forget_quiet();
+            let reached = ahead
+                .streams
+                .iter()
+                .map(|stream| (stream.next, stream.until));
+            assert_eq!(reached.collect::<Vec<_>>(), [(2, 18), (1002, 1003)]);
+        });
+    }
+
+    /// A chunk that is here or coming.
+    fn chunk_of(object: u32, start: u64, good: Vec<bool>, is_here: bool) -> Chunk {
+        Chunk {
+            number: 0,
+            object: ObjectId(object),
+            pages: start..start + good.len() as u64,
+            bytes: 512,
+            good,
+            state: match is_here {
+                true => State::Here(Arc::new(AlignedBuf::new(512)), Served::Unknown),
+                false => State::Coming,
+            },
+            asked: true,
+            given_up: false,
+        }
+    }
+
+    fn any_chunk() -> impl Strategy<Value = (u32, u64, Vec<bool>, bool)> {
+        let good = prop::collection::vec(prop::bool::weighted(0.9), 1..12);
+        (0..2u32, 0..24u64, good, prop::bool::weighted(0.8))
+    }
+
+    proptest! {
+        /// By runs as page by page.
+        #[test]
+        fn what_is_here_is_each_page_in_some_chunk(
+            chunks in prop::collection::vec(any_chunk(), 0..8),
+            start in 0..30u64,
+            len in 0..12u64,
+        ) {
+            let (object, pages) = (ObjectId(0), start..start + len);
+            let chunks = chunks.into_iter();
+            let chunks = chunks.map(|(of, start, good, here)| chunk_of(of, start, good, here));
+            let ahead = Ahead { chunks: chunks.collect(), ..Ahead::default() };
+            let here = |index: u64| {
+                let page = PageId::new(object, index);
+                let mut chunks = ahead.chunks.iter();
+                chunks.any(|chunk| chunk.has(page) && matches!(chunk.state, State::Here(..)))
+            };
+            let plain = !ahead.chunks.is_empty() && pages.clone().all(here);
+            prop_assert_eq!(ahead.is_here(object, &pages), plain);
+        }
+    }
+
+    /// What requests read themselves while it is queued is not read a second time.
+    #[test]
+    fn what_is_passed_by_is_not_read() {
+        with_object(|object| {
+            let mut ahead = Ahead::default();
+            for pages in [0..16, 16..32, 32..48] {
+                assert!(ahead.queue(object, pages, 1 << 16, HintSet::UNKNOWN));
+            }
+            ahead.pass_by(object.id, &(0..8));
+            ahead.pass_by(object.id, &(16..32));
+            let jobs = std::iter::from_fn(|| ahead.next_job(None));
+            let jobs: Vec<_> = jobs.map(|job| (job.pages, job.passed)).collect();
+            assert_eq!(jobs, [(0..16, 8), (32..48, 0)]);
+            assert_eq!(ahead.bytes, 2 << 16);
+            ahead.pass_by(object.id, &(32..48));
+            let page = PageId::new(object.id, 32);
+            let is_coming = matches!(ahead.take(page, 32, false), Found::Coming { .. });
+            assert!(is_coming, "somebody waits for what is being read");
+        });
     }
 
     #[test]

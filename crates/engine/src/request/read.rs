@@ -216,8 +216,8 @@ impl Reading<'_> {
                 }
                 // Base may keep it waiting for others. Were it to be read from base a second time,
                 // base would have the more to do the slower it is.
-                Found::Coming { late }
-                    if (late || started.elapsed() > AHEAD_WAIT)
+                Found::Coming { given_up }
+                    if (given_up || started.elapsed() > AHEAD_WAIT)
                         && inner.hierarchy.is_at_hand(part.page) =>
                 {
                     inner.ahead.wait_no_more(part.page);

@@ -246,7 +246,7 @@ mod tests {
     use crate::config::EngineConfig;
     use crate::device::MemoryDevice;
     use crate::engine::Request;
-    use crate::files::object::{Identity, ObjectSpec};
+    use crate::files::object::{Identity, ObjectSpec, Stamp};
     use crate::store::{Store, StoreOptions};
     use thermocline_core::{FileKind, HintSet, PageId, ReadStart};
 
@@ -278,7 +278,7 @@ mod tests {
             kind: FileKind::Relation,
             dialect: Dialect::Postgres,
             cached: true,
-            stamp: Arc::new(|| None),
+            stamp: Arc::new(|| Some(Stamp::default())),
             touch: crate::untouched(),
         };
         let object = engine.open_object(spec).expect("opens");

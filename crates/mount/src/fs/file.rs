@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use thermocline::{Engine, ReadStarted, Request};
+use thermocline::{Engine, ReadStarted, Request, Told};
 use thermocline_core::hint::HintSet;
 
 use super::attr::has_privileges;
@@ -131,6 +131,7 @@ impl Fs {
         assert!(!refused, "node {} cannot be written", node.id());
         let mapped = object.mapped;
         let handle = self.handles.add(Handle::File(FileHandle {
+            told: Told::by(&object.object),
             node,
             object,
             durable: Durable::from_flags(flags),
@@ -300,16 +301,19 @@ impl Fs {
             return Ok(());
         };
         let engine = self.objects.engine();
-        engine.sync(&file.object.object, durable == Durable::Data)
+        engine.sync_for(&file.object.object, &file.told, durable == Durable::Data)
     }
 
     /// Makes a file's completed writes durable on the base.
     ///
     /// # Errors
-    /// Whatever the base reports.
+    /// Whatever the base reports; what it reported to another handle of the file too, once.
     pub fn fsync(&self, handle: u64, data_only: bool) -> io::Result<()> {
         match &*self.handle(handle)? {
-            Handle::File(file) => self.objects.engine().sync(&file.object.object, data_only),
+            Handle::File(file) => {
+                let (object, told) = (&file.object.object, &file.told);
+                self.objects.engine().sync_for(object, told, data_only)
+            }
             Handle::Control(_) => Ok(()),
             Handle::Dir(_) | Handle::ControlDir => Err(sys::errno(libc::EINVAL)),
         }
