@@ -257,9 +257,16 @@ fn pins_change_while_others_read_and_write() {
     }
 }
 
-/// Dirty pages of a file fill the tier; at the next start most of it is set aside for another one.
+/// Dirty pages of a file fill the tier; at the next start most of it is set aside for another one,
+/// and the cache stays as long as it is, or is made longer before those pages have left.
 #[test]
 fn dirty_pages_find_room_at_a_start_with_other_pins() {
+    for grown_to in [None, Some(620), Some(1200)] {
+        dirty_pages_find_room(grown_to);
+    }
+}
+
+fn dirty_pages_find_room(grown_to: Option<u64>) {
     let mut scene = Scene::new("lru", true);
     let engine = scene.start();
     let other = scene.open(&engine, "other");
@@ -283,6 +290,9 @@ fn dirty_pages_find_room_at_a_start_with_other_pins() {
     let engine = scene.start();
     // They are being written back already: what counts is that none is lost.
     assert!(engine.stats().tier.expect("a tier").lost.is_empty());
+    if let Some(pages) = grown_to {
+        engine.resize(pages * PAGE, |_| true).expect("grows");
+    }
     let other = scene.open(&engine, "other");
     for page in 0..slots {
         read(&engine, &other, page, 9);
