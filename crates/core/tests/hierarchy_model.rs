@@ -1380,6 +1380,13 @@ impl TierPolicy for Audited {
         self.policy.on_admit(access, slot);
     }
 
+    fn on_found(&mut self, access: &Access, slot: SlotId) {
+        let page = access.page;
+        assert!(!self.reserved.contains(&page), "{page:?} left the reserve");
+        assert_eq!(self.resident.insert(slot, page), None, "a free slot");
+        self.policy.on_found(access, slot);
+    }
+
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
         assert_eq!(self.resident.remove(&slot), Some(page), "it was there");
         self.dirty.remove(&slot);

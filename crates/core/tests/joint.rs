@@ -502,6 +502,11 @@ impl TierPolicy for Both {
         self.plain.on_admit(access, slot);
     }
 
+    fn on_found(&mut self, access: &Access, slot: SlotId) {
+        self.fast.on_found(access, slot);
+        self.plain.on_admit(access, slot);
+    }
+
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
         self.fast.on_remove(page, slot, why);
         self.plain.on_remove(page, why);
@@ -611,10 +616,10 @@ proptest! {
 struct Boxed(Box<dyn TierPolicy>);
 
 impl TierPolicy for Boxed {
-    thermocline_core::pass_on!(0: name, on_request, decide, surplus, on_admit, on_remove, on_trim,
-        on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated, on_dirty,
-        on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned, bytes,
-        bytes_full, assert_invariants);
+    thermocline_core::pass_on!(0: name, on_request, decide, surplus, on_admit, on_found, on_remove,
+        on_trim, on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated,
+        on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned,
+        bytes, bytes_full, assert_invariants);
 }
 
 fn counted(reads: u32, writes: u32, logical: u32) -> CacCounts {

@@ -105,7 +105,7 @@ impl Hierarchy {
         if let Some(slot) = slot {
             let access = quiet_access(page, self.requests);
             if self.slots.is_policy(slot) {
-                self.policy.on_admit(&access, slot);
+                self.policy.on_found(&access, slot);
             }
             self.flash_move(page, FlashMove::Entered);
             self.counters.doubts_verified += 1;

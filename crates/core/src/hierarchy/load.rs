@@ -187,6 +187,8 @@ impl Hierarchy {
         }
         self.slots = loaded.slots;
         self.policy = loaded.policy;
+        // Requests served without a tier are none of this policy's: it counts from the start.
+        self.requests = loaded.requests;
         self.asked = loaded.asked;
         self.policy_options = loaded.policy_options;
         self.ledger.join(loaded.ledger);

@@ -191,7 +191,7 @@ impl Hierarchy {
     pub(super) fn introduce(&self, policy: &mut dyn TierPolicy) {
         for (slot, page) in self.slots.residents() {
             let access = quiet_access(page, self.requests);
-            policy.on_admit(&access, slot);
+            policy.on_found(&access, slot);
             if self.slots.is_dirty(slot) {
                 policy.on_dirty(&access, slot);
             }

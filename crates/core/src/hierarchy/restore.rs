@@ -65,7 +65,7 @@ impl Hierarchy {
         };
         if self.slots.is_policy(slot) {
             let access = quiet_access(entry.page, 0);
-            self.policy.on_admit(&access, slot);
+            self.policy.on_found(&access, slot);
             if entry.dirty {
                 self.policy.on_dirty(&access, slot);
             }

@@ -38,7 +38,7 @@ pub struct LearnedRace {
 pub struct LearnedFinalist {
     /// The policy.
     pub name: &'static str,
-    /// Whether it decides now.
+    /// Whether it leads; it decides once it knows all that is on flash.
     pub leads: bool,
     /// Read hits a request.
     pub hits: f64,

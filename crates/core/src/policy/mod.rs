@@ -275,8 +275,15 @@ pub trait TierPolicy: Send {
         None
     }
 
-    /// The page was given `slot`.
+    /// The page was given `slot`, and is written there.
     fn on_admit(&mut self, access: &Access, slot: SlotId);
+
+    /// The page lies in `slot` already, and nothing is written: as a restart found it, or as a
+    /// policy before this one left it. `access.number` is that of the newest request, 0 where
+    /// there was none.
+    fn on_found(&mut self, access: &Access, slot: SlotId) {
+        self.on_admit(access, slot);
+    }
 
     /// The page in `slot` lost it.
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal);

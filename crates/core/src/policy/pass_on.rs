@@ -18,7 +18,7 @@
 ///         self.1 += 1;
 ///         self.0.on_request(access, resident);
 ///     }
-///     thermocline_core::pass_on!(0: name, decide, surplus, on_admit, on_remove, on_trim,
+///     thermocline_core::pass_on!(0: name, decide, surplus, on_admit, on_found, on_remove, on_trim,
 ///         on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated, on_dirty,
 ///         on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned, bytes,
 ///         bytes_full, assert_invariants);
@@ -63,6 +63,11 @@ macro_rules! pass_on {
     (@ $of:tt on_admit) => {
         fn on_admit(&mut self, access: &$crate::policy::Access, slot: $crate::SlotId) {
             self.$of.on_admit(access, slot);
+        }
+    };
+    (@ $of:tt on_found) => {
+        fn on_found(&mut self, access: &$crate::policy::Access, slot: $crate::SlotId) {
+            self.$of.on_found(access, slot);
         }
     };
     (@ $of:tt on_remove) => {

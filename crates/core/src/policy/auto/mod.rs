@@ -153,7 +153,7 @@ impl Second {
                     hints: HintSet::UNKNOWN,
                     number,
                 };
-                self.policy.on_admit(&access, slot);
+                self.policy.on_found(&access, slot);
                 if slots.is_dirty(slot) {
                     self.policy.on_dirty(&access, slot);
                 }
@@ -264,7 +264,7 @@ impl Auto {
 
     /// Shows `access` to the miniatures, and lets the race know what each earned, and the tier.
     fn run_miniatures(&mut self, access: &Access, resident: bool) {
-        if self.requests == 0 && access.hints != HintSet::UNKNOWN {
+        if self.requests == 0 && access.hints.values() != HintSet::UNKNOWN.values() {
             self.race.begin(HINTED_FIRST);
         }
         self.requests += 1;
@@ -461,6 +461,13 @@ impl TierPolicy for Auto {
         if self.absent.take_if(|page| *page == access.page).is_some() {
             self.race.charge(self.price());
             self.call();
+        }
+    }
+
+    fn on_found(&mut self, access: &Access, slot: SlotId) {
+        self.value.on_found(access, slot);
+        if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
+            second.policy.on_found(access, slot);
         }
     }
 

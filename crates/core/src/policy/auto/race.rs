@@ -2,9 +2,9 @@
 //!
 //! *Lead* of a miniature over the tier: the greatest sum of differences of their scores over the
 //! requests up to now from any later than the last decision, or 0 (the one-sided cumulative sum:
-//! Page, Biometrika 1954). When one is *decisive*, the finalist with the greatest lead leads from
-//! now on, and a new *stretch* begins: all leads are 0. It may be the leader again, whose contents
-//! have not come to be its own yet.
+//! Page, Biometrika 1954). When one is *decisive*, the finalist with the greatest lead (where two
+//! have it, the leader) leads from now on, and a new *stretch* begins: all leads are 0. It may be
+//! the leader again, whose contents have not come to be its own yet.
 //!
 //! *Decisive* in the k-th stretch is a lead above k m, from the eighth stretch on above 8 m, m
 //! being the miniature's slots, so that a workload that turns often is not run after. Less is
@@ -23,6 +23,7 @@
 //! 2. In a stretch no miniature earned more than the tier by more than its lead.
 
 use super::{COUNT, VALUES};
+use std::cmp::Ordering;
 
 /// A lead near a decisive one, as a share of it.
 const NEAR: f64 = 0.5;
@@ -135,20 +136,32 @@ impl Race {
         self.decide();
     }
 
-    /// Who is to be in life besides `value`, where `now` is: the leader; else who is near a
-    /// decisive lead; else `now` while it has any.
+    /// Who is to be in life besides `value`, where `now` is: the leader; else `now` while it is
+    /// near a decisive lead; else who is; else `now` while it has any. So two that are near one
+    /// after the other do not take turns: each turn would make a policy.
     pub(super) fn wanted(&self, now: Option<usize>) -> Option<usize> {
         if self.leader >= VALUES {
             return Some(self.leader);
         }
-        let best = (VALUES..COUNT).max_by(|a, b| self.leads[*a].total_cmp(&self.leads[*b]));
-        let coming = best.filter(|at| self.leads[*at] > NEAR * self.decisive(*at));
-        coming.or(now.filter(|at| self.leads[*at] > 0.0))
+        let is_near = |at: &usize| self.leads[*at] > NEAR * self.decisive(*at);
+        let coming = (VALUES..COUNT)
+            .filter(is_near)
+            .max_by(|a, b| self.by_lead(*a, *b));
+        now.filter(is_near)
+            .or(coming)
+            .or(now.filter(|at| self.leads[*at] > 0.0))
+    }
+
+    /// By their leads; of two that have the same, the leader is ahead.
+    fn by_lead(&self, a: usize, b: usize) -> Ordering {
+        let is_leader = |at| at == self.leader;
+        let order = self.leads[a].total_cmp(&self.leads[b]);
+        order.then(is_leader(a).cmp(&is_leader(b)))
     }
 
     fn decide(&mut self) {
         let ahead = (0..COUNT).filter(|at| self.leads[*at] > self.decisive(*at));
-        let greatest = ahead.max_by(|a, b| self.leads[*a].total_cmp(&self.leads[*b]));
+        let greatest = ahead.max_by(|a, b| self.by_lead(*a, *b));
         if let Some(best) = greatest {
             self.changes += u64::from(best != self.leader);
             self.leader = best;
@@ -239,6 +252,54 @@ mod tests {
         assert_eq!(changed_after(&|_| false, 0.25), (Some(101), 3));
         // It is as far ahead: nothing but a whole lead decides.
         assert_eq!(changed_after(&|_| false, 0.5).0, Some(401));
+    }
+
+    /// Two that do the same: the one that leads leads on.
+    #[test]
+    fn of_two_alike_the_leader_stays() {
+        for leader in 0..2 {
+            let mut race = Race::new(200, [true; COUNT]);
+            race.begin(leader);
+            let mut scores = [0.0; COUNT];
+            (scores[0], scores[1]) = (0.5, 0.5);
+            (0..2000).for_each(|_| race.observe(&scores, 0.0));
+            assert_eq!((race.leader(), race.changes()), (leader, 0));
+            assert!(race.stretches() > 1);
+        }
+    }
+
+    /// A second one is called at half a decisive lead, not before, and stays while it is near,
+    /// though another has overtaken it; it goes when its lead is gone.
+    #[test]
+    fn who_is_called_stays_while_it_is_near() {
+        let mut race = Race::new(400, [true; COUNT]);
+        let earn = |race: &mut Race, at: usize, score: f64| {
+            let mut scores = [0.0; COUNT];
+            scores[at] = score;
+            race.observe(&scores, 0.0);
+        };
+        earn(&mut race, 4, 200.0);
+        assert_eq!(race.wanted(None), None, "half of it");
+        earn(&mut race, 4, 1.0);
+        assert_eq!(race.wanted(None), Some(4));
+        earn(&mut race, 5, 220.0);
+        assert_eq!(race.wanted(Some(4)), Some(4));
+        assert_eq!(race.wanted(None), Some(5));
+        let mut losses = [0.0; COUNT];
+        losses[4] = -100.0;
+        race.observe(&losses, 0.0);
+        assert_eq!(race.wanted(Some(4)), Some(5), "it is near no more");
+        losses = [0.0; COUNT];
+        (losses[4], losses[5]) = (-50.0, -220.0);
+        race.observe(&losses, 0.0);
+        assert_eq!(race.wanted(Some(4)), Some(4), "nobody else is near");
+        earn(&mut race, 4, -100.0);
+        assert_eq!(race.wanted(Some(4)), None);
+        // Near is by what is decisive for each: the tier has the pages of 3, and little is enough.
+        (0..4000).for_each(|_| race.look(3, true));
+        earn(&mut race, 5, 60.0);
+        earn(&mut race, 3, 40.0);
+        assert_eq!(race.wanted(None), Some(3));
     }
 
     /// A leader who does worse in life than in miniature makes way for nobody worse.

@@ -446,6 +446,78 @@ fn a_miniature_that_does_as_the_tier_does_is_not_ahead() {
     assert!(hits > SLOTS, "some of it was on flash");
 }
 
+/// A copy on flash that is renewed costs the tier its price as it costs a miniature: where both do
+/// the same and most requests write, a lead from before neither shrinks nor grows.
+#[test]
+fn a_renewed_copy_costs_the_tier_its_price() {
+    let mut auto = Auto::new(&PolicyOptions::new(SLOTS));
+    let mut slots = SlotTable::new(SLOTS);
+    let mut written = 0;
+    for number in 1..=2000 {
+        let op = if number % 8 == 0 { Op::Read } else { Op::Write };
+        let access = Access {
+            page: PageId::new(ObjectId(1), mix(number, 9) % u64::from(SLOTS / 2)),
+            op,
+            hints: HintSet::UNKNOWN,
+            number,
+        };
+        written += u32::from(serve(&mut auto, &mut slots, &access).written);
+        if number == 1000 {
+            let mut scores = [0.0; COUNT];
+            scores[0] = 10.0;
+            auto.race.observe(&scores, 0.0);
+        }
+    }
+    assert!(written > 1500, "most requests renew a copy: {written}");
+    let (ahead, _) = auto.race.ahead(0);
+    assert!((ahead - 10.0).abs() < auto.most(), "{ahead}");
+    assert_eq!(auto.race.stretches(), 1);
+}
+
+/// Where a tier has several slots for one of a miniature, learning windows have that share of its
+/// requests, pages are sampled in that share, and requests are counted in the sample: a run whose
+/// pages are asked for with many others between them is in order there.
+#[test]
+fn what_is_counted_in_requests_is_scaled() {
+    let options = PolicyOptions::new(4 * SAMPLE_MIN);
+    let sampled = sampled(options.capacity);
+    assert_eq!(sampled, SAMPLE_MIN);
+    let window = options.clic.window_of(options.capacity);
+    assert_eq!(scaled(&options, sampled).clic.window, window / 4);
+    let mut auto = Auto::new(&options);
+    let first = |extent: u64| PageId::new(ObjectId(1), extent << EXTENT);
+    let in_sample = (0..10_000).filter(|extent| auto.is_sampled(first(*extent)));
+    assert!((2300..2700).contains(&in_sample.count()), "a quarter");
+    let (mine, others): (Vec<u64>, _) =
+        (0..1000).partition(|extent| auto.is_sampled(first(*extent)));
+    let others: Vec<u64> = others;
+    let mut number = 0;
+    let mut read = |auto: &mut Auto, page: PageId| {
+        number += 1;
+        let access = Access {
+            page,
+            op: Op::Read,
+            hints: HintSet::UNKNOWN,
+            number,
+        };
+        auto.on_request(&access, None);
+    };
+    for at in 0..3 {
+        let page = first(mine[0]);
+        read(&mut auto, PageId::new(page.object, page.index + at));
+        others[..100]
+            .iter()
+            .for_each(|extent| read(&mut auto, first(*extent)));
+    }
+    let in_order = crate::policy::streams::in_order(&options.costs);
+    assert_eq!(auto.requests, 3);
+    assert!(
+        (auto.alone - 1.0 - 2.0 * in_order).abs() < 1e-9,
+        "{}",
+        auto.alone
+    );
+}
+
 /// The tier is `value`, so it holds the pages that `value` holds in miniature, and lacks some of
 /// the others'.
 #[test]
@@ -581,6 +653,8 @@ fn others_than_value_have_a_handicap() {
 fn hints_say_who_leads_at_first() {
     for (hints, first) in [
         (HintSet::UNKNOWN, "value"),
+        // Whose request it is says nothing of the page.
+        (HintSet::UNKNOWN.from_client(1), "value"),
         (HintSet::UNKNOWN.with(0, 1), "value-time"),
     ] {
         let mut auto = Auto::new(&PolicyOptions::new(SLOTS));

@@ -8,8 +8,9 @@
 //! *Cost of a read*, of base alone: a read is in order when the request before it, of whatever
 //! kind, was a read of the page before. Streams side by side count as random: where they were in
 //! order here, pages read at random lost hits and time both (`evaluation/results/value.md`). An
-//! extent has the mean of its last [`COST_READS`] reads or so, so that the pages of a run are worth
-//! the same: where the first page alone is on flash base saves nothing.
+//! extent has a fading mean: what its first read cost, and a [`COST_READS`]th of each later one's.
+//! So the pages of a run are worth the same: where the first page alone is on flash base saves
+//! nothing. After a first read at random some 200 reads in order bring the mean near theirs.
 //!
 //! Memory: 20 bytes an extent's place and 4 a block's, with a power of two of places each, one a
 //! slot or up to two, or fewer where memory is short.
@@ -24,7 +25,7 @@ use crate::page::{ObjectId, PageId};
 const EXTENT: u32 = 5;
 /// Blocks of 2¹ to 2⁷ extents.
 const LEVELS: u32 = 8;
-/// Reads that the mean of what they cost is over, about.
+/// One part in so many of the mean is the newest read's cost.
 const COST_READS: f32 = 64.0;
 /// What was not read within the look-out, or never.
 const NEVER: u32 = 63;

@@ -2,7 +2,9 @@
 //! that is fitted to what becomes of them.
 //!
 //! *Target* of a sample of a page: e^(-d/H) when the page's next request is a read d requests
-//! later; 0 when it is a write, or the page goes. A sample that hears nothing for a third of the
+//! later; 0 when it is a write, or the page is on flash and its file loses it. Of pages that are
+//! not on flash nothing is heard then: finding them would be a search of all that is remembered. A
+//! sample that hears nothing for a third of the
 //! horizon H ends with e^(-age/H) times what the model says of the page by then (temporal
 //! difference: Sutton, Machine Learning 1988), and so does one whose page is forgotten or whose
 //! place in the ring is needed. Pages are sampled at their request, and by lot, of those on flash
@@ -241,6 +243,15 @@ impl Learner {
             }
         }
         entry
+    }
+
+    /// The page is on flash already, as one before this one left it after the request `number`, 0
+    /// for none. Otherwise as [`Learner::introduce`].
+    pub(super) fn found(&mut self, page: PageId, number: u64) -> u32 {
+        if number > 0 {
+            self.clock.now = (number as u32).max(1);
+        }
+        self.introduce(page)
     }
 
     /// The page in `entry` is gone for good.

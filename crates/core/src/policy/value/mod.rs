@@ -8,8 +8,9 @@
 //! those drawn lately among them, the page with the lowest odds o = V / (1 - V) is the victim, and
 //! it leaves when o(newcomer) > 1.1 o(victim) + κ. Most are drawn only when a page is to leave:
 //! while newcomers are refused the least worthy stays the same. κ is what a flash write must earn
-//! in read hits, the dial for wear ([`wear`]). A newcomer far below the victims of late is refused
-//! unseen. Hint types that say nothing are left out ([`hint_types`]). Nothing is known beforehand
+//! in read hits, the dial for wear ([`wear`]). A newcomer far below the least worthy of late is
+//! refused unseen; what those were fades by it, so that pages on flash that grow cold are looked at
+//! again. Hint types that say nothing are left out ([`hint_types`]). Nothing is known beforehand
 //! about any hint.
 //!
 //! *What is counted*: read hits, or what reads cost base alone in random reads (`value-time`). V is
@@ -17,8 +18,8 @@
 //! more than the page's own reads: the first page of a run costs base much and the others little,
 //! and it is the run that is to be kept or left. What is learned is the same for both, so
 //! `auto` can change between the two at once. In write-through, where a transfer takes a tenth of
-//! a random read or less, a page whose reads are in order has odds of 0.11 at most by time, below
-//! κ: it comes in only where there is room.
+//! a random read or less, a page has odds of 0.11 at most by time, below κ, once its extent's mean
+//! is that of reads in order: it comes in only where there is room.
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
 //! saves, of reads and of writes ([`money`]). κ is the time of a write to flash then, and 0 for a
@@ -45,7 +46,8 @@
 //! # Choices
 //! - *Free slots* are filled by whatever comes, as under every policy.
 //! - *Writes* renew the copy. That a write ends a page's worth is what the targets say.
-//! - *Pages that come without a request* (restart, change of policy) count as just read.
+//! - *Pages that come without a request* (restart, change of policy) count as just read, and
+//!   nothing was written for those that are on flash already.
 //! - *A resident page that is not remembered* (its line was full of pages on flash) is worth what
 //!   victims are worth.
 //!
@@ -91,8 +93,10 @@ const MARGIN: f32 = 1.1;
 const HOPELESS: f32 = 0.7;
 /// Numbers that hint sets may have.
 const HINT_SETS: usize = 1 << 16;
-/// Weight of one more victim in the mean odds of victims.
+/// Weight of one more in the mean odds of the least worthy candidates.
 const VICTIM_STEP: f32 = 0.02;
+/// What is left of that mean after a newcomer that was refused unseen.
+const VICTIM_FADE: f32 = 1.0 - 1.0 / 256.0;
 
 /// What a page is worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -200,7 +204,7 @@ pub struct Value {
     residents: Vec<u32>,
     /// Odds and slots of those that may leave next: see [`Value::lowest`].
     candidates: Vec<(f32, u32)>,
-    /// Odds of victims of late.
+    /// Odds of the least worthy candidates of late, whether they left or not.
     mean_victim: f32,
     admit_on_write: bool,
     money: Money,
@@ -248,10 +252,14 @@ impl Value {
     pub(super) fn count(&mut self, counted: Counted) {
         if self.counted != counted {
             self.counted = counted;
-            // Odds of the other kind.
-            self.candidates.clear();
-            self.mean_victim = 0.0;
+            self.forget_odds();
         }
+    }
+
+    /// Odds are of another kind from now on.
+    fn forget_odds(&mut self) {
+        self.candidates.clear();
+        self.mean_victim = 0.0;
     }
 
     /// Whether it counts this.
@@ -305,8 +313,9 @@ impl Value {
     /// Whether a page is considered on this opportunity. The first page cleaned shows that this is
     /// write-back.
     fn considers(&mut self, why: Opportunity) -> bool {
-        if why == Opportunity::Clean {
+        if why == Opportunity::Clean && !self.learner.is_back() {
             self.learner.count_writes();
+            self.forget_odds();
         }
         match self.learner.is_back() {
             true => self.pooled.takes(why, self.admit_on_write),
@@ -444,6 +453,7 @@ impl TierPolicy for Value {
         let entry = self.learner.pages.find(access.page);
         let odds = self.odds(entry.unwrap_or(NONE), why == Opportunity::Clean);
         if odds < HOPELESS * self.mean_victim {
+            self.mean_victim *= VICTIM_FADE;
             return Decision::Refuse(Refusal::Cold);
         }
         let mut found = self.look(LOOKS, slots);
@@ -465,6 +475,11 @@ impl TierPolicy for Value {
         let entry = self.learner.introduce(access.page);
         self.hold(slot, entry);
         self.dial.on_write();
+    }
+
+    fn on_found(&mut self, access: &Access, slot: SlotId) {
+        let entry = self.learner.found(access.page, access.number);
+        self.hold(slot, entry);
     }
 
     fn on_remove(&mut self, _page: PageId, slot: SlotId, why: Removal) {

@@ -172,7 +172,9 @@ mod tests {
             worth.learn(number, age, target);
             all.push((hints, (age + 1).ilog2(), target));
         }
-        for row in worth.by_age() {
+        let rows = worth.by_age();
+        assert_eq!(rows.iter().map(|row| row.samples).sum::<u32>(), 600);
+        for row in rows {
             let age = (row.age + 1).ilog2();
             let of = |(hints, at, _): &&(HintSet, u32, f32)| *hints == row.hints && *at == age;
             let (count, sum) = all

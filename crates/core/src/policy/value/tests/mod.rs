@@ -1,5 +1,7 @@
 //! The parts of `value` against plain slow code.
 
+mod life;
+
 use super::features::{self, Clock, Extents};
 use super::learner::Ended;
 use super::model::{Indices, Model, TABLES};
