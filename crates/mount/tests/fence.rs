@@ -31,6 +31,9 @@ impl Fence for Switch {
             false => Ok(()),
         }
     }
+    fn passes_now(&self) -> bool {
+        self.passes().is_ok()
+    }
     fn reason(&self) -> Option<String> {
         None
     }

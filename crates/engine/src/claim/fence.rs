@@ -33,6 +33,10 @@ pub trait Fence: Send + Sync {
     /// As [`Fence::holds`].
     fn passes(&self) -> io::Result<()>;
 
+    /// Whether a request may be answered, as far as that is known without a look. Never waits.
+    /// Where it is false, [`Fence::passes`] tells, from a thread that may wait for base.
+    fn passes_now(&self) -> bool;
+
     /// Why it is down, when it is.
     fn reason(&self) -> Option<String>;
 }
@@ -168,6 +172,16 @@ impl Fence for Claim {
         }
     }
 
+    fn passes_now(&self) -> bool {
+        if !self.watch.armed.load(Ordering::Acquire) {
+            return true;
+        }
+        let age = self.watch.age();
+        // While somebody looks early, the last look is good enough for all others.
+        let is_seen = age < RELY / 2 || (age < RELY && self.watch.looking.try_lock().is_none());
+        is_seen && !self.watch.is_down()
+    }
+
     fn reason(&self) -> Option<String> {
         self.watch.reason.get().cloned()
     }
@@ -194,6 +208,13 @@ impl Engine {
             self.decide(&mut inner, &[], |hierarchy, out| hierarchy.switch_off(out));
         }
         passed
+    }
+
+    /// Whether requests may be answered, as far as that is known without waiting for base. Where
+    /// it is false, [`Engine::check_fence`] tells.
+    #[must_use]
+    pub fn passes_fence_now(&self) -> bool {
+        self.fence.get().is_none_or(|fence| fence.passes_now())
     }
 
     /// Whether a batch that is written now may count.

@@ -236,7 +236,8 @@ impl Fs {
         }
     }
 
-    /// Begins a read as [`Engine::start_read`] does, of at most `most` bytes from flash.
+    /// Begins a read as [`Engine::start_read`] does, of at most `most` bytes from flash. Never
+    /// waits for base, for the fence neither.
     pub(crate) fn start_read(
         &self,
         caller: Caller,
@@ -245,12 +246,16 @@ impl Fs {
         buf: &mut [u8],
         most: usize,
     ) -> ReadStarted {
-        let Ok(handle) = self.handle(handle) else {
+        // What it is used for is checked below: `handle` may wait for a look at the fence.
+        let Ok(handle) = self.handles.get(handle) else {
             return ReadStarted::Waits;
         };
         let Handle::File(FileHandle { object, .. }) = &*handle else {
             return ReadStarted::Waits;
         };
+        if !self.engine().passes_fence_now() {
+            return ReadStarted::Waits;
+        }
         let len = buf.len() as u64;
         let hints = || self.read_hints(caller, object, offset, len);
         let at = (offset, caller.tid);

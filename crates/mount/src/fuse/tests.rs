@@ -377,3 +377,37 @@ fn a_directory_that_cannot_be_synced_is_synced_with_its_file_system() {
     }
     fs.release(directory).unwrap();
 }
+
+/// A fence that does not know yet, and nobody who must not wait may ask it to look.
+struct Unseen;
+
+impl thermocline::claim::Fence for Unseen {
+    fn holds(&self) -> std::io::Result<()> {
+        self.passes()
+    }
+    fn passes(&self) -> std::io::Result<()> {
+        panic!("a thread that others wait for waits for base");
+    }
+    fn passes_now(&self) -> bool {
+        false
+    }
+    fn reason(&self) -> Option<String> {
+        None
+    }
+}
+
+#[test]
+fn a_read_is_begun_without_a_look_at_the_fence() {
+    let mut bench = bench(None);
+    let found = bench.lookup(b"f");
+    let fh = bench.open(found.nodeid);
+    bench.fs.engine().set_fence(Arc::new(Unseen));
+    let caller = crate::fs::Caller {
+        uid: 0,
+        gid: 0,
+        tid: 0,
+    };
+    let out = &mut bench.out[..10];
+    let started = bench.fs.start_read(caller, fh, 0, out, 4096);
+    assert!(matches!(started, thermocline::ReadStarted::Waits));
+}
