@@ -48,8 +48,12 @@ pub(super) fn serve(frontend: &Frontend, device: &File, waiting: &Waiting) -> io
             return Err(io::Error::new(ErrorKind::InvalidData, text));
         };
         let answer = frontend.dispatch(&incoming, &mut out);
-        send(device, incoming.header.unique, answer, &out)?;
+        // Before the answer is out: whoever has it may ask at once, and is to find somebody.
         waiting.begin();
+        if let Err(error) = send(device, incoming.header.unique, answer, &out) {
+            waiting.end();
+            return Err(error);
+        }
     }
 }
 
