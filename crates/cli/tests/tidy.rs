@@ -618,6 +618,23 @@ fn core_is_pure() {
     );
 }
 
+/// `eprintln!` panics where nobody can be told, and a thread that serves must not end by that.
+#[test]
+fn libraries_say_nothing_that_may_panic() {
+    let mut violations = Vec::new();
+    for (file, source) in product_files() {
+        if !in_crate(&file, "mount") && !in_crate(&file, "engine") {
+            continue;
+        }
+        for (number, line) in source.product_lines() {
+            if line.contains("print!") || line.contains("println!") {
+                violations.push(format!("{}:{number}: {}", file.display(), line.trim()));
+            }
+        }
+    }
+    report("prints that may panic", &violations);
+}
+
 /// Every path that begins with `std::`, with its brace group when it is a use declaration.
 fn std_paths(code: &str) -> Vec<(usize, &str)> {
     let path_of = |at: usize| {

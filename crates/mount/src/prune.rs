@@ -126,7 +126,7 @@ impl Pruner {
                 Err(error) if is_unmount(&error) => return,
                 Err(error) => {
                     if !is_said {
-                        eprintln!("thermocline: inodes could not be pruned for now: {error}");
+                        sys::say(format_args!("inodes could not be pruned for now: {error}"));
                     }
                     is_said = true;
                     0

@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,6 +17,12 @@ use std::time::{Duration, Instant};
 pub(crate) type Stat = libc::stat64;
 
 const EMPTY: &CStr = c"";
+
+/// Tells whoever started the process, as `eprintln!` does. But where nobody can be told (the
+/// terminal is closed, the disk of the log is full) the thread goes on: it serves others.
+pub(crate) fn say(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "thermocline: {what}");
+}
 
 /// An error with this `errno`.
 pub(crate) fn errno(code: i32) -> io::Error {

@@ -401,7 +401,9 @@ impl Reshaping {
                 Ok(engine.replace(store, |progress| self.note(progress))?)
             })
         });
-        if replaced.is_err() && found.is_none() {
+        // It may serve though base's mark could not be written after that.
+        let serves = Path::new(&self.engine.cache_name()) == path;
+        if replaced.is_err() && found.is_none() && !serves {
             // Nothing uses it; should it be gone already that is as well.
             let _gone = fs::remove_file(path);
         }

@@ -604,11 +604,14 @@ fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let len = i64::try_from(len).unwrap_or(i64::MAX).min(i64::MAX - from);
     debug_assert!(from >= 0 && len >= 0 && from.checked_add(len).is_some());
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: the descriptor is open; the other arguments are plain numbers.
-    let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, from, len) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
+    loop {
+        // SAFETY: the descriptor is open; the other arguments are plain numbers.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, from, len) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
     }
 }

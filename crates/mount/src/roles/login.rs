@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 use thermocline_core::hint::Role;
 
 use crate::lock::{lock, wait, wait_for};
+use crate::sys;
 
 /// Between an answer and the next question.
 const REST: Duration = Duration::from_secs(1);
@@ -179,15 +180,15 @@ impl Shared {
                 last = Some(answer.is_ok());
                 let options = self.options.display();
                 match &answer {
-                    Ok(told) => eprintln!(
-                        "thermocline: the server behind {options} tells what {} threads are",
+                    Ok(told) => sys::say(format_args!(
+                        "the server behind {options} tells what {} threads are",
                         told.roles.len()
-                    ),
-                    Err(why) => eprintln!(
-                        "thermocline: the server behind {options} does not tell what its threads \
+                    )),
+                    Err(why) => sys::say(format_args!(
+                        "the server behind {options} does not tell what its threads \
                          are, and is asked again every {} s: {why}",
                         REST_UNTOLD.as_secs()
-                    ),
+                    )),
                 }
             }
             let rest = match answer {

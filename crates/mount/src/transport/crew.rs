@@ -7,10 +7,12 @@
 //! asked again while all are busy.
 //!
 //! # Invariants
-//! 1. A thread counts as waiting before it takes a request, and while it takes one; not when it
-//!    serves one, could not be started, or has failed.
+//! 1. A thread counts as waiting before it answers a request and before it takes the next one, and
+//!    while it takes one; not when it serves one, could not be started, or has failed. So where
+//!    there are fewer clients than threads, somebody always waits.
 //! 2. Of all being busy at most one event is on its way.
 
+use crate::sys;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -140,7 +142,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         let serve = move || {
             // Made here: a thread that could not be started has no end.
             let _leaving = Leaving(tell);
-            serve().inspect_err(|error| eprintln!("thermocline: a thread serves no more: {error}"))
+            serve().inspect_err(|error| sys::say(format_args!("a thread serves no more: {error}")))
         };
         let thread = Builder::new().name(name);
         #[cfg(test)]
@@ -183,11 +185,15 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         let started = self.start(format!("fuse-{number}"), serve);
         let was_short = std::mem::replace(&mut self.is_short, started.is_err());
         match &started {
-            Ok(()) => self.of_device += 1,
+            Ok(()) => {
+                self.of_device += 1;
+                // The others serve what gives descriptors back.
+                sys::allow_patience(self.of_device.saturating_sub(2));
+            }
             Err(error) => {
                 self.waiting.end();
                 if !was_short {
-                    eprintln!("thermocline: only {number} threads serve for now: {error}");
+                    sys::say(format_args!("only {number} threads serve for now: {error}"));
                 }
             }
         }

@@ -43,8 +43,6 @@ impl Server {
     /// until the unmount.
     pub(crate) fn run(self) -> io::Result<()> {
         assert!(self.threads > 0, "somebody must serve");
-        // The others serve what gives descriptors back.
-        sys::allow_patience(self.threads.saturating_sub(2));
         let servers = match self.ring {
             true => ring::prepare(&self.frontend, &self.device),
             false => Ok(Vec::new()),
@@ -67,7 +65,7 @@ impl Server {
             // Without it there is a limit, as before.
             let pruning = pruner.spawn_scoped(scope, || prune::run(fs, &self.device));
             if let Err(error) = pruning {
-                eprintln!("thermocline: inodes are not pruned: {error}");
+                sys::say(format_args!("inodes are not pruned: {error}"));
             }
             let end = crew.run(self.threads, serve);
             fs.pruner().end();
