@@ -4,7 +4,9 @@
 
 use thermocline_core::hierarchy::{Absorbed, Action, Calm, DestageJob};
 use thermocline_core::policy::PolicyOptions;
-use thermocline_core::{Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, SlotId};
+use thermocline_core::{
+    Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, ReadStart, SlotId,
+};
 
 const PAGES: u64 = 8;
 
@@ -128,6 +130,32 @@ fn pages_that_are_being_read_do_not_count_as_cleaned() {
         (cleaned, tier.hierarchy.slots().dirty()),
         (PAGES as usize, 0)
     );
+}
+
+/// A flash read that comes too late, once, does not keep a page from base for good.
+#[test]
+fn a_page_that_reads_well_again_is_destaged() {
+    let mut tier = Tier::of_dirty_pages();
+    let begin = |tier: &mut Tier| match tier.hierarchy.start_read(page(3)) {
+        ReadStart::Slot(slot) => slot,
+        other => panic!("it is on flash: {other:?}"),
+    };
+    let slot = begin(&mut tier);
+    let elsewhere = tier
+        .hierarchy
+        .slot_failed(slot, Fault::TimedOut, &mut tier.out);
+    assert!(!elsewhere, "base is older");
+    assert_eq!(tier.hierarchy.lost(), [page(3)]);
+    tier.hierarchy.assert_invariants();
+    let how = ReadStart::Slot(begin(&mut tier));
+    tier.out.clear();
+    let unknown = HintSet::UNKNOWN;
+    tier.hierarchy
+        .finish_read(page(3), &unknown, how, &mut tier.out);
+    assert_eq!(tier.hierarchy.lost(), []);
+    assert!(tier.out.contains(&Action::WakeDestager));
+    tier.hierarchy.assert_invariants();
+    tier.written();
 }
 
 #[test]

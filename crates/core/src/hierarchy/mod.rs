@@ -559,6 +559,10 @@ impl Hierarchy {
         }
         if let ReadStart::Slot(_) = how {
             self.health.success(Way::Read);
+            // Its bytes are there after all, and base can have them.
+            if self.lost.remove(&page) {
+                out.push(Action::WakeDestager);
+            }
         }
         self.end_read(page, hints, how, out);
     }
