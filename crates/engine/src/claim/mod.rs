@@ -28,7 +28,8 @@
 //! 4. A cache with dirty pages for a base whose mark does not say *dirty* by it refuses: its pages
 //!    were given up, or the base is an older copy. Without any mark it is accepted.
 //! 5. A mark of another host that serves refuses, until it is taken over: our claim is written, and
-//!    the base is used only [`PATIENCE`] later.
+//!    the base is used only [`PATIENCE`] later. It is looked at again just before it is written:
+//!    of two hosts that start at a time, one has begun by then, but for the moment between.
 //! 6. A claim that was seen to hold is relied on for [`RELY`] at most, a commit's for [`FRESH`];
 //!    and a commit's lease ends within [`crate::LEASE`] of that. All of it is less than
 //!    [`PATIENCE`], so two hosts never use a base at the same time.
@@ -63,7 +64,7 @@ use std::time::Duration;
 pub use fence::{Fence, Fenced};
 pub use host::Host;
 pub use mark::State;
-pub use place::{ATTRIBUTE, beside, mark_of};
+pub use place::{ATTRIBUTE, Standing, beside, mark_of, standing_of};
 pub use probe::{Clocks, TICK};
 pub use refusal::Refusal;
 
@@ -346,13 +347,14 @@ impl Claim {
     /// opening on. From now on the claim can be lost.
     ///
     /// # Errors
-    /// Those of the system; the mark is then as it was, or the new one.
+    /// [`Refusal::Contested`], and those of the system; the mark is then as it was, or the new one.
     pub fn hold(
         &self,
         state: State,
         cache: Option<&CacheStamp>,
         mountpoint: &Path,
     ) -> Result<(), Refusal> {
+        self.check_unchanged()?;
         let path = cache.map_or("", |cache| cache.name.as_str());
         let claimant = Claimant::new(&self.host, path, mountpoint);
         self.write(Mark {
@@ -418,6 +420,20 @@ impl Claim {
         self.held().mark.as_ref().map(|mark| mark.state)
     }
 
+    /// Refuses when the mark is not what was read, or what we wrote: the cache was opened since,
+    /// and somebody on another host may have begun to serve meanwhile (rule 5).
+    fn check_unchanged(&self) -> Result<(), Refusal> {
+        let now = self.place.read_fresh().map_err(Refusal::io(&self.base))?;
+        let held = self.held();
+        let token = |mark: &Option<Mark>| mark.as_ref().map(|mark| mark.claimant.token.clone());
+        match token(&now) == token(&held.mark) {
+            true => Ok(()),
+            false => Err(Refusal::Contested {
+                base: self.base.clone(),
+            }),
+        }
+    }
+
     fn write(&self, mark: Mark) -> Result<(), Refusal> {
         debug_assert!(!self.watch.is_down(), "a lost mark is not ours to write");
         let mut held = self.held();
@@ -433,8 +449,9 @@ impl Claim {
     /// *whole* one where there is none: the base has an id from [`Claim::admit`] on.
     ///
     /// # Errors
-    /// Those of the system.
+    /// [`Refusal::Contested`], and those of the system.
     pub fn probe(&self) -> Result<Clocks, Refusal> {
+        self.check_unchanged()?;
         let failed = Refusal::io(&self.base);
         let mut mark = self.held().mark.clone().unwrap_or_else(|| Mark {
             state: State::Whole,

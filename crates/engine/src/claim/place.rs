@@ -8,7 +8,7 @@
 //! mark on another file system is not seen by other hosts. The attribute counts when both are
 //! there.
 
-use super::mark::Mark;
+use super::mark::{Mark, State};
 use super::refusal::Refusal;
 use std::ffi::{CStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -41,6 +41,28 @@ pub fn mark_of(base: &Path) -> Result<Option<String>, Refusal> {
     let place = Place::of(base).map_err(Refusal::io(base))?;
     let mark = place.read()?;
     Ok(mark.map(|mark| format!("{mark}: {}", mark.state.meaning())))
+}
+
+/// How a base stands by its mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// What base has.
+    pub state: State,
+    /// Who serves it, or died serving it; 0 for a process that ended in good order.
+    pub pid: u32,
+}
+
+/// What the mark of `base` says, for whoever waited for the end of its mount; `None` without one.
+///
+/// # Errors
+/// [`Refusal::Unreadable`], and those of the system.
+pub fn standing_of(base: &Path) -> Result<Option<Standing>, Refusal> {
+    let place = Place::of(base).map_err(Refusal::io(base))?;
+    let mark = place.read()?;
+    Ok(mark.map(|mark| Standing {
+        state: mark.state,
+        pid: mark.claimant.pid,
+    }))
 }
 
 /// A file of the tier beside `base`, on the same file system: `.NAME.thermocline-WORD`, or

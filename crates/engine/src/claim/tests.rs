@@ -164,6 +164,28 @@ fn another_host_is_refused_until_it_takes_over() {
 }
 
 #[test]
+fn of_two_hosts_that_start_at_a_time_the_later_one_is_refused() {
+    let leave = Leave::default();
+    for is_probed in [false, true] {
+        let base = tempfile::tempdir().expect("base");
+        let claim = |name| Claim::with(base.path(), host(name), Duration::ZERO, None);
+        let (first, later) = (claim("a").expect("claims"), claim("b").expect("claims"));
+        for claim in [&first, &later] {
+            claim.admit(&|| Ok(None), &leave).expect("nobody serves");
+        }
+        first.probe().expect("probes");
+        let at = Path::new("/mnt");
+        first.hold(State::Dirty, None, at).expect("holds");
+        let refused = match is_probed {
+            true => later.probe().map(drop),
+            false => later.hold(State::Dirty, None, at),
+        };
+        assert!(matches!(refused, Err(Refusal::Contested { .. })));
+        first.holds().expect("it serves on");
+    }
+}
+
+#[test]
 fn pages_that_base_does_not_wait_for_are_refused() {
     let base = tempfile::tempdir().expect("base");
     let place = Place::of(base.path()).expect("place");
