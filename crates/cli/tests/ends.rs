@@ -155,6 +155,44 @@ fn a_mount_that_writes_back_says_so_to_every_command() {
     );
 }
 
+/// Whoever waits for the end of a mount is told of one that did not come to it, also where there is
+/// no log to read: base is not whole then.
+#[test]
+fn umount_of_a_mount_that_died_while_it_wrote_back_fails() {
+    for with_log in [false, true] {
+        let Some(ground) = Ground::prepare("died") else {
+            return;
+        };
+        fs::write(ground.path("base/base/5/16385"), vec![1; 4096 * PAGE]).expect("relation");
+        let options = format!("--size 16M {WRITE_BACK} --emulate-base hdd");
+        let mut child = match with_log {
+            true => logged(&ground, &options),
+            false => ground.served(&options),
+        };
+        let above = ground.mountpoint().join("base/5/16385");
+        let file = File::options().write(true).open(above).expect("open");
+        for page in (0..4096).step_by(4) {
+            file.write_all_at(&[3; PAGE], page * PAGE as u64)
+                .expect("write");
+        }
+        file.sync_data().expect("sync");
+        drop(file);
+        let mut command = thermocline("umount");
+        command.arg(ground.mountpoint()).stderr(Stdio::piped());
+        let umount = command.spawn().expect("starts");
+        eventually("the unmount", || !ground.control("policy").exists());
+        child.kill().expect("kill");
+        child.wait().expect("ends");
+        let output = umount.wait_with_output().expect("ends");
+        let said = message(&output);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains("ended before it was done with"), "{said}");
+        // And one that comes to its end is told as such.
+        ground.mounted(WRITE_BACK);
+        ground.umount();
+    }
+}
+
 #[test]
 fn a_dead_mount_gets_the_same_advice_from_every_command() {
     let Some(ground) = Ground::prepare("dead") else {

@@ -1,4 +1,8 @@
 //! `umount`: detach, then wait until the serving process has saved its map and ended.
+//!
+//! That it ended well is not told by its end: it is no child of ours, and it may have no log, or
+//! have been killed. Base's mark tells: a process that ends in good order leaves itself out of it,
+//! and says there whether base has everything.
 
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::serve::beacon::{self, Stage};
@@ -16,6 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use thermocline::claim::{State, standing_of};
 use thermocline_mount::is_gone;
 
 /// `thermocline umount`.
@@ -45,8 +50,11 @@ pub(crate) fn run(args: &UmountArgs) -> Outcome {
         Err(failure) => return wait_for_the_end(&mountpoint, args).unwrap_or(Err(failure)),
     };
     let serves = serving.is_some();
-    if args.keep_dirty && serves {
-        client::write(&mountpoint, "flush", "at-end keep")?;
+    match (serves, args.keep_dirty) {
+        (true, true) => client::write(&mountpoint, "flush", "at-end keep")?,
+        // One that was interrupted may have said the other. What cannot be told shows in the mark.
+        (true, false) => drop(client::write(&mountpoint, "flush", "at-end flush")),
+        (false, _) => {}
     }
     detach(&mountpoint, args.lazy || !serves).inspect_err(|_| {
         if args.keep_dirty && serves {
@@ -60,7 +68,7 @@ pub(crate) fn run(args: &UmountArgs) -> Outcome {
             mountpoint.display()
         ),
         Some(serving) => {
-            serving.wait(Duration::from_secs(args.timeout))?;
+            serving.wait(Duration::from_secs(args.timeout), args.keep_dirty)?;
             println!("unmounted {}", mountpoint.display());
         }
     }
@@ -75,7 +83,8 @@ fn wait_for_the_end(mountpoint: &Path, args: &UmountArgs) -> Option<Outcome> {
         return None;
     }
     eprintln!("{}", standing.not_mounted(mountpoint).message);
-    let ended = Serving::find(&standing.mount).wait(Duration::from_secs(args.timeout));
+    let limit = Duration::from_secs(args.timeout);
+    let ended = Serving::find(&standing.mount).wait(limit, args.keep_dirty);
     Some(ended.map(|()| println!("unmounted {}", mountpoint.display())))
 }
 
@@ -105,6 +114,7 @@ struct Serving {
     /// `None` when it ended before it could be watched.
     process: Option<OwnedFd>,
     pid: u32,
+    base: PathBuf,
     news: News,
 }
 
@@ -122,12 +132,14 @@ impl Serving {
         Self {
             process,
             pid,
+            base: facts.base.clone(),
             news: News::of(&facts.log),
         }
     }
 
-    /// Returns when the process has ended; an error it logged meanwhile is this command's.
-    fn wait(&self, limit: Duration) -> Outcome {
+    /// Returns when the process has ended; an error it logged meanwhile is this command's, and so
+    /// is a base that it left without everything, unless that was wanted (`keep_dirty`).
+    fn wait(&self, limit: Duration, keep_dirty: bool) -> Outcome {
         let bar = ProgressBar::new_spinner().with_style(
             ProgressStyle::with_template("{spinner} saving the map ({elapsed}) {msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_spinner()),
@@ -162,8 +174,27 @@ impl Serving {
         bar.finish_and_clear();
         match self.last_error() {
             Some(failure) => Err(failure),
-            None => Ok(()),
+            None => self.has_ended_well(keep_dirty),
         }
+    }
+
+    /// By base's mark. Of one that names another process, a mount of after this one, nothing is
+    /// known; where there is none, nothing was promised.
+    fn has_ended_well(&self, keep_dirty: bool) -> Outcome {
+        let Some(standing) = standing_of(&self.base)? else {
+            return Ok(());
+        };
+        let base = self.base.display();
+        let said = if standing.pid == self.pid {
+            format!("process {} ended before it was done with {base}", self.pid)
+        } else if standing.pid == 0 && standing.state == State::Dirty && !keep_dirty {
+            format!("the newest bytes of {base} are still in the cache alone")
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(Code::Failure, said).advise(
+            "mount it again with its cache: that recovers what was synced; start no server on base",
+        ))
     }
 
     /// The first `error:` line logged since the unmount began, with the advice that follows.
@@ -265,21 +296,23 @@ mod tests {
     fn the_log_before_the_unmount_does_not_count() {
         let log = tempfile::NamedTempFile::new().expect("log");
         fs::write(log.path(), "error: old\n").expect("write");
+        let base = tempfile::tempdir().expect("base");
         let serving = Serving {
             process: None,
             pid: 1,
+            base: base.path().into(),
             news: News::of(log.path()),
         };
-        assert!(serving.wait(Duration::ZERO).is_ok());
+        assert!(serving.wait(Duration::ZERO, false).is_ok());
         fs::write(
             log.path(),
             "error: old\nthermocline: error: map not saved\n",
         )
         .expect("write");
-        let failure = serving.wait(Duration::ZERO).unwrap_err();
+        let failure = serving.wait(Duration::ZERO, false).unwrap_err();
         assert_eq!(failure.message, "map not saved");
         fs::write(log.path(), "error: old\nerror: full\n  try: more room\n").expect("write");
-        let failure = serving.wait(Duration::ZERO).unwrap_err();
+        let failure = serving.wait(Duration::ZERO, false).unwrap_err();
         assert_eq!(failure.advice.as_deref(), Some("more room"));
     }
 
