@@ -64,6 +64,7 @@ mod durable;
 mod engine;
 mod error;
 mod files;
+mod flock;
 mod frames;
 mod lifecycle;
 #[doc(hidden)]

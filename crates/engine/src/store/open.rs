@@ -9,6 +9,7 @@ use super::{Store, StoreOptions, Unread, access, anew, later};
 use crate::clock::Clock;
 use crate::device::{AlignedBuf, Device, FileDevice, FileOptions};
 use crate::error::Error;
+use crate::flock;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -328,18 +329,11 @@ fn check_fit(
 
 /// Takes the lock that says a cache is in use; it goes with the process.
 pub(crate) fn lock_exclusively(file: &File, name: &str) -> Result<(), Error> {
-    // SAFETY: flock on a descriptor that lives for the whole call; no memory is involved.
-    let result = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
-    if result == 0 {
-        return Ok(());
-    }
-    let source = io::Error::last_os_error();
-    match source.kind() {
-        io::ErrorKind::WouldBlock => Err(Error::CacheInUse { path: name.into() }),
-        _ => Err(Error::CacheIo {
-            path: name.into(),
-            source,
-        }),
+    let path = name.to_string();
+    match flock::exclusively(file) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::CacheInUse { path }),
+        Err(source) => Err(Error::CacheIo { path, source }),
     }
 }
 

@@ -1,0 +1,131 @@
+//! Locks on whole files and directories (`flock`) that say that somebody uses them.
+//!
+//! Such a lock goes with the process that took it, but not at the same moment: the kernel ends
+//! what a killed process has under way on a ring after the process is gone, and keeps the file
+//! until then. A lock that no living process holds is therefore waited for.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+/// How long a lock of the dead is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const TRY_AGAIN: Duration = Duration::from_millis(20);
+
+/// Locks `file` for itself alone, for as long as the file lives; false: a living process has it.
+///
+/// Where the table of locks names nobody, as for one in another container, this takes 5 seconds to
+/// say so.
+pub(crate) fn exclusively(file: &File) -> io::Result<bool> {
+    let begun = Instant::now();
+    while !try_lock(file, libc::LOCK_EX)? {
+        let lives = holder(file).is_some_and(is_alive);
+        if lives || begun.elapsed() >= PATIENCE {
+            return Ok(false);
+        }
+        std::thread::sleep(TRY_AGAIN);
+    }
+    Ok(true)
+}
+
+/// Whether nobody has locked `file` for itself alone.
+pub(crate) fn is_free(file: &File) -> io::Result<bool> {
+    // Given back at once when the caller drops the file.
+    try_lock(file, libc::LOCK_SH)
+}
+
+fn try_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
+    // SAFETY: flock on a descriptor that lives for the whole call; no memory is involved.
+    let result = unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) };
+    if result == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        error => Err(error),
+    }
+}
+
+/// The process that took the lock on `file`, as far as the system's table tells.
+pub(crate) fn holder(file: &File) -> Option<u32> {
+    let inode = file.metadata().ok()?.ino();
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| holder_in(line, inode))
+}
+
+/// The process in a line of `/proc/locks` that holds a lock of the whole file `inode`.
+fn holder_in(line: &str, inode: u64) -> Option<u32> {
+    let mut words = line.split_whitespace().skip(1);
+    let (kind, _, access) = (words.next()?, words.next()?, words.next()?);
+    let (pid, file) = (words.next()?, words.next()?);
+    let same = file.rsplit(':').next()?.parse() == Ok(inode);
+    let held = kind == "FLOCK" && access == "WRITE" && same;
+    held.then(|| pid.parse().ok()).flatten()
+}
+
+/// Whether the process runs; one that has ended and that nobody has waited for does not.
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may have any letters.
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+    !state.is_empty() && !state.starts_with(['Z', 'X'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{exclusively, holder, holder_in, is_alive};
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+    use std::thread;
+    use std::time::Duration;
+
+    #[test]
+    fn the_holder_is_found_in_the_systems_table() {
+        let line = "3: FLOCK  ADVISORY  WRITE 4711 fe:00:131075 0 EOF";
+        assert_eq!(holder_in(line, 131_075), Some(4711));
+        assert_eq!(holder_in(line, 131_076), None);
+        let waiting = "3: -> FLOCK  ADVISORY  WRITE 4712 fe:00:131075 0 EOF";
+        assert_eq!(holder_in(waiting, 131_075), None);
+        assert_eq!(holder_in("", 1), None);
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_process_is_waited_for() {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        let theirs = File::open(file.path()).expect("open");
+        // The process that takes the lock is gone, and what it locked is kept open for a while.
+        let shared = theirs.try_clone().expect("clone");
+        let mut taker = Command::new("flock");
+        taker.args(["--exclusive", "0"]).stdin(Stdio::from(shared));
+        assert!(taker.status().expect("flock runs").success());
+        drop(taker);
+        let kept = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            drop(theirs);
+        });
+        let ours = File::open(file.path()).expect("open");
+        assert!(exclusively(&ours).expect("lock"));
+        kept.join().expect("ends");
+    }
+
+    #[test]
+    fn the_lock_of_a_living_process_is_not() {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        let theirs = File::open(file.path()).expect("open");
+        assert!(exclusively(&theirs).expect("lock"));
+        let ours = File::open(file.path()).expect("open");
+        assert_eq!(holder(&ours), Some(std::process::id()));
+        assert!(is_alive(std::process::id()));
+        assert!(!exclusively(&ours).expect("no error"));
+        let mut child = Command::new("true").spawn().expect("true runs");
+        let id = child.id();
+        while is_alive(id) {
+            thread::yield_now();
+        }
+        child.wait().expect("ends");
+        assert!(!is_alive(id));
+    }
+}
