@@ -1,8 +1,10 @@
 //! A commit under way: what is staged meanwhile is written by those who wait for the next one, and
-//! so is the next batch, which counts after a sync of its own.
+//! so is the next batch, which counts after a sync of its own. And a cut under way: a write of what
+//! stays of a page is not lost with the rest.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use thermocline::classify::Dialect;
@@ -110,6 +112,53 @@ impl Device for Gate {
     }
 }
 
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A base that does something more, once, when it was read, and when it was cut or punched.
+#[derive(Default)]
+struct Base {
+    device: MemoryDevice,
+    when_read: Mutex<Option<Hook>>,
+    when_cut: Mutex<Option<Hook>>,
+}
+
+fn call(hook: &Mutex<Option<Hook>>) {
+    let hook = hook.lock().unwrap().take();
+    if let Some(hook) = hook {
+        hook();
+    }
+}
+
+impl Device for Base {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let read = self.device.read_at(buf, offset);
+        call(&self.when_read);
+        read
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.device.write_at(buf, offset)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.device.sync(data_only)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.device.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.device.set_len(len)?;
+        call(&self.when_cut);
+        Ok(())
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.device.punch(offset, len)?;
+        call(&self.when_cut);
+        Ok(())
+    }
+    fn label(&self) -> String {
+        self.device.label()
+    }
+}
+
 fn write(engine: &Engine, object: &Arc<Object>, page: u64, version: u8) {
     let request = Request {
         object,
@@ -123,7 +172,7 @@ fn write(engine: &Engine, object: &Arc<Object>, page: u64, version: u8) {
 struct Rig {
     engine: Arc<Engine>,
     object: Arc<Object>,
-    base: Arc<MemoryDevice>,
+    base: Arc<Base>,
     gate: Arc<Gate>,
     _dir: tempfile::TempDir,
 }
@@ -161,7 +210,7 @@ fn rig() -> Rig {
         ..EngineConfig::default()
     };
     let engine = Engine::start(config, Some(store)).unwrap();
-    let base = Arc::new(MemoryDevice::new());
+    let base = Arc::new(Base::default());
     base.set_len(MANY * PAGE as u64).unwrap();
     let spec = ObjectSpec {
         name: "file".into(),
@@ -287,4 +336,83 @@ fn pages_are_written_while_a_commit_is_under_way() {
     }
     assert_eq!(engine.stats().tier.unwrap().staged, 0, "all was settled");
     engine.stop().unwrap();
+}
+
+/// Writes a part of page 3 while `cut` changes base; what the file is then. Either the write has
+/// begun before the cut, or the cut before the write: the later one waits, or is done in the midst
+/// of the other.
+fn written_while(cut: impl Fn(&Engine, &Object) + Sync, write_first: bool) -> Vec<u8> {
+    const A_WHILE: Duration = Duration::from_millis(300);
+    let rig = rig();
+    let (engine, object) = (&rig.engine, &rig.object);
+    engine.flush(|_| true).unwrap();
+    let at = |offset: usize| Request {
+        object,
+        offset: offset as u64,
+        hints: HintSet::UNKNOWN,
+        client: 0,
+    };
+    let (cutting, base_is_cut) = mpsc::channel();
+    let (reading, write_has_begun) = mpsc::channel();
+    let (written, write_is_done) = mpsc::channel();
+    *rig.base.when_cut.lock().unwrap() = Some(Box::new(move || {
+        let _ = cutting.send(());
+        let _ = write_is_done.recv_timeout(A_WHILE);
+    }));
+    std::thread::scope(|scope| {
+        let write = || {
+            let done = engine.write(&at(3 * PAGE + 100), &[2; 100]);
+            let _ = written.send(());
+            done.unwrap();
+        };
+        match write_first {
+            true => {
+                *rig.base.when_read.lock().unwrap() = Some(Box::new(move || {
+                    reading.send(()).unwrap();
+                    let _ = base_is_cut.recv_timeout(A_WHILE);
+                }));
+                scope.spawn(write);
+                write_has_begun.recv_timeout(EVER).expect("base is read");
+                cut(engine, object);
+            }
+            false => {
+                scope.spawn(|| cut(engine, object));
+                base_is_cut.recv_timeout(EVER).expect("base is cut");
+                write();
+            }
+        }
+    });
+    let mut bytes = vec![9; 5 * PAGE];
+    let length = engine.read(&at(0), &mut bytes).unwrap();
+    bytes.truncate(length);
+    engine.stop().unwrap();
+    bytes
+}
+
+#[test]
+fn what_stays_of_a_page_that_is_punched_is_written_meanwhile() {
+    let behind = (3 * PAGE + 1000)..(5 * PAGE);
+    let before = (3 * PAGE - 10)..(3 * PAGE + 50);
+    for (punched, write_first) in [(&behind, true), (&behind, false), (&before, false)] {
+        let (offset, length) = (punched.start as u64, punched.len() as u64);
+        let punch = |engine: &Engine, object: &Object| {
+            engine.punch(object, offset, length).unwrap();
+        };
+        let mut expected = vec![1; 5 * PAGE];
+        expected[punched.clone()].fill(0);
+        expected[3 * PAGE + 100..3 * PAGE + 200].fill(2);
+        let found = written_while(punch, write_first);
+        assert!(found == expected, "punched {punched:?}, {write_first}");
+    }
+}
+
+#[test]
+fn what_stays_of_a_page_that_is_cut_is_written_meanwhile() {
+    let end = 3 * PAGE + 1000;
+    let mut expected = vec![1; end];
+    expected[3 * PAGE + 100..3 * PAGE + 200].fill(2);
+    for write_first in [true, false] {
+        let cut = |engine: &Engine, object: &Object| engine.truncate(object, end as u64).unwrap();
+        assert!(written_while(cut, write_first) == expected, "{write_first}");
+    }
 }

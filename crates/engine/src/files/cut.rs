@@ -1,10 +1,15 @@
 //! A file is cut or punched. Before base is, the map on flash says so durably (rule R6 of
 //! `docs/write-back.md`), so that a crash in between can be carried to its end.
+//!
+//! A page of which a part stays is held as a writer holds it, from when base has its newest bytes
+//! until the tier has dropped it: a write of that part is not lost with the rest. Pages are held
+//! before the layout; whoever has the layout waits for no page.
 
 use crate::durable::lease::Change;
 use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::mutant::Mutant;
+use crate::state::page_of;
 use std::io;
 use std::sync::atomic::Ordering;
 use thermocline_core::ledger::INTENT_PAGES;
@@ -13,6 +18,21 @@ use thermocline_trace::Op;
 
 /// Regions that a punch marks one by one at most.
 const REGIONS_MAX: u64 = 64;
+
+/// Pages that nobody reads or writes as long as this lives.
+struct Held<'a> {
+    engine: &'a Engine,
+    object: &'a Object,
+    pages: Vec<u64>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        for index in &self.pages {
+            self.engine.abandon_writes(self.object, *index..=*index);
+        }
+    }
+}
 
 impl Engine {
     pub(crate) fn trim_pages(&self, id: ObjectId, first: u64, last: u64) {
@@ -33,10 +53,8 @@ impl Engine {
         self.end_cut(object)?;
         let size = u64::from(self.config.page_size);
         let first = length / size;
-        if !length.is_multiple_of(size) {
-            // What is left of a page that is cut in the middle must be on base.
-            self.settle(id, first, first)?;
-        }
+        let cut_page = (!length.is_multiple_of(size)).then_some(first);
+        let held = self.settle_and_hold(object, cut_page)?;
         let layout = object.layout_alone();
         // Somebody else's may have failed meanwhile.
         self.end_cut_alone(object)?;
@@ -68,6 +86,7 @@ impl Engine {
             self.record_quiet(Op::Trim, object, length, before.saturating_sub(length));
         }
         drop(layout);
+        drop(held);
         if let Some(regions) = &marked {
             self.after(Self::change_of(id, regions.as_deref()));
         }
@@ -79,6 +98,39 @@ impl Engine {
             self.take_back_cut(object, number)?;
         }
         cut
+    }
+
+    /// Gives base what is newer of these pages, which ascend, and keeps others from reading and
+    /// writing them.
+    fn settle_and_hold<'a>(
+        &'a self,
+        object: &'a Object,
+        pages: impl IntoIterator<Item = u64>,
+    ) -> io::Result<Held<'a>> {
+        let mut pages: Vec<u64> = pages.into_iter().collect();
+        pages.dedup();
+        loop {
+            for index in &pages {
+                self.settle(object.id, *index, *index)?;
+            }
+            let mut held = Held {
+                engine: self,
+                object,
+                pages: Vec::new(),
+            };
+            for index in &pages {
+                self.start_writes(object, *index..=*index);
+                held.pages.push(*index);
+            }
+            let inner = self.inner();
+            let dirty = |index: &u64| inner.hierarchy.is_dirty(page_of(object, *index));
+            let dirtied = pages.iter().any(dirty);
+            drop(inner);
+            // Somebody may have written them just before they were held.
+            if !dirtied {
+                return Ok(held);
+            }
+        }
     }
 
     /// Durably notes that a cut is about to happen to a file that has pages on flash; its number.
@@ -162,6 +214,9 @@ impl Engine {
             // A failed commit switches the tier off: base is then written after the lease.
             let _ = self.commit();
         }
+        let kept = [(offset, first), (end, last)];
+        let kept = kept.into_iter().filter(|(at, _)| !at.is_multiple_of(page));
+        let held = self.settle_and_hold(object, kept.map(|(_, index)| index))?;
         let regions = self.regions(object, first, last);
         let change = Self::change_of(id, regions.as_deref());
         self.before(object, change);
@@ -170,6 +225,7 @@ impl Engine {
         object.unsynced.add();
         self.trim_pages(id, first, last);
         drop(layout);
+        drop(held);
         self.after(change);
         self.record_quiet(Op::Trim, object, offset, length);
         punched
