@@ -256,7 +256,7 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// The flash device failed, and dirty pages could be written nowhere.
+    /// Dirty pages could be written nowhere: base refuses them, and flash failed or takes none.
     #[error(
         "{pages} pages of cache {path} are newer than base and could not be written back: {files}"
     )]

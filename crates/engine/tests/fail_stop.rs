@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 use thermocline::classify::Dialect;
 use thermocline::clock::{Clock, SharedClock};
+use thermocline::config::DirtySettings;
 use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice};
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Grave, Identity, Object, ObjectSpec, Request, Stamp, Store,
-    StoreOptions,
+    BaseIdentity, Engine, EngineConfig, Error, Grave, Identity, Object, ObjectSpec, Request, Stamp,
+    Store, StoreOptions,
 };
 use thermocline_core::policy::{Access, PolicyOptions, TierPolicy, build};
 use thermocline_core::{FileKind, HintSet, SlotId};
@@ -260,4 +261,53 @@ fn a_hole_of_any_length_costs_what_is_there() {
         assert!(bytes[kept..].iter().all(|byte| *byte == 0), "from {offset}");
     }
     engine.assert_invariants();
+}
+
+#[test]
+fn a_stop_names_what_base_refuses_and_flash_does_not_take() {
+    for flash in [true, false] {
+        let dir = tempfile::tempdir().expect("directory");
+        let store = flash.then(|| {
+            let made = Store::open(&dir.path().join("cache"), &options(true));
+            made.expect("cache")
+        });
+        // This policy takes no writes, and there is no reserve for them.
+        let config = EngineConfig {
+            policy: "tac".into(),
+            write_back: true,
+            pool_bytes: 8 * PAGE as u64,
+            dirty: DirtySettings {
+                reserve: 0.0,
+                ..DirtySettings::default()
+            },
+            ..config()
+        };
+        let engine = Engine::start(config, store).expect("starts");
+        let base = Arc::new(MemoryDevice::new());
+        base.write_at(&[1; 16 * PAGE], 0).expect("base");
+        let script = FaultScript::new();
+        let faulty = Faulty::new(Arc::clone(&base), Arc::clone(&script), None);
+        let object = engine.open_object(ObjectSpec {
+            base: Arc::new(faulty),
+            ..spec(&base, &Arc::default())
+        });
+        let object = object.expect("opens");
+        engine
+            .write(&request(&object, 3), &[2; PAGE])
+            .expect("writes");
+        let dirty = engine.dirty_pages();
+        script.load("write fail EIO").expect("a script");
+        engine.close_object(&object);
+        let stopped = engine.stop();
+        if dirty == 0 {
+            assert!(!flash, "DRAM takes it where there is flash");
+            stopped.expect("base has it");
+            continue;
+        }
+        let error = stopped.expect_err("base has it not");
+        let Error::Unsaved { pages, files, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!((*pages, files.as_str()), (1, "file page 3"));
+    }
 }

@@ -37,14 +37,14 @@ impl Engine {
         self.bury();
         while self.config.inline && self.step() {}
         let Some(flash) = self.store() else {
-            return Ok(());
+            return self.are_saved(&self.dirty_frames());
         };
         // What is about to be called clean is looked at once more, whole where that takes no time.
         if self.inner().hierarchy.slots().capacity() <= CHECKED_WHOLE {
             self.assert_invariants();
         }
         if self.is_off() {
-            return self.stop_without_flash(&flash);
+            return self.stop_without_flash();
         }
         let untouched = {
             let inner = self.inner();
@@ -54,12 +54,14 @@ impl Engine {
             return Ok(());
         }
         self.close_lingering();
+        // Said while the files are open and have names; the map is saved all the same.
+        let frames_saved = self.are_saved(&self.dirty_frames());
         let under_way = self.under_way();
         self.close_all_idle();
         self.inner().hierarchy.ledger_mut().forget_quiet();
         self.wait_for_older_stamps();
         if let Err(source) = self.commit() {
-            self.stop_without_flash(&flash)?;
+            self.stop_without_flash()?;
             return Err(self.save_error(source));
         }
         let named = self.inner().commits.named.clone();
@@ -76,7 +78,8 @@ impl Engine {
         }
         self.must_be_found_again(&objects, &under_way)?;
         let all_clean = self.inner().hierarchy.ledger().is_all_clean();
-        flash.close_as(objects, all_clean)
+        flash.close_as(objects, all_clean)?;
+        frames_saved
     }
 
     /// The table that a stop leaves replaces all records of before. A file that is not in it loses
@@ -111,38 +114,49 @@ impl Engine {
 
     /// What the device says is not to be believed; it stays as after a crash, and base gets what
     /// it takes.
-    pub(crate) fn stop_without_flash(&self, flash: &Store) -> Result<(), Error> {
+    pub(crate) fn stop_without_flash(&self) -> Result<(), Error> {
         debug_assert!(self.is_off(), "else flash keeps dirty pages");
         if self.dirty_pages() > 0 {
             // What cannot be written is named.
             let _ = self.flush(|_| true);
         }
-        let pages = self.all_dirty();
+        self.are_saved(&self.all_dirty())
+    }
+
+    /// The error that names these pages, which nothing but DRAM, or a device that failed, has.
+    fn are_saved(&self, pages: &BTreeSet<PageId>) -> Result<(), Error> {
         match pages.is_empty() {
             true => Ok(()),
             false => Err(Error::Unsaved {
-                path: flash.name().into(),
+                path: self.cache_name(),
                 pages: pages.len() as u64,
-                files: self.in_words(&pages),
+                files: self.in_words(pages),
             }),
         }
     }
 
-    /// Pages that are dirty in DRAM or on flash.
-    pub(crate) fn all_dirty(&self) -> BTreeSet<PageId> {
+    /// Pages that are dirty in DRAM.
+    fn dirty_frames(&self) -> BTreeSet<PageId> {
         let objects = self.all_objects();
         let inner = self.inner();
-        let (pool, slots) = (inner.hierarchy.pool(), inner.hierarchy.slots());
+        let pool = inner.hierarchy.pool();
         let of_object = |object: &Arc<Object>| {
-            let id = object.id;
-            let frames = pool.dirty_of(id).into_iter();
-            let frames = frames.filter_map(|frame| pool.page(frame));
-            let slots = slots.dirty_in(id, 0, u64::MAX).into_iter();
-            frames
-                .chain(slots.map(|(page, _)| page))
-                .collect::<Vec<_>>()
+            let frames = pool.dirty_of(object.id).into_iter();
+            let pages = frames.filter_map(|frame| pool.page(frame));
+            pages.collect::<Vec<_>>()
         };
         objects.iter().flat_map(of_object).collect()
+    }
+
+    /// Pages that are dirty in DRAM or on flash.
+    fn all_dirty(&self) -> BTreeSet<PageId> {
+        let mut pages = self.dirty_frames();
+        let objects = self.all_objects();
+        let inner = self.inner();
+        let slots = inner.hierarchy.slots();
+        let of_object = |object: &Arc<Object>| slots.dirty_in(object.id, 0, u64::MAX);
+        pages.extend(objects.iter().flat_map(of_object).map(|(page, _)| page));
+        pages
     }
 
     /// "a pages 1, 2; b page 0; and 3 more".
