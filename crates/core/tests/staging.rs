@@ -13,7 +13,7 @@ use thermocline_core::policy::{
 };
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{
-    BlockId, Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, SlotId, hash,
+    Absorbed, BlockId, Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, SlotId, hash,
 };
 
 /// Reads 2,000 pages through a tier of 8 slots; every `every`-th write to flash ends in `fault`.
@@ -149,4 +149,35 @@ fn a_full_buffer_gives_up_its_coldest_page_and_asks_little() {
     assert!(on_flash(1001) && !on_flash(1002) && on_flash(1003));
     let asked = times.load(Ordering::Relaxed);
     assert!(asked <= BUFFER + 2 * 500 + 4, "asked {asked} times");
+}
+
+/// A commit settles what was staged before it took the pages. Newer bytes of a page that it is
+/// writing are not among that, and whoever syncs them must not take its end for theirs.
+#[test]
+fn newer_bytes_of_a_page_that_is_being_written_are_staged_after_it() {
+    let options = HierarchyOptions::new("lru", PolicyOptions::new(8));
+    let mut hierarchy = Hierarchy::new(&options).expect("a known policy");
+    hierarchy.set_write_back(true);
+    let page = PageId::new(ObjectId(1), 3);
+    let mut out = Vec::new();
+    let mut write = |hierarchy: &mut Hierarchy| {
+        assert!(hierarchy.start_write(page));
+        let absorbed = hierarchy.absorb(page, &HintSet::UNKNOWN, 0, &mut out);
+        assert_eq!(absorbed, Absorbed::Done);
+    };
+    write(&mut hierarchy);
+    let job = hierarchy.next_write().expect("it is staged");
+    // As the commit that takes it says.
+    let settled = hierarchy.staged_from();
+    write(&mut hierarchy);
+    assert!(
+        settled < hierarchy.stagings(),
+        "{settled} covers the newer bytes"
+    );
+    let mut out = Vec::new();
+    hierarchy.end_write(job, Ok(1), &mut out);
+    assert!(hierarchy.staged_from() < hierarchy.stagings(), "they wait");
+    let job = hierarchy.next_write().expect("they are next");
+    hierarchy.end_write(job, Ok(2), &mut out);
+    assert_eq!(hierarchy.staged_from(), hierarchy.stagings());
 }

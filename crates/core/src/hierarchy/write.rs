@@ -220,8 +220,11 @@ impl Hierarchy {
         self.became_dirty(access, slot, out);
         self.lost.remove(&page);
         out.push(stage(frame, slot, page));
-        if !waits {
-            self.queue_write(slot, out);
+        match waits {
+            // Whoever syncs now does not wait for the bytes that are being written, but for these.
+            true if self.slots.is_writing(slot) => self.stagings += 1,
+            true => {}
+            false => self.queue_write(slot, out),
         }
     }
 
