@@ -39,7 +39,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use thermocline_core::{Calm, Fault, HintSet};
+use thermocline_core::{Calm, HintSet};
 use thermocline_trace::{Recorder, Served};
 
 /// A request of a frontend.
@@ -215,7 +215,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Uses flash again, from empty, after writing to it once.
+    /// Uses flash again, from empty, after writing to it once. Nothing is done where it is in use.
     ///
     /// # Errors
     /// [`Error::NoTier`], [`Error::Loading`], [`Error::CacheIo`] when the device still does not
@@ -226,6 +226,9 @@ impl Engine {
         let _one = self.reshaping();
         let flash = self.store().ok_or(Error::NoTier)?;
         self.must_be_loaded()?;
+        if !self.is_off() {
+            return Ok(());
+        }
         // A map that starts anew knows nothing of writes that base may still lose.
         for object in self.all_objects() {
             self.sync_base(&object).map_err(|source| Error::BaseIo {
@@ -239,27 +242,18 @@ impl Engine {
             return Err(Error::Late { path, requests });
         }
         let failed = self.inner().hierarchy.ledger().is_committing();
-        if flash.is_poisoned() || failed && self.is_off() {
+        if flash.is_poisoned() || failed {
             self.renew(&flash)?;
         }
-        if let Err(error) = flash.mark_open() {
-            // It may have been on: then it has failed now.
-            let mut inner = self.inner();
-            self.decide(&mut inner, &[], |hierarchy, out| {
-                hierarchy.fail(Fault::WriteError, out);
-            });
-            return Err(error);
-        }
+        flash.mark_open()?;
         let mut inner = self.inner();
-        if inner.hierarchy.is_off() {
-            // A batch that was being written when the tier went off may have failed meanwhile.
-            if flash.is_poisoned() || !inner.hierarchy.switch_on() {
-                let path = flash.name().into();
-                return Err(Error::StillInUse { path });
-            }
-            inner.off_reason.clear();
-            inner.forgiven = inner.hierarchy.counters().faults;
+        // A batch that was being written when the tier went off may have failed meanwhile.
+        if flash.is_poisoned() || !inner.hierarchy.switch_on() {
+            let path = flash.name().into();
+            return Err(Error::StillInUse { path });
         }
+        inner.off_reason.clear();
+        inner.forgiven = inner.hierarchy.counters().faults;
         Ok(())
     }
 

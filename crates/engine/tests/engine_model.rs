@@ -291,7 +291,7 @@ fn settle(engine: &Engine) {
 
 #[test]
 fn a_clean_stop_is_warm_and_a_changed_file_is_not_believed() {
-    for changed in [false, true] {
+    for (changed, crashes) in [(false, 0), (true, 0), (true, 1), (false, 2), (true, 2)] {
         let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
         let engine = start("lru", 0, Some(flash.clone()), 64);
         let id = file.open(&engine, 1);
@@ -304,6 +304,10 @@ fn a_clean_stop_is_warm_and_a_changed_file_is_not_believed() {
                 .write_at(&[77; 512], 0)
                 .expect("writes behind the back");
             file.version.fetch_add(1, Ordering::Relaxed);
+        }
+        // Starts that end in a crash before anything is committed change nothing of that.
+        for _ in 0..crashes {
+            drop(start("lru", 0, Some(flash.clone()), 64));
         }
         let engine = start("lru", 0, Some(flash), 64);
         assert_eq!(engine.stats().tier.map(|t| t.restored), Some(3));

@@ -67,7 +67,9 @@ impl Engine {
         self.must_be_on()?;
         let blocks = store.resizable(length)?;
         match length.cmp(&store.length()) {
-            Ordering::Equal => {}
+            // Not when it is of this length since a change that failed after the store had grown.
+            Ordering::Equal if self.inner().hierarchy.ledger().blocks() == blocks => {}
+            Ordering::Equal => self.reshape(blocks, false, &mut progress)?,
             Ordering::Greater => {
                 store.resize(length)?;
                 self.reshape(blocks, false, &mut progress)?;

@@ -3,7 +3,8 @@
 //! At the start the map is believed but for clean pages of regions that base was being written in:
 //! those are held in doubt until they were compared with base ([`super::verify`]).
 //! The pages of a file are believed only when it was not changed meanwhile: after a clean stop its
-//! length, times, inode and generation must be what they were; after a crash it must not have been
+//! length, times, inode and generation must be what they were, also when a crash came after it but
+//! before the first batch; after any other crash it must not have been
 //! changed later than [`LEASE`] after the newest batch. A changed file loses its
 //! clean pages; with dirty pages waiting for it [`Engine::adopt`] refuses and says so.
 
@@ -68,6 +69,7 @@ impl From<bool> for Discard {
 #[derive(Clone)]
 pub(crate) struct Found {
     clean_stop: bool,
+    as_closed: bool,
     last_commit_ns: i64,
     pub(crate) objects: Vec<SavedObject>,
     pub(crate) intents: Vec<Intent>,
@@ -79,6 +81,7 @@ impl Found {
     pub(crate) fn of(found: Recovered) -> (Vec<(BlockId, MapEntry)>, Self) {
         let rest = Self {
             clean_stop: found.clean_stop,
+            as_closed: found.as_closed,
             last_commit_ns: found.last_commit_ns,
             objects: found.objects,
             intents: found.intents,
@@ -167,7 +170,7 @@ impl Engine {
     /// The files of the map are known from now on.
     pub(crate) fn register(&self, found: &Found) {
         let tolerance = LEASE.as_nanos() as i64;
-        let until = (!found.clean_stop).then_some(found.last_commit_ns.saturating_add(tolerance));
+        let until = (!found.as_closed).then_some(found.last_commit_ns.saturating_add(tolerance));
         self.registry().restore(&found.objects, until);
     }
 
@@ -207,8 +210,10 @@ impl Engine {
     /// is given up then. And those of `opener`.
     pub fn adopt(&self, opener: &Opener<'_>, discard: impl Into<Discard>) -> Result<(), Error> {
         let discard = discard.into();
-        let (mut refused, mut given_up, mut cuts) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut refused, mut owed, mut cuts) = (Vec::new(), Vec::new(), Vec::new());
         let found = self.registry().to_save();
+        // All are compared before base is written or a batch is made: after another crash a later
+        // batch would cover the changes.
         for saved in found {
             let fate = self
                 .inner()
@@ -220,16 +225,19 @@ impl Engine {
                 self.check_clean(&saved, opener)?;
                 continue;
             }
-            match self.adopt_one(&saved, fate, opener, false, &mut cuts)? {
-                Ok(()) => {}
-                Err(_) if discard.covers(&saved.name) => given_up.push((saved, fate)),
-                Err(why) => refused.push(self.refused(&saved, why)),
+            match self.compare_owed(&saved, fate, opener)?.1 {
+                None => owed.push((saved, fate, false)),
+                Some(_) if discard.covers(&saved.name) => owed.push((saved, fate, true)),
+                Some(why) => refused.push(self.refused(&saved, why)),
             }
         }
+        let given_up = owed.iter().any(|(_, _, given_up)| *given_up);
         if refused.is_empty() {
-            for (saved, fate) in &given_up {
-                let done = self.adopt_one(saved, *fate, opener, true, &mut cuts)?;
-                assert_eq!(done, Ok(()), "what is given up is not refused");
+            for (saved, fate, given_up) in &owed {
+                if let Some(why) = self.adopt_one(saved, *fate, opener, *given_up, &mut cuts)? {
+                    // It was changed just now.
+                    refused.push(self.refused(saved, why));
+                }
             }
         }
         let fates = std::mem::take(&mut self.inner().fates);
@@ -239,7 +247,7 @@ impl Engine {
                 self.carry_out_cut(&object, length)?;
             }
             // What was ended or given up is not asked for again after the next crash.
-            return match fates.is_empty() && given_up.is_empty() {
+            return match fates.is_empty() && !given_up {
                 true => Ok(()),
                 false => self.commit().map_err(|source| self.cache_error(source)),
             };
@@ -320,47 +328,72 @@ impl Engine {
         }
     }
 
-    pub(crate) fn adopt_one(
+    /// The file that dirty pages, or something interrupted, wait for, and why they cannot go there.
+    fn compare_owed(
+        &self,
+        saved: &SavedObject,
+        fate: Fate,
+        opener: &Opener<'_>,
+    ) -> Result<(Option<ObjectSpec>, Option<Behind>), Error> {
+        let spec = opener(&saved.identity, &saved.name, true);
+        let spec = spec.map_err(|source| Error::BaseIo {
+            path: saved.name.clone(),
+            source,
+        })?;
+        let dirty = self.has_dirty(saved.id);
+        let behind = match &spec {
+            None => {
+                // A file that may have lost its name, that was never promised, or that nothing but
+                // a cut waits for, is owed nothing.
+                let promised = saved.promised || self.config.planted == Mutant::UnsyncedPromise;
+                (!fate.unlinked && promised && dirty).then_some(Behind::Gone)
+            }
+            Some(spec) => {
+                let now = (spec.stamp)();
+                let changed = self.registry().changed_id(&saved.identity, now).is_some();
+                let times = now.map(|stamp| stamp.mtime_ns.max(stamp.ctime_ns));
+                (changed && dirty).then_some(Behind::Changed(times))
+            }
+        };
+        Ok((spec, behind))
+    }
+
+    /// Opens that file and ends what was interrupted, but for a cut, which is put to `cuts`.
+    fn adopt_one(
         &self,
         saved: &SavedObject,
         fate: Fate,
         opener: &Opener<'_>,
         discard: bool,
         cuts: &mut Vec<(Arc<Object>, u64)>,
-    ) -> Result<Result<(), Behind>, Error> {
+    ) -> Result<Option<Behind>, Error> {
         let failed = |source| Error::BaseIo {
             path: saved.name.clone(),
             source,
         };
-        let spec = opener(&saved.identity, &saved.name, true).map_err(failed)?;
-        let Some(spec) = spec else {
-            // A file that may have lost its name, that was never promised, or that nothing but a
-            // cut waits for, is owed nothing.
-            let promised = saved.promised || self.config.planted == Mutant::UnsyncedPromise;
-            let waits = promised && self.has_dirty(saved.id);
-            if !fate.unlinked && waits && !discard {
-                return Ok(Err(Behind::Gone));
-            }
-            self.forget(&saved.identity);
-            return Ok(Ok(()));
-        };
-        let now = (spec.stamp)();
-        let changed = self.registry().changed_id(&saved.identity, now);
-        if changed.is_some_and(|id| self.has_dirty(id)) && !discard {
-            let times = now.map(|stamp| stamp.mtime_ns.max(stamp.ctime_ns));
-            return Ok(Err(Behind::Changed(times)));
+        let (spec, behind) = self.compare_owed(saved, fate, opener)?;
+        if behind.is_some() && !discard {
+            return Ok(behind);
         }
+        let Some(spec) = spec else {
+            self.forget(&saved.identity);
+            return Ok(None);
+        };
+        let changed = self
+            .registry()
+            .changed_id(&saved.identity, (spec.stamp)())
+            .is_some();
         let object = self.open_or_discard(spec, discard).map_err(failed)?;
-        if let (Some(length), None) = (fate.cut, changed) {
+        if let (Some(length), false) = (fate.cut, changed) {
             cuts.push((object, length));
-            return Ok(Ok(()));
+            return Ok(None);
         }
         if fate != Fate::default() {
             // Base may have brought back a name that was taken: then it is there, with its pages.
             self.put_record(&object);
         }
         self.close_object(&object);
-        Ok(Ok(()))
+        Ok(None)
     }
 
     /// Does to its end a cut that a crash interrupted. Base is written under a lease, else another

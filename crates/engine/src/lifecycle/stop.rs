@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::files::object::{Object, Stamp};
 use crate::lock;
-use crate::store::{Fate, SavedObject, Store};
+use crate::store::{Fate, SavedObject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;

@@ -55,6 +55,7 @@ impl State {
     fn snapshot(&mut self, purpose: Purpose) -> Snapshot {
         let mut superblock = Superblock {
             clean: matches!(purpose, Purpose::Close { .. }),
+            as_closed: self.as_closed && !matches!(purpose, Purpose::Close { .. }),
             all_clean: purpose == Purpose::Close { all_clean: true },
             generation: self.superblock.generation + 1,
             epoch: self.superblock.epoch + u64::from(purpose == Purpose::Open),
@@ -146,6 +147,8 @@ impl Store {
     pub fn mark_open(&self) -> Result<(), Error> {
         debug_assert!(self.recovered.is_none(), "what was found is taken first");
         let _one = self.one_checkpoint();
+        // A batch of the opening before would not count once the superblock tells of this one.
+        let _log = self.logging.lock();
         {
             let mut state = self.state();
             if state.phase == Phase::Found {

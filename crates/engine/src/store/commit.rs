@@ -184,6 +184,7 @@ fn encode_piece(state: &State, piece: &Piece, time_ns: i64) -> AlignedBuf {
 impl State {
     /// `piece` is in the journal.
     fn wrote(&mut self, batch: &Batch, piece: &Piece) {
+        self.as_closed = false;
         self.next += piece.blocks() as u64;
         self.take_in(batch, piece);
         debug_assert!(self.used() <= u64::from(self.superblock.layout.journal_units));

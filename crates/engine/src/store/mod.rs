@@ -202,6 +202,8 @@ impl std::fmt::Debug for Store {
 /// See the invariants in the module text.
 struct State {
     phase: Phase,
+    /// See [`Superblock::as_closed`].
+    as_closed: bool,
     /// As it is on the device.
     superblock: Superblock,
     /// Sequence number of the next journal block.
@@ -236,6 +238,7 @@ impl State {
         }
         let state = Self {
             phase: Phase::Found,
+            as_closed: reading.recovered.as_closed,
             next: reading.next_sequence.max(superblock.journal_first),
             durable: 0,
             unsynced: 0,

@@ -175,6 +175,7 @@ impl Superblock {
         Self {
             layout,
             clean: false,
+            as_closed: false,
             all_clean: false,
             generation: 1,
             base: base.clone(),

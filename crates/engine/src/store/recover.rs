@@ -21,7 +21,11 @@
 //! 5. Of several entries for one page the highest version counts; entries of unknown objects count
 //!    no more. Both kinds of leftover are cleared by the checkpoint that opens the cache.
 //!
-//! So an acknowledged commit is always read back whole.
+//! 6. Where a settled batch or the table of objects is damaged, no clean page counts: what is gone
+//!    may have said that base is newer. Dirty pages count; whoever uses them is told of the damage.
+//!
+//! So an acknowledged commit is always read back whole. A read that fails is tried again, and what
+//! cannot be read is not taken for what is not there.
 //!
 //! Recovery is repeatable: [`super::Store::mark_open`] syncs first (so what verified once verifies
 //! again), then writes what was decided in place while the journal still stands, then declares
@@ -55,6 +59,9 @@ const LOSER: u64 = u64::MAX;
 pub struct Recovered {
     /// Whether the store was closed.
     pub clean_stop: bool,
+    /// Whether nothing was committed since it was closed, be it that a crash came before: then what
+    /// it knows of files is exact.
+    pub as_closed: bool,
     /// Wall clock of the newest batch, ns since 1970; 0 when there never was one.
     pub last_commit_ns: i64,
     /// What each block holds: one block per page, sorted by block.
@@ -219,6 +226,7 @@ pub(crate) fn read_head(
     reading.next_sequence = ring.next();
     let (batches, settled) = ring.batches(superblock, &mut reading.recovered.lost);
     reading.recovered.journal_batches = batches.len() as u64;
+    reading.recovered.as_closed = superblock.clean || superblock.as_closed && batches.is_empty();
     apply(device, superblock, batches, settled, &mut reading)?;
     debug_assert!(reading.next_sequence >= superblock.journal_first);
     reading.recovered.objects = reading.objects.table.values().cloned().collect();
@@ -243,6 +251,7 @@ pub(crate) fn settle(
     if !drop_duplicates(reading, goes_on) {
         return false;
     }
+    drop_unsure(reading);
     let entries = &reading.recovered.entries;
     debug_assert!(entries.len() <= blocks as usize);
     debug_assert!(entries.is_sorted_by_key(|&(block, _)| block));
@@ -257,18 +266,28 @@ pub(crate) fn read_exact(device: &dyn Device, buf: &mut [u8], offset: u64) -> io
     }
 }
 
+/// As [`read_exact`], a few times where it fails; false when it still does.
+fn read_again(device: &dyn Device, buf: &mut [u8], offset: u64) -> io::Result<bool> {
+    match super::again(|| read_exact(device, buf, offset)) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(e),
+        Err(_) => Ok(false),
+    }
+}
+
 fn read_objects(device: &dyn Device, from: &Superblock, out: &mut Reading) -> io::Result<()> {
     let length = from.objects_length as usize;
     if length == 0 {
         return Ok(());
     }
-    let area = |area: u32| -> io::Result<AlignedBuf> {
+    // `None`: it cannot be read.
+    let area = |area: u32| -> io::Result<Option<AlignedBuf>> {
         let mut bytes = AlignedBuf::new(from.layout.object_bytes() as usize);
-        read_exact(device, &mut bytes, from.layout.objects_offset(area))?;
-        Ok(bytes)
+        let offset = from.layout.objects_offset(area);
+        Ok(read_again(device, &mut bytes, offset)?.then_some(bytes))
     };
     let offset = from.layout.objects_offset(from.objects_area);
-    let whole = area(from.objects_area).ok().and_then(|bytes| {
+    let whole = area(from.objects_area)?.and_then(|bytes| {
         let bytes = &bytes[..length];
         let right = XxHash3_64::oneshot(bytes) == from.objects_checksum;
         right
@@ -279,9 +298,8 @@ fn read_objects(device: &dyn Device, from: &Superblock, out: &mut Reading) -> io
         out.objects = objects;
         return Ok(());
     }
-    let older = area(1 - from.objects_area)
-        .ok()
-        .and_then(|bytes| Objects::decode(&bytes, from.format_id));
+    let older = area(1 - from.objects_area)?;
+    let older = older.and_then(|bytes| Objects::decode(&bytes, from.format_id));
     out.recovered.lost.push(Lost::Objects {
         offset,
         older: older.is_some(),
@@ -448,8 +466,7 @@ fn apply(
             }
         }
     }
-    apply_tail(device, from, tail, out);
-    Ok(())
+    apply_tail(device, from, tail, out)
 }
 
 /// Entries of the batches from `settled` on whose bytes are not there: number of the batch, block.
@@ -523,7 +540,7 @@ fn apply_tail(
     from: &Superblock,
     tail: BTreeMap<u32, (Option<MapEntry>, bool)>,
     out: &mut Reading,
-) {
+) -> io::Result<()> {
     let mut failed: BTreeMap<PageId, u64> = BTreeMap::new();
     for entry in tail
         .values()
@@ -535,7 +552,7 @@ fn apply_tail(
     }
     for (&block, &(entry, fails)) in &tail {
         let before = || match out.pending.get(&block) {
-            Some(&entry) => entry,
+            Some(&entry) => Ok(entry),
             None => stored(device, from, block),
         };
         let decided = match entry {
@@ -544,19 +561,21 @@ fn apply_tail(
                     block: BlockId(block),
                     entry: e,
                 });
-                before().filter(|b| (b.page, b.version) == (e.page, e.version))
+                before()?.filter(|b| (b.page, b.version) == (e.page, e.version))
             }
             Some(entry) => Some(entry),
             None => {
-                before().filter(|b| b.dirty && failed.get(&b.page).is_some_and(|&v| v > b.version))
+                before()?.filter(|b| b.dirty && failed.get(&b.page).is_some_and(|&v| v > b.version))
             }
         };
         debug_assert!(decided.is_none_or(|d| d.version < LOSER));
         out.pending.insert(block, decided);
     }
+    Ok(())
 }
 
-/// Whether the bytes of `entry` are in `block`. Hanging is an error, unreadable is a no.
+/// Whether the bytes of `entry` may be in `block`. Hanging is an error. What cannot be read is
+/// believed: it may be all there is of an acknowledged write, and whoever reads it is told.
 fn holds(
     device: &dyn Device,
     from: &Superblock,
@@ -564,25 +583,26 @@ fn holds(
     entry: &MapEntry,
     page: &mut [u8],
 ) -> io::Result<bool> {
-    match read_exact(device, page, from.layout.block_offset(block)) {
-        Ok(()) => Ok(checksum(entry.page, page) == entry.checksum),
-        Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(e),
-        Err(_) => Ok(false),
-    }
+    let read = read_again(device, page, from.layout.block_offset(block))?;
+    Ok(!read || checksum(entry.page, page) == entry.checksum)
 }
 
-/// What the map in place says of one block.
-fn stored(device: &dyn Device, from: &Superblock, block: u32) -> Option<MapEntry> {
+/// What the map in place says of one block; nothing where its sector is damaged, which is reported
+/// when the map is read.
+///
+/// # Errors
+/// The sector cannot be read, though perhaps later: it may say what nothing else does.
+fn stored(device: &dyn Device, from: &Superblock, block: u32) -> io::Result<Option<MapEntry>> {
     debug_assert!(block < from.layout.blocks, "see journal::decode");
     let number = block / ENTRIES as u32;
     debug_assert!(number < from.layout.map_sectors());
     let offset = from.layout.sector_offset(number);
     let unit = offset / UNIT * UNIT;
     let mut bytes = AlignedBuf::new(UNIT as usize);
-    read_exact(device, &mut bytes, unit).ok()?;
+    super::again(|| read_exact(device, &mut bytes, unit))?;
     let at = (offset - unit) as usize;
-    let sector = map::decode(&bytes[at..at + SECTOR_BYTES], from.format_id, number)?;
-    sector[block as usize % ENTRIES]
+    let sector = map::decode(&bytes[at..at + SECTOR_BYTES], from.format_id, number);
+    Ok(sector.and_then(|sector| sector[block as usize % ENTRIES]))
 }
 
 /// Reads about `most` bytes of the map from byte `done` of it on, and lays `pending` over them; how
@@ -668,6 +688,21 @@ fn drop_impossible(page_size: u32, out: &mut Reading) {
             lost.push(Lost::Impossible { block, entry });
         }
         possible
+    });
+}
+
+/// Rule 6 of the module text.
+fn drop_unsure(out: &mut Reading) {
+    let is_unsure = |lost: &Lost| matches!(lost, Lost::Journal { .. } | Lost::Objects { .. });
+    if !out.recovered.lost.iter().any(is_unsure) {
+        return;
+    }
+    let pending = &mut out.pending;
+    out.recovered.entries.retain(|(block, entry)| {
+        if !entry.dirty {
+            pending.insert(block.0, None);
+        }
+        entry.dirty
     });
 }
 

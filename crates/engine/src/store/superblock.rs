@@ -10,7 +10,7 @@
 //! | 8..12 | format version |
 //! | 12..16 | page size |
 //! | 16..20 | blocks |
-//! | 20..24 | state: 0 open, 1 clean |
+//! | 20..24 | state: 0 open, 1 clean, 2 open since a clean stop, and nothing committed since |
 //! | 24..32 | generation |
 //! | 32..40 | length of the cache in bytes |
 //! | 40..56 | base: file system id, inode of the base directory |
@@ -95,6 +95,8 @@ impl BaseIdentity {
 pub(crate) struct Superblock {
     pub(crate) layout: Layout,
     pub(crate) clean: bool,
+    /// It was clean, and since it was opened no batch was made: what it knows of files is as exact.
+    pub(crate) as_closed: bool,
     /// Known only after a clean stop: the map calls no page dirty.
     pub(crate) all_clean: bool,
     pub(crate) generation: u64,
@@ -142,7 +144,13 @@ impl Superblock {
         put(8, &FORMAT_VERSION.to_le_bytes());
         put(12, &self.layout.page_size.to_le_bytes());
         put(16, &self.layout.blocks.to_le_bytes());
-        put(20, &u32::from(self.clean).to_le_bytes());
+        debug_assert!(!(self.clean && self.as_closed), "one state at a time");
+        let state = if self.as_closed {
+            2
+        } else {
+            u32::from(self.clean)
+        };
+        put(20, &state.to_le_bytes());
         put(24, &self.generation.to_le_bytes());
         put(32, &self.layout.length.to_le_bytes());
         put(40, &self.base.file_system.to_le_bytes());
@@ -197,6 +205,7 @@ impl Superblock {
         let found = Self {
             layout,
             clean: u32_at(block, 20) == 1,
+            as_closed: u32_at(block, 20) == 2,
             // What older programs wrote is zero there.
             all_clean: u32_at(block, ALL_CLEAN_AT) == 1,
             generation: u64_at(block, 24),
@@ -278,6 +287,7 @@ mod tests {
         Superblock {
             layout: Layout::of_length(9_000_000, 8192).unwrap(),
             clean: true,
+            as_closed: false,
             all_clean: true,
             generation: 7,
             base: BaseIdentity {

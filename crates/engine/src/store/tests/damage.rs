@@ -244,3 +244,101 @@ fn a_part_of_the_map_that_cannot_be_read_is_written_anew() {
     let (_, last) = reopen(disk);
     assert_eq!((last.lost.len(), found(&last)), (0, [4, 30, 31, 32].into()));
 }
+
+/// Of a cache with clean pages in blocks 0..3, a batch that empties block 1, and later ones.
+fn emptied() -> (Disk, layout::Layout, u64) {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let clean = |block: u32| {
+        let page = PageId::new(ObjectId(1), u64::from(block));
+        let entry = MapEntry {
+            dirty: block == 2,
+            ..entry(page, 1)
+        };
+        let bytes = content(page, 1);
+        store.write_block(BlockId(block), &bytes).unwrap();
+        set(block, Some(entry))
+    };
+    store
+        .commit(&with_object((0..3).map(clean).collect()))
+        .unwrap();
+    store.checkpoint().unwrap();
+    let (layout, next) = {
+        let state = store.state();
+        (state.superblock.layout, state.next)
+    };
+    store.commit(&batch(vec![set(1, None)])).unwrap();
+    store.commit(&batch(vec![set(9, None)])).unwrap();
+    store.commit(&batch(vec![set(10, None)])).unwrap();
+    (disk, layout, next)
+}
+
+#[test]
+fn in_what_may_say_that_base_is_newer() {
+    let (disk, layout, next) = emptied();
+    let (_, recovered) = reopen(Disk::of(disk.bytes()));
+    assert_eq!(found(&recovered), [0, 2].into(), "without damage");
+    let mut bytes = disk.bytes();
+    bytes[layout.journal_block(next) as usize + 60] ^= 4;
+    let (store, recovered) = reopen(Disk::of(bytes));
+    assert!(matches!(recovered.lost[..], [Lost::Journal { .. }]));
+    assert_eq!(found(&recovered), [2].into(), "no clean page counts");
+    store.mark_open().unwrap();
+    let (_, again) = reopen(store.device);
+    assert_eq!((again.lost, found(&recovered)), (vec![], [2].into()));
+}
+
+#[test]
+fn in_a_page_that_cannot_be_read_once_or_ever() {
+    for times in [1, 100] {
+        let disk = Disk::default();
+        let store = create(disk.clone(), SIZE);
+        let old = place(&store, 3, 7, 1);
+        store.commit(&with_object(vec![old])).unwrap();
+        store.checkpoint().unwrap();
+        let newer = vec![place(&store, 4, 7, 2), set(3, None)];
+        store.commit(&batch(newer)).unwrap();
+        let offset = store.state().superblock.layout.block_offset(BlockId(4));
+        let script = FaultScript::new();
+        let end = offset + PAGE as u64;
+        let fault = format!("read times {times} offset {offset}..{end} fail EIO");
+        script.load(&fault).unwrap();
+        let (_, recovered) = reopen(Faulty::new(disk, script, None));
+        let found = blocks(&recovered);
+        assert_eq!(
+            found,
+            [(4, 7, 2)],
+            "the older version does not stand in for it"
+        );
+    }
+}
+
+#[test]
+fn in_the_map_where_it_says_what_a_failed_page_had_before() {
+    for times in [1, 100] {
+        let disk = Disk::default();
+        let store = create(disk.clone(), SIZE);
+        let old = place(&store, 3, 7, 1);
+        store.commit(&with_object(vec![old])).unwrap();
+        store.checkpoint().unwrap();
+        // The batch is there, and the bytes that it names are not.
+        let newer = vec![place(&store, 4, 7, 2), set(3, None)];
+        store.append(&batch(newer)).unwrap();
+        let layout = store.state().superblock.layout;
+        let mut bytes = disk.bytes();
+        bytes[layout.block_offset(BlockId(4)) as usize] ^= 1;
+        let script = FaultScript::new();
+        let (from, to) = (layout.map_offset, layout.map_offset + 512);
+        let fault = format!("read times {times} offset {from}..{to} fail EIO");
+        script.load(&fault).unwrap();
+        let device = Faulty::new(Disk::of(bytes), script, None);
+        let opened = Store::with_device(Arc::new(device), "test", &options(None));
+        match times {
+            1 => {
+                let recovered = opened.unwrap().take_recovered().unwrap();
+                assert_eq!(blocks(&recovered), [(3, 7, 1)], "the older version stands");
+            }
+            _ => assert!(opened.is_err(), "it may be readable later"),
+        }
+    }
+}

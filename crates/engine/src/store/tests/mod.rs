@@ -503,3 +503,92 @@ fn two_versions_of_a_batch_do_not_mix() {
     let missing: Vec<u64> = (0..u64::from(n)).filter(|i| !found.contains(i)).collect();
     assert_eq!(missing, [0u64; 0], "acknowledged dirty pages are gone");
 }
+
+/// A disk that does something more in its next sync.
+struct Hooked {
+    disk: Disk,
+    in_sync: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+}
+
+impl Device for Hooked {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.disk.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.disk.write_at(buf, offset)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        let hook = self.in_sync.lock().take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        self.disk.sync(data_only)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.disk.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.set_len(len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.punch(offset, len)
+    }
+    fn label(&self) -> String {
+        self.disk.label()
+    }
+}
+
+#[test]
+fn a_batch_that_is_made_while_a_store_is_opened_anew_counts() {
+    let disk = Disk::default();
+    drop(create(disk.clone(), SIZE));
+    let in_sync = Arc::new(Mutex::new(None));
+    let hooked = Hooked {
+        disk: disk.clone(),
+        in_sync: Arc::clone(&in_sync),
+    };
+    let (store, _) = reopen(hooked);
+    store.mark_open().unwrap();
+    let change = place(&store, 3, 7, 1);
+    let store = Arc::new(store);
+    let other = Arc::clone(&store);
+    let (sender, committer) = std::sync::mpsc::channel();
+    *in_sync.lock() = Some(Box::new(move || {
+        let (done, is_done) = std::sync::mpsc::channel();
+        let commit = std::thread::spawn(move || {
+            other.commit(&with_object(vec![change])).unwrap();
+            let _ = done.send(());
+        });
+        // It waits for the opening, or is done in the midst of it.
+        let _ = is_done.recv_timeout(std::time::Duration::from_millis(300));
+        sender.send(commit).unwrap();
+    }) as Box<dyn FnOnce() + Send>);
+    store.mark_open().unwrap();
+    committer.recv().unwrap().join().unwrap();
+    let (_, recovered) = reopen(disk.crashed(&mut Random(1)));
+    assert_eq!(blocks(&recovered), [(3, 7, 1)]);
+}
+
+#[test]
+fn a_crash_before_the_first_batch_leaves_what_the_close_said() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let change = place(&store, 3, 7, 1);
+    store.commit(&with_object(vec![change])).unwrap();
+    store.close(vec![object(1)]).unwrap();
+    for _ in 0..2 {
+        let (store, recovered) = reopen(disk.clone());
+        assert!(recovered.as_closed);
+        store.mark_open().unwrap();
+        store.checkpoint().unwrap();
+    }
+    let (store, recovered) = reopen(disk.clone());
+    assert!(recovered.as_closed && !recovered.clean_stop);
+    store.mark_open().unwrap();
+    store.commit(&batch(vec![set(9, None)])).unwrap();
+    let (_, recovered) = reopen(Disk::of(disk.bytes()));
+    assert!(!recovered.as_closed, "by the journal");
+    store.checkpoint().unwrap();
+    let (_, recovered) = reopen(disk);
+    assert!(!recovered.as_closed, "by the superblock");
+}
