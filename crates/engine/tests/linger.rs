@@ -2,10 +2,11 @@
 //! whoever leaves them, and base has their bytes.
 #![cfg(not(shuttle))]
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
-use thermocline::{Engine, EngineConfig, FileKind, HintSet, ObjectSpec, Request};
+use std::time::SystemTime;
+use thermocline::{Engine, EngineConfig, Error, FileKind, HintSet, ObjectSpec, Request};
 use thermocline::{Store, StoreOptions};
 
 const PAGE: usize = 8192;
@@ -63,4 +64,42 @@ fn files_that_linger_are_as_few_as_the_limit_says() {
         assert!(whole >= FILES - most, "back {write_back}: {whole}");
         engine.stop().expect("stops");
     }
+}
+
+#[test]
+fn base_is_not_written_before_all_files_were_compared() {
+    let directory = tempfile::tempdir().expect("directory");
+    let base = directory.path().join("base");
+    fs::create_dir(&base).expect("base");
+    let first = engine(directory.path(), true);
+    leave_files(&first, &base);
+    first.stop().expect("stops");
+    drop(first);
+    let path = |number: usize| base.join(format!("file{number}"));
+    let before = |number: usize| fs::read(path(number)).expect("reads");
+    let all: Vec<_> = (0..FILES).map(before).collect();
+    // Whichever is looked at last, many are before it.
+    let changed = File::options()
+        .write(true)
+        .open(path(FILES / 2))
+        .expect("opens");
+    changed
+        .set_modified(SystemTime::UNIX_EPOCH)
+        .expect("changes");
+    let engine = engine(directory.path(), true);
+    engine.limit_objects(1);
+    let find = |which: &_, name: &str, _| ObjectSpec::find(&base, name, FileKind::Relation, which);
+    let refused = engine.adopt(&find, false).expect_err("one was changed");
+    assert!(matches!(refused, Error::ChangedBehind { ref files, .. } if files.len() == 1));
+    for (number, bytes) in all.iter().enumerate() {
+        assert!(before(number) == *bytes, "file{number} was written");
+    }
+    engine
+        .adopt(&find, true)
+        .expect("what waits for it is given up");
+    engine.flush(|_| true).expect("flushes");
+    for number in (0..FILES).filter(|number| *number != FILES / 2) {
+        assert_eq!(before(number), [number as u8 + 1; PAGE]);
+    }
+    engine.stop().expect("stops");
 }

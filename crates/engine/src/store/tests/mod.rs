@@ -504,10 +504,12 @@ fn two_versions_of_a_batch_do_not_mix() {
     assert_eq!(missing, [0u64; 0], "acknowledged dirty pages are gone");
 }
 
+type Hook = Box<dyn FnOnce() + Send>;
+
 /// A disk that does something more in its next sync.
 struct Hooked {
     disk: Disk,
-    in_sync: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    in_sync: Arc<Mutex<Option<Hook>>>,
 }
 
 impl Device for Hooked {
@@ -562,7 +564,7 @@ fn a_batch_that_is_made_while_a_store_is_opened_anew_counts() {
         // It waits for the opening, or is done in the midst of it.
         let _ = is_done.recv_timeout(std::time::Duration::from_millis(300));
         sender.send(commit).unwrap();
-    }) as Box<dyn FnOnce() + Send>);
+    }) as Hook);
     store.mark_open().unwrap();
     committer.recv().unwrap().join().unwrap();
     let (_, recovered) = reopen(disk.crashed(&mut Random(1)));
