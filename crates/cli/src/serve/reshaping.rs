@@ -2,8 +2,10 @@
 //! control file says of it.
 //!
 //! States: *idle* → *running* → *loading* (pages of pinned files come to flash, where there are
-//! such files) → *done* or *failed*. From each of these but *running* → *running*: a load gives
-//! way to whatever is asked for next. A mount with pins begins with *loading*.
+//! such files) → *done*; from *running* also → *failed*. From each of these but *running* →
+//! *running*: a load gives way to whatever is asked for next. A mount with pins begins with
+//! *loading*. A load that fails does not undo the change before it: that is *done*, with the
+//! reason.
 //!
 //! Invariants
 //! 1. At most one runs: its thread is joined before another one starts.
@@ -25,6 +27,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use thermocline::{Engine, FlushProgress};
 use thermocline_mount::Fs;
+
+/// What precedes the reason why pinned files were not loaded.
+pub(crate) const NOT_LOADED: &str = "not loaded: ";
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +129,8 @@ pub(crate) struct Reshaping {
 struct State {
     phase: Phase,
     progress: FlushProgress,
+    /// Why the pinned files were not loaded; empty when they were.
+    not_loaded: String,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -162,8 +169,8 @@ impl Reshaping {
     }
 
     /// What the control file says: `dirty N of M`, the pages to be written back before, or the
-    /// pages of pinned files to be looked at; how it stands; and when it failed, the code, the fact
-    /// and the advice.
+    /// pages of pinned files to be looked at; how it stands; when it failed, the code, the fact and
+    /// the advice; and when it took place and the load failed, `not loaded: ` and why.
     pub(crate) fn describe(&self) -> String {
         let state = self.state();
         let FlushProgress { left, total } = state.progress;
@@ -171,7 +178,8 @@ impl Reshaping {
             Phase::Idle => "idle".to_string(),
             Phase::Running => "running".to_string(),
             Phase::Loading => "loading".to_string(),
-            Phase::Done => "done".to_string(),
+            Phase::Done if state.not_loaded.is_empty() => "done".to_string(),
+            Phase::Done => format!("done\n{NOT_LOADED}{}", state.not_loaded),
             Phase::Failed(why) => {
                 let advice = why.advice.as_deref().unwrap_or_default();
                 format!("failed {}\n{}\n{advice}", why.code as u8, why.message)
@@ -200,14 +208,15 @@ impl Reshaping {
             return;
         }
         let begun = self.begin("load pinned files", Phase::Loading, |reshaping| {
-            reshaping.end(reshaping.load());
+            reshaping.loaded(reshaping.load());
         });
         if let Err(error) = begun {
             log::line(&format!("pinned files are not loaded: {error}"));
         }
     }
 
-    /// Does `work` in a thread of its own; it ends with [`Reshaping::end`].
+    /// Does `work` in a thread of its own; it ends with [`Reshaping::loaded`] or
+    /// [`Reshaping::failed`].
     fn begin(
         self: &Arc<Self>,
         shown: &str,
@@ -248,26 +257,35 @@ impl Reshaping {
                 path,
             } => self.replace(*size, *format, *discard, path),
         };
-        let loaded = outcome.and_then(|()| {
-            log::line(&format!("cache: {} serves", self.engine.cache_name()));
-            note_policy(&self.engine);
-            let mut state = self.state();
-            (state.phase, state.progress) = (Phase::Loading, FlushProgress::default());
-            drop(state);
-            self.load()
-        });
-        self.end(loaded);
+        if let Err(failure) = outcome {
+            return self.failed(failure);
+        }
+        log::line(&format!("cache: {} serves", self.engine.cache_name()));
+        note_policy(&self.engine);
+        let mut state = self.state();
+        (state.phase, state.progress) = (Phase::Loading, FlushProgress::default());
+        drop(state);
+        self.loaded(self.load());
     }
 
-    fn end(&self, outcome: Outcome) {
-        let phase = match outcome {
-            Ok(()) => Phase::Done,
-            Err(failure) => {
-                log::line(&format!("cache: {}", failure.message));
-                Phase::Failed(failure)
-            }
-        };
-        self.state().phase = phase;
+    fn failed(&self, failure: Failure) {
+        log::line(&format!("cache: {}", failure.message));
+        self.state().phase = Phase::Failed(failure);
+    }
+
+    /// The change took place, whatever came of the load.
+    fn loaded(&self, load: Outcome) {
+        let not_loaded = load.map_or_else(|failure| failure.message, |()| String::new());
+        if !not_loaded.is_empty() {
+            log::line(&format!("pinned files are not loaded: {not_loaded}"));
+        }
+        let mut state = self.state();
+        (state.phase, state.not_loaded) = (Phase::Done, not_loaded);
+    }
+
+    /// Why the pinned files were not loaded, the last time; empty when they were.
+    pub(crate) fn not_loaded(&self) -> String {
+        self.state().not_loaded.clone()
     }
 
     fn note(&self, progress: FlushProgress) -> bool {

@@ -431,5 +431,6 @@ fn facts(plan: &Plan) -> MountFacts {
         log: plan.log.clone().unwrap_or_default(),
         record: plan.record.clone().unwrap_or_default(),
         asked_to_end: false,
+        not_loaded: String::new(),
     }
 }
