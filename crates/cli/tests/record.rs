@@ -141,6 +141,40 @@ fn a_recording_outlives_its_command_and_ends_when_asked_or_with_the_mount() {
 }
 
 #[test]
+fn only_what_a_command_records_is_stopped() {
+    let Some(ground) = Ground::prepare("record, not stopped") else {
+        return;
+    };
+    let stop = || {
+        let mut command = thermocline("record");
+        command.arg(ground.mountpoint()).arg("--stop");
+        command
+    };
+    ground.mounted("--size 4M");
+    let nothing = failure(&mut stop());
+    assert!(nothing.contains("nothing is recorded at"), "{nothing}");
+    ground.umount();
+
+    let trace = ground.path("own.parquet").display().to_string();
+    ground.mounted(&format!("--record {trace}"));
+    let mut another = thermocline("record");
+    another.arg(ground.mountpoint()).arg(ground.path("x"));
+    for command in [&mut stop(), &mut another] {
+        let refused = failure(command);
+        assert!(
+            refused.contains("at its start") && refused.contains("thermocline umount"),
+            "{refused}"
+        );
+        assert!(!refused.contains("--stop"), "{refused}");
+    }
+    assert_eq!(ground.status("/mount/record"), trace.as_str(), "it goes on");
+    ground.read();
+    ground.umount();
+    let info = json(thermocline("trace").args(["info", "--json"]).arg(&trace));
+    assert!(info.to_string().contains("base/5/16384"), "{info}");
+}
+
+#[test]
 fn a_running_mount_is_advised_on() {
     let Some(ground) = prepared("advise on a mount") else {
         return;
