@@ -396,6 +396,39 @@ fn the_cache_grows_shrinks_and_is_replaced_under_a_writer() {
 }
 
 #[test]
+fn after_a_replacement_the_new_cache_is_in_use_and_the_old_one_is_free() {
+    let Some(ground) = Ground::prepare("replaced, in use") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    // There and back, so that the first one is asked for again.
+    for (cache, other) in [("other", "tier"), ("tier", "other")] {
+        reshaped(replace(&ground, cache).arg("--format"));
+        let another = ground.another();
+        let mount = |cache: &str| {
+            let mut mount = thermocline("mount");
+            mount.arg(another.path("base")).arg(another.mountpoint());
+            mount.arg("--cache").arg(ground.path(cache));
+            mount.args(["--size", "4M", "--format"]);
+            mount.arg("--log").arg(another.path("log"));
+            mount
+        };
+        let busy = mount(cache).output().expect("runs");
+        let said = message(&busy);
+        assert_eq!(busy.status.code(), Some(3), "{said}");
+        let serves = format!("serves it at {}", ground.mountpoint().display());
+        assert!(said.contains(&serves), "{said}");
+        let log = another.path("log");
+        assert!(!log.exists(), "it was refused before it had a log");
+        success(&mut mount(other));
+        another.read();
+        another.umount();
+        fs::remove_file(ground.path(other)).expect("nobody's");
+    }
+    ground.umount();
+}
+
+#[test]
 fn changes_of_the_cache_that_cannot_be_are_refused_with_the_way_out() {
     let Some(ground) = Ground::prepare("reshape refused") else {
         return;

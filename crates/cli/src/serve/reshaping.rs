@@ -12,6 +12,7 @@
 //! 2. A file that was made for a cache that does not serve is removed.
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::serve::beacon::Beacon;
 use crate::serve::caches::Caches;
 use crate::serve::log;
 use crate::serve::pins::Pinned;
@@ -116,6 +117,8 @@ pub(crate) struct Reshaping {
     base: PathBuf,
     /// Opens its files; set once it is served. Weak: its control files are made of this.
     files: OnceLock<Weak<Fs>>,
+    /// Is told when another cache serves; set with those.
+    beacon: OnceLock<Arc<Beacon>>,
     /// Held while something is begun.
     turn: Mutex<()>,
     state: Mutex<State>,
@@ -157,6 +160,7 @@ impl Reshaping {
             warming,
             base,
             files: OnceLock::new(),
+            beacon: OnceLock::new(),
             turn: Mutex::default(),
             state: Mutex::default(),
             marking: Mutex::default(),
@@ -202,8 +206,12 @@ impl Reshaping {
     }
 
     /// The mount serves: pages of pinned files that are not on flash come there from now on.
-    pub(crate) fn served(self: &Arc<Self>, files: &Arc<Fs>) {
+    pub(crate) fn served(self: &Arc<Self>, files: &Arc<Fs>, beacon: &Arc<Beacon>) {
         self.files.get_or_init(|| Arc::downgrade(files));
+        // A command may have been quicker.
+        self.beacon
+            .get_or_init(|| Arc::clone(beacon))
+            .follow_cache();
         if self.engine.pins().paths.is_empty() {
             return;
         }
@@ -419,6 +427,9 @@ impl Reshaping {
                 Ok(engine.replace(store, |progress| self.note(progress))?)
             })
         });
+        if let Some(beacon) = self.beacon.get() {
+            beacon.follow_cache();
+        }
         // It may serve though base's mark could not be written after that.
         let serves = Path::new(&self.engine.cache_name()) == path;
         if replaced.is_err() && found.is_none() && !serves {
