@@ -377,18 +377,28 @@ impl Reshaping {
     /// Lets `change` put another cache into the place of the one there is. Until base has
     /// everything its mark names the old one; before anything is dirty again, the new one.
     fn take_turns(&self, change: impl FnOnce(&Engine) -> Outcome) -> Outcome {
+        let mark = |dirty| self.caches.claiming.switch(&self.engine, dirty);
+        self.turns(mark, change)
+    }
+
+    /// The same; `mark` writes base's mark, that something may be dirty or that nothing is.
+    fn turns(
+        &self,
+        mark: impl Fn(bool) -> Outcome,
+        change: impl FnOnce(&Engine) -> Outcome,
+    ) -> Outcome {
         let marking = self.marking.lock();
         let _one = marking.unwrap_or_else(PoisonError::into_inner);
         let back = self.engine.is_write_back();
         self.engine.set_write_back(false);
         // What cannot be written back is named by what follows.
         let flushed = self.engine.flush(|progress| self.note(progress));
-        if flushed.is_ok() && self.engine.dirty_pages() == 0 {
-            self.caches.claiming.switch(&self.engine, false)?;
-        }
-        let changed = change(&self.engine);
+        let is_whole = flushed.is_ok() && self.engine.dirty_pages() == 0;
+        let cleared = if is_whole { mark(false) } else { Ok(()) };
+        let changed = cleared.and_then(|()| change(&self.engine));
         let dirty = back || self.engine.dirty_pages() > 0;
-        let marked = self.caches.claiming.switch(&self.engine, dirty);
+        // Also after a failure: who knows what of the mark was written.
+        let marked = mark(dirty);
         if marked.is_ok() {
             self.engine.set_write_back(back);
         }
@@ -456,6 +466,52 @@ impl Reshaping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::WarmSection;
+    use crate::serve::claiming::Claiming;
+    use thermocline::EngineConfig;
+    use thermocline::claim::Leave;
+
+    #[test]
+    fn a_mark_that_cannot_be_cleared_leaves_the_mode_as_it_was() {
+        let directory = tempfile::tempdir().expect("directory");
+        let base = directory.path().join("base");
+        fs::create_dir(&base).expect("base");
+        let claiming = Claiming::take(&base, None, Leave::default()).expect("a claim");
+        let claiming = Arc::new(claiming);
+        let caches = Caches {
+            page_size: 8192,
+            base: claiming.identity(),
+            claiming: Arc::clone(&claiming),
+            meters: Arc::default(),
+            faults: None,
+        };
+        let cache = directory.path().join("tier");
+        let store = caches.open(&cache, Some(4 << 20), false, None);
+        let config = EngineConfig {
+            write_back: true,
+            ..EngineConfig::default()
+        };
+        let engine = Engine::start(config, Some(store.expect("a cache"))).expect("engine");
+        let warm = WarmSection::default();
+        let warming = Warming::new(Arc::clone(&engine), claiming, warm, &base).expect("warming");
+        let reshaping = Reshaping::new(Arc::clone(&engine), caches, warming, base);
+
+        let marks = Mutex::new(Vec::new());
+        let mark = |dirty| {
+            marks.lock().expect("marks").push(dirty);
+            match dirty {
+                true => Ok(()),
+                false => Err(Failure::usage("full")),
+            }
+        };
+        let turned = reshaping.turns(mark, |_| panic!("base's mark names the old cache"));
+        assert_eq!(turned.expect_err("no mark").message, "full");
+        assert_eq!(*marks.lock().expect("marks"), [false, true]);
+        assert!(engine.is_write_back(), "as it was");
+        let turned = reshaping.turns(|_| Err(Failure::usage("full")), |_| Ok(()));
+        turned.expect_err("no mark");
+        assert!(!engine.is_write_back(), "base is not marked for it");
+    }
 
     #[test]
     fn commands_are_read_as_they_are_written() {
