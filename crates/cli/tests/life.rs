@@ -4,7 +4,9 @@ mod common;
 
 use common::*;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -425,6 +427,27 @@ fn after_a_replacement_the_new_cache_is_in_use_and_the_old_one_is_free() {
         another.umount();
         fs::remove_file(ground.path(other)).expect("nobody's");
     }
+    ground.umount();
+}
+
+#[test]
+fn a_cache_takes_the_place_of_another_under_the_name_that_was_given() {
+    let Some(ground) = Ground::prepare("replaced, odd names") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    for name in ["a b ", "line\n"] {
+        reshaped(&mut replace(&ground, name));
+        assert!(ground.path(name).exists(), "{name:?}");
+        let cache = ground.path(name).display().to_string();
+        assert_eq!(ground.status("/mount/cache"), cache.as_str());
+    }
+    let mut odd = thermocline("replace");
+    odd.arg(ground.mountpoint()).arg("--cache");
+    odd.arg(ground.path("").join(OsStr::from_bytes(b"t\xe9")));
+    let refused = odd.output().expect("runs");
+    assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
+    assert!(message(&refused).contains("t\\xE9\" is not UTF-8"));
     ground.umount();
 }
 

@@ -291,8 +291,9 @@ impl ControlFiles for Control {
             "tier" => self.set_tier(command.trim()),
             "write_back" => self.set_write_back(command.trim()),
             "flush" => self.flushing.command(command.trim()),
-            "cache" => self.reshaping.command(command.trim()),
-            "record" => self.recording.command(command.trim()),
+            // A name may end with a space.
+            "cache" => self.reshaping.command(command),
+            "record" => self.recording.command(command),
             "faults" => self.set_faults(command),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }

@@ -3,7 +3,7 @@
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::serve::follow::{Standing, follow};
 use crate::serve::recording::SINCE_START;
-use crate::serve::{client, reshape};
+use crate::serve::{client, preflight, reshape};
 use crate::units::{sample, show_count, span};
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -212,6 +212,7 @@ fn place(path: &Path, served: &[&PathBuf]) -> Result<PathBuf, Failure> {
             .advise("a file in a directory that is there")
     })?;
     let found = found.join(name.unwrap_or_default());
+    preflight::utf8("the path", &found, "a file whose whole path is")?;
     if let Some(directory) = served.iter().find(|directory| found.starts_with(directory)) {
         let fact = format!("{shown} is inside {}", directory.display());
         return Err(Failure::usage(fact).advise("a place outside of what is recorded"));

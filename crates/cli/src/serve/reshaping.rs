@@ -83,7 +83,7 @@ impl Change {
         }
         let (word, rest) = text.split_once(' ')?;
         if word == "resize" {
-            return Some(Self::Resize(rest.parse().ok()?));
+            return Some(Self::Resize(rest.trim().parse().ok()?));
         }
         let (size, rest) = rest.split_once(' ')?;
         let (kept, path) = rest.split_once(' ')?;
@@ -536,7 +536,7 @@ mod tests {
                 size: None,
                 format: true,
                 discard: Some(12),
-                path: "/dev/x".into(),
+                path: "/dev/x \n".into(),
             },
         ];
         for change in changes {
