@@ -254,11 +254,6 @@ fn settings(args: &MountArgs) -> Result<Config, Failure> {
     config.mount.passthrough &= !args.no_passthrough;
     overlay(&mut config.mount.transport, args.transport.as_ref());
     config.check()?;
-    let (writes, policy) = (config.tier.drive_writes_per_day, &config.tier.policy);
-    if writes > 0.0 && !["value", "value-time"].contains(&policy.as_str()) {
-        let fact = format!("{writes} drive writes a day are no matter of the policy {policy}");
-        return Err(Failure::usage(fact).advise("--policy value, or no --drive-writes-per-day"));
-    }
     Ok(config)
 }
 
@@ -423,6 +418,17 @@ mod tests {
         assert_eq!(config.tier.size, Size::Bytes(2 << 30));
         assert_eq!(config.tier.policy, "lru");
         assert_eq!(config.tier.cache, PathBuf::from("/ssd/a"));
+    }
+
+    #[test]
+    fn an_allowance_in_the_file_may_have_its_policy_on_the_command_line() {
+        let directory = tempfile::tempdir().expect("dir");
+        let file = directory.path().join("t.toml");
+        std::fs::write(&file, "[tier]\ndrive_writes_per_day = 2\n").expect("write");
+        let line = format!("thermocline mount /a /b --config {}", file.display());
+        settings(&mount_args(&line)).expect_err("a policy that knows none");
+        let line = format!("{line} --policy value");
+        settings(&mount_args(&line)).expect("settings");
     }
 
     #[test]
