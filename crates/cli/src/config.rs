@@ -228,7 +228,9 @@ impl Config {
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// The settings written in `text`, checked; `origin` names the file in errors.
+    /// The settings written in `text`, each checked; `origin` names the file in errors. Whether a
+    /// mount may begin with them [`Config::check`] says: the command line may change some yet, and
+    /// those in effect are of a mount that began with another policy.
     pub(crate) fn parse(text: &str, origin: &str) -> Result<Self, Failure> {
         let advice = "thermocline config --defaults lists every setting";
         let config: Self = toml::from_str(text).map_err(|error| {
@@ -237,15 +239,27 @@ impl Config {
             });
             Failure::usage(format!("{origin}{place}: {}", error.message())).advise(advice)
         })?;
-        config.check().map_err(|mut failure| {
+        config.check_values().map_err(|mut failure| {
             failure.message = format!("{origin}: {}", failure.message);
             failure
         })?;
         Ok(config)
     }
 
-    /// Refuses values no part of the program can work with.
+    /// Refuses what no mount may begin with.
     pub(crate) fn check(&self) -> Outcome {
+        self.check_values()?;
+        let (writes, policy) = (self.tier.drive_writes_per_day, &self.tier.policy);
+        if writes > 0.0 && !["value", "value-time"].contains(&policy.as_str()) {
+            let fact = format!("{writes} drive writes a day are no matter of the policy {policy}");
+            return Err(Failure::usage(fact)
+                .advise("--policy value (tier.policy), or no --drive-writes-per-day"));
+        }
+        Ok(())
+    }
+
+    /// Refuses values no part of the program can work with.
+    fn check_values(&self) -> Outcome {
         self.engine()?;
         self.rules()?;
         if self.mount.threads == 0 {

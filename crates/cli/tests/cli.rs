@@ -150,6 +150,18 @@ fn a_wrong_configuration_names_file_line_and_setting() {
         "{message}"
     );
     failure(&["config", "--check", "/nonexistent.toml"], 1);
+    fs::write(&file, "[tier]\ndrive_writes_per_day = 2\n").expect("write");
+    let message = failure(&["config", "--check", path], 2);
+    assert!(
+        message.contains("t.toml: 2 drive writes a day") && message.contains("tier.policy"),
+        "{message}"
+    );
+    fs::write(
+        &file,
+        "[tier]\ndrive_writes_per_day = 2\npolicy = \"value\"\n",
+    )
+    .expect("write");
+    success(&["config", "--check", path]);
 }
 
 #[test]

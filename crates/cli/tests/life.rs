@@ -4,7 +4,9 @@ mod common;
 
 use common::*;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -392,6 +394,60 @@ fn the_cache_grows_shrinks_and_is_replaced_under_a_writer() {
     ground.mounted(WRITE_BACK);
     assert_eq!(ground.status("/stats/tier/bytes"), 3 << 20);
     assert!(holds(&above, last));
+    ground.umount();
+}
+
+#[test]
+fn after_a_replacement_the_new_cache_is_in_use_and_the_old_one_is_free() {
+    let Some(ground) = Ground::prepare("replaced, in use") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    // There and back, so that the first one is asked for again.
+    for (cache, other) in [("other", "tier"), ("tier", "other")] {
+        reshaped(replace(&ground, cache).arg("--format"));
+        let another = ground.another();
+        let mount = |cache: &str| {
+            let mut mount = thermocline("mount");
+            mount.arg(another.path("base")).arg(another.mountpoint());
+            mount.arg("--cache").arg(ground.path(cache));
+            mount.args(["--size", "4M", "--format"]);
+            mount.arg("--log").arg(another.path("log"));
+            mount
+        };
+        let busy = mount(cache).output().expect("runs");
+        let said = message(&busy);
+        assert_eq!(busy.status.code(), Some(3), "{said}");
+        let serves = format!("serves it at {}", ground.mountpoint().display());
+        assert!(said.contains(&serves), "{said}");
+        let log = another.path("log");
+        assert!(!log.exists(), "it was refused before it had a log");
+        success(&mut mount(other));
+        another.read();
+        another.umount();
+        fs::remove_file(ground.path(other)).expect("nobody's");
+    }
+    ground.umount();
+}
+
+#[test]
+fn a_cache_takes_the_place_of_another_under_the_name_that_was_given() {
+    let Some(ground) = Ground::prepare("replaced, odd names") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    for name in ["a b ", "line\n"] {
+        reshaped(&mut replace(&ground, name));
+        assert!(ground.path(name).exists(), "{name:?}");
+        let cache = ground.path(name).display().to_string();
+        assert_eq!(ground.status("/mount/cache"), cache.as_str());
+    }
+    let mut odd = thermocline("replace");
+    odd.arg(ground.mountpoint()).arg("--cache");
+    odd.arg(ground.path("").join(OsStr::from_bytes(b"t\xe9")));
+    let refused = odd.output().expect("runs");
+    assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
+    assert!(message(&refused).contains("t\\xE9\" is not UTF-8"));
     ground.umount();
 }
 

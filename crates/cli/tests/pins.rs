@@ -131,6 +131,56 @@ fn another_cache_gets_the_pinned_files_too() {
     ground.umount();
 }
 
+#[test]
+fn a_load_that_fails_undoes_no_change() {
+    let Some(ground) = Ground::prepare("pins not loaded") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    let pin = || {
+        let mut pin = thermocline("pin");
+        pin.arg(ground.mountpoint()).arg("base/5/16384");
+        pin
+    };
+    success(&mut pin());
+    let changed = |command: &str, options: &[&str]| {
+        let mut command = thermocline(command);
+        command.arg(ground.mountpoint()).args(options);
+        success(&mut command)
+    };
+    let not_loaded = |part: &str| {
+        eventually("the load to end", || {
+            ground.said("cache").contains("state done")
+        });
+        let why = ground.status("/mount/not_loaded");
+        let why = why.as_str().expect("text");
+        assert_eq!(
+            why.contains(part),
+            why.is_empty() == part.is_empty(),
+            "{why}"
+        );
+        let shown = changed("status", &["--once"]);
+        assert_eq!(shown.contains("PINS"), !part.is_empty(), "{shown}");
+    };
+    not_loaded("");
+    // The mount goes on without the name, but finds no files.
+    let (base, away) = (ground.path("base"), ground.path("away"));
+    fs::rename(&base, &away).expect("renamed");
+    let said = changed("resize", &["--size", "8M"]);
+    assert!(said.contains("8,388,608 bytes"), "{said}");
+    not_loaded("cannot look through");
+    let other = ground.path("other").display().to_string();
+    changed("replace", &["--cache", &other]);
+    not_loaded("cannot look through");
+    let log = fs::read_to_string(ground.path("tier.log")).expect("log");
+    assert!(log.contains("pinned files are not loaded: "), "{log}");
+    fs::rename(&away, &base).expect("renamed");
+    success(&mut pin());
+    not_loaded("");
+    assert_eq!(ground.status("/stats/tier/pinned"), PAGES);
+    ground.umount();
+}
+
 /// What `psql -At` prints of two tables.
 const RELATIONS: &str = "base/5/16384|accounts\nbase/5/17003|shop.history\nbase/5/1|gone\n";
 

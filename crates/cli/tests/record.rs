@@ -4,7 +4,9 @@ mod common;
 
 use common::*;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -138,6 +140,68 @@ fn a_recording_outlives_its_command_and_ends_when_asked_or_with_the_mount() {
         .output();
     let info = info.expect("runs");
     assert!(info.status.success(), "{}", message(&info));
+}
+
+#[test]
+fn a_trace_is_written_under_the_name_that_was_given() {
+    let Some(ground) = Ground::prepare("record, odd names") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    let record = |name: &[u8]| {
+        let path = ground.path("").join(OsStr::from_bytes(name));
+        let mut command = thermocline("record");
+        command.arg(ground.mountpoint()).arg(&path);
+        command.args(["--for", "1s"]);
+        (command, path)
+    };
+    for name in [&b"a b.parquet "[..], b"line\n"] {
+        let (mut command, path) = record(name);
+        success(&mut command);
+        assert!(path.exists(), "{path:?}");
+    }
+    let (mut command, path) = record(b"t\xe9");
+    let refused = failure(&mut command);
+    assert!(
+        refused.contains("t\\xE9\" is not UTF-8") && refused.contains("\n  try: "),
+        "{refused}"
+    );
+    assert!(!path.exists());
+    ground.umount();
+}
+
+#[test]
+fn only_what_a_command_records_is_stopped() {
+    let Some(ground) = Ground::prepare("record, not stopped") else {
+        return;
+    };
+    let stop = || {
+        let mut command = thermocline("record");
+        command.arg(ground.mountpoint()).arg("--stop");
+        command
+    };
+    ground.mounted("--size 4M");
+    let nothing = failure(&mut stop());
+    assert!(nothing.contains("nothing is recorded at"), "{nothing}");
+    ground.umount();
+
+    let trace = ground.path("own.parquet").display().to_string();
+    ground.mounted(&format!("--record {trace}"));
+    let mut another = thermocline("record");
+    another.arg(ground.mountpoint()).arg(ground.path("x"));
+    for command in [&mut stop(), &mut another] {
+        let refused = failure(command);
+        assert!(
+            refused.contains("at its start") && refused.contains("thermocline umount"),
+            "{refused}"
+        );
+        assert!(!refused.contains("--stop"), "{refused}");
+    }
+    assert_eq!(ground.status("/mount/record"), trace.as_str(), "it goes on");
+    ground.read();
+    ground.umount();
+    let info = json(thermocline("trace").args(["info", "--json"]).arg(&trace));
+    assert!(info.to_string().contains("base/5/16384"), "{info}");
 }
 
 #[test]

@@ -131,7 +131,8 @@ impl Control {
             .get(index)
             .ok_or_else(|| sys::errno(libc::EBADF))?;
         let text = std::str::from_utf8(data).map_err(|_| sys::errno(libc::EINVAL))?;
-        self.source.write(file.name, text.trim_end_matches('\n'))
+        let command = text.strip_suffix('\n').unwrap_or(text);
+        self.source.write(file.name, command)
     }
 
     /// The names in it, with their ids.

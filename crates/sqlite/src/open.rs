@@ -1,8 +1,8 @@
 //! Opening files: what SQLite's flags mean, and the state behind one file or one handle.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -255,7 +255,14 @@ fn open_named(path: &Path, wanted: &Wanted) -> io::Result<Opened> {
         .write(true)
         .create(wanted.create)
         .create_new(wanted.exclusive);
-    options.mode(mode_for(path, wanted));
+    let database = database_of(path, wanted);
+    options.mode(mode_for(database.as_ref()));
+    if let Some(database) = &database
+        && let Ok(made) = options.clone().create_new(true).open(path)
+    {
+        give_to_owner(&made, database);
+        return describe(made, path.to_owned(), true);
+    }
     let (file, writable) = match options.open(path) {
         Ok(file) => (file, true),
         Err(error) if read_only_will_do(&error, wanted) => (File::open(path)?, false),
@@ -290,20 +297,31 @@ fn read_only_will_do(error: &io::Error, wanted: &Wanted) -> bool {
     refused && !wanted.exclusive
 }
 
-/// A journal gets its database's permissions (as in SQLite's `findCreateFileMode`).
-fn mode_for(path: &Path, wanted: &Wanted) -> u32 {
-    const DEFAULT: u32 = 0o644;
+/// The database that a journal to be made is of.
+fn database_of(path: &Path, wanted: &Wanted) -> Option<Metadata> {
     if wanted.kind != FileKind::Log || !wanted.create {
-        return DEFAULT;
+        return None;
     }
-    let Some(name) = path.to_str() else {
-        return DEFAULT;
-    };
-    let database = ["-journal", "-wal"]
-        .iter()
-        .find_map(|suffix| name.strip_suffix(suffix));
-    let meta = database.and_then(|database| std::fs::metadata(database).ok());
-    meta.map_or(DEFAULT, |meta| meta.permissions().mode() & 0o777)
+    let name = path.to_str()?;
+    let mut suffixes = ["-journal", "-wal"].iter();
+    let database = suffixes.find_map(|suffix| name.strip_suffix(suffix))?;
+    std::fs::metadata(database).ok()
+}
+
+/// A journal gets its database's permissions (as in SQLite's `findCreateFileMode`).
+fn mode_for(database: Option<&Metadata>) -> u32 {
+    const DEFAULT: u32 = 0o644;
+    database.map_or(DEFAULT, |meta| meta.permissions().mode() & 0o777)
+}
+
+/// A journal that root makes is its database's owner's, who could not use the database without (as
+/// in SQLite's `robustFchown`). Only what was just made: another file may have the name.
+fn give_to_owner(made: &File, database: &Metadata) {
+    // SAFETY: no arguments, cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        // Where files cannot be given away it stays root's, as in SQLite.
+        let _kept = fchown(made, Some(database.uid()), Some(database.gid()));
+    }
 }
 
 fn open_unnamed(id: u64) -> io::Result<Opened> {

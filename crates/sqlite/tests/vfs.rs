@@ -2,6 +2,7 @@
 
 mod fixture;
 
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -31,6 +32,30 @@ fn every_journal_mode_keeps_the_database_whole() {
         let stock = Connection::open(&path).unwrap();
         assert_eq!(dump(&stock), through_engine, "mode {mode}");
         assert_eq!(integrity(&stock), "ok");
+    }
+}
+
+#[test]
+fn a_journal_that_root_makes_is_the_owners_of_the_database() {
+    let fixture = Fixture::new("owner");
+    let path = fixture.path("a.db");
+    drop(fixture.connect(&path).execute_batch("CREATE TABLE a(b)"));
+    if chown(&path, Some(65_534), Some(65_533)).is_err() {
+        println!("skipped: giving files away needs root");
+        return;
+    }
+    let owner = |path: &Path| {
+        let found = std::fs::metadata(path).unwrap();
+        (found.uid(), found.gid(), found.mode() & 0o777)
+    };
+    for (mode, suffix) in [("persist", "-journal"), ("wal", "-wal")] {
+        let db = fixture.connect(&path);
+        let setup = format!("PRAGMA locking_mode=exclusive; PRAGMA journal_mode={mode}");
+        db.execute_batch(&setup).unwrap();
+        db.execute_batch("INSERT INTO a VALUES (1)").unwrap();
+        let journal = fixture.path(&format!("a.db{suffix}"));
+        assert_eq!(owner(&journal), owner(&path), "{mode}");
+        assert_eq!(owner(&journal).0, 65_534, "{mode}");
     }
 }
 

@@ -2,8 +2,9 @@
 //! writes back after an unmount, it is to be found nowhere in the file system.
 //!
 //! It listens at two abstract sockets, one named by the mountpoint and one by the cache; whoever
-//! connects is told how it stands, as one line of JSON. They vanish with the process. An answer
-//! counts when it comes from root or from one's own user: anybody may listen at such a name.
+//! connects is told how it stands, as one line of JSON. They vanish with the process; that of a
+//! cache also when another one takes its place. An answer counts when it comes from root or from
+//! one's own user: anybody may listen at such a name.
 
 use crate::failure::{Code, Failure};
 use crate::serve::ending::Ending;
@@ -17,8 +18,10 @@ use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use thermocline::Engine;
 use thermocline_mount::Fs;
@@ -96,57 +99,128 @@ impl Standing {
     }
 }
 
-/// Answers from now on until the process ends.
-pub(crate) fn light(
-    facts: &MountFacts,
-    engine: &Arc<Engine>,
-    files: &Arc<Fs>,
-    ending: &Arc<Ending>,
-) {
-    let mut names = vec![name("mount", &facts.mountpoint)];
-    if !facts.cache.as_os_str().is_empty() {
-        names.push(name("cache", &facts.cache));
+/// What answers in the process of a mount, from its start until the process ends.
+pub(crate) struct Beacon {
+    /// With the cache that serves now.
+    facts: Mutex<MountFacts>,
+    engine: Arc<Engine>,
+    files: Arc<Fs>,
+    ending: Arc<Ending>,
+    /// Whoever asks by the cache is answered there.
+    by_cache: Mutex<Option<Listening>>,
+}
+
+impl Beacon {
+    /// Answers from now on.
+    pub(crate) fn light(
+        facts: MountFacts,
+        engine: &Arc<Engine>,
+        files: &Arc<Fs>,
+        ending: &Arc<Ending>,
+    ) -> Arc<Self> {
+        let by_mountpoint = name("mount", &facts.mountpoint);
+        let by_cache = facts.cache.clone();
+        let beacon = Arc::new(Self {
+            facts: Mutex::new(facts),
+            engine: Arc::clone(engine),
+            files: Arc::clone(files),
+            ending: Arc::clone(ending),
+            by_cache: Mutex::default(),
+        });
+        beacon.answer_at(&by_mountpoint);
+        if !by_cache.as_os_str().is_empty() {
+            *beacon.by_cache() = beacon.answer_at(&name("cache", &by_cache));
+        }
+        beacon
     }
-    for name in names {
-        let (facts, engine) = (facts.clone(), Arc::clone(engine));
-        let (files, ending) = (Arc::clone(files), Arc::clone(ending));
-        let standing = move || standing(&facts, &engine, &files, &ending);
-        if let Err(error) = listen(&name, standing) {
+
+    /// Another cache may serve: from now on it is asked for by that one, and whoever asks by the
+    /// one before finds nobody.
+    pub(crate) fn follow_cache(self: &Arc<Self>) {
+        let mut by_cache = self.by_cache();
+        let cache = PathBuf::from(self.engine.cache_name());
+        let before = mem::replace(&mut self.facts().cache, cache.clone());
+        if before == cache {
+            return;
+        }
+        if let Some(before) = by_cache.take() {
+            before.end();
+        }
+        *by_cache = self.answer_at(&name("cache", &cache));
+    }
+
+    fn facts(&self) -> MutexGuard<'_, MountFacts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn by_cache(&self) -> MutexGuard<'_, Option<Listening>> {
+        self.by_cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer_at(self: &Arc<Self>, name: &str) -> Option<Listening> {
+        let beacon = Arc::clone(self);
+        let listening = listen(name, move || beacon.standing());
+        if let Err(error) = &listening {
             log::line(&format!("nobody can ask how this mount stands: {error}"));
+        }
+        listening.ok()
+    }
+
+    fn standing(&self) -> Standing {
+        let dirty = self.engine.dirty_pages();
+        let stage = match () {
+            () if self.ending.is_mounted() => Stage::Serving,
+            () if !self.ending.is_over() && self.files.held().1 > 0 => Stage::Detached,
+            () if dirty > 0 => Stage::WritingBack,
+            () => Stage::Saving,
+        };
+        Standing {
+            stage,
+            dirty,
+            mount: self.facts().clone(),
         }
     }
 }
 
-fn standing(facts: &MountFacts, engine: &Engine, files: &Fs, ending: &Ending) -> Standing {
-    let dirty = engine.dirty_pages();
-    let stage = match () {
-        () if ending.is_mounted() => Stage::Serving,
-        () if !ending.is_over() && files.held().1 > 0 => Stage::Detached,
-        () if dirty > 0 => Stage::WritingBack,
-        () => Stage::Saving,
-    };
-    Standing {
-        stage,
-        dirty,
-        mount: facts.clone(),
+/// Somebody who answers at a socket, for ever where it is not ended.
+struct Listening {
+    over: Arc<AtomicBool>,
+    listener: Arc<UnixListener>,
+    thread: JoinHandle<()>,
+}
+
+impl Listening {
+    /// Nobody answers any more, and the name is free.
+    fn end(self) {
+        self.over.store(true, Ordering::Release);
+        // SAFETY: no pointers; the descriptor lives for the whole call. It wakes whoever accepts.
+        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
+        let _panicked = self.thread.join();
     }
 }
 
-fn listen(name: &str, standing: impl Fn() -> Standing + Send + 'static) -> io::Result<()> {
+fn listen(name: &str, standing: impl Fn() -> Standing + Send + 'static) -> io::Result<Listening> {
     let address = SocketAddr::from_abstract_name(name)?;
-    let listener = UnixListener::bind_addr(&address)?;
+    let listener = Arc::new(UnixListener::bind_addr(&address)?);
+    let over = Arc::new(AtomicBool::new(false));
+    let (accepting, ended) = (Arc::clone(&listener), Arc::clone(&over));
     let answer = move || {
-        for asking in listener.incoming() {
+        for asking in accepting.incoming() {
+            if ended.load(Ordering::Acquire) {
+                return;
+            }
             let Ok(mut asking) = asking else { continue };
             let text = serde_json::to_string(&standing()).unwrap_or_default();
             // Whoever asked may have gone away.
             let _gone = asking.write_all(text.as_bytes());
         }
     };
-    std::thread::Builder::new()
-        .name("beacon".into())
-        .spawn(answer)?;
-    Ok(())
+    let thread = std::thread::Builder::new().name("beacon".into());
+    Ok(Listening {
+        over,
+        listener,
+        thread: thread.spawn(answer)?,
+    })
 }
 
 /// How the process stands that serves, or served, this mountpoint; `None` when there is none.
@@ -229,6 +303,18 @@ mod tests {
         assert_eq!(of_mountpoint(&path), Some(sample()));
         assert_eq!(of_mountpoint(&path), Some(sample()), "and again");
         assert_eq!(of_cache(&path), None);
+    }
+
+    #[test]
+    fn whoever_does_not_answer_any_more_leaves_the_name_to_others() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().canonicalize().expect("path");
+        for _ in 0..3 {
+            let listening = listen(&name("cache", &path), sample).expect("listens");
+            assert_eq!(of_cache(&path), Some(sample()));
+            listening.end();
+            assert_eq!(of_cache(&path), None);
+        }
     }
 
     #[test]

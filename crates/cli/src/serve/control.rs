@@ -96,6 +96,7 @@ impl Control {
         let mut devices: Vec<DeviceFacts> = devices.collect();
         let mut mount = self.facts.clone();
         mount.record = self.recording.path();
+        mount.not_loaded = self.reshaping.not_loaded();
         mount.asked_to_end = self.ending.get().is_some_and(|ending| ending.is_asked());
         if let Some(tier) = &stats.tier {
             // Another one may have taken its place.
@@ -290,8 +291,9 @@ impl ControlFiles for Control {
             "tier" => self.set_tier(command.trim()),
             "write_back" => self.set_write_back(command.trim()),
             "flush" => self.flushing.command(command.trim()),
-            "cache" => self.reshaping.command(command.trim()),
-            "record" => self.recording.command(command.trim()),
+            // A name may end with a space.
+            "cache" => self.reshaping.command(command),
+            "record" => self.recording.command(command),
             "faults" => self.set_faults(command),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }

@@ -254,11 +254,6 @@ fn settings(args: &MountArgs) -> Result<Config, Failure> {
     config.mount.passthrough &= !args.no_passthrough;
     overlay(&mut config.mount.transport, args.transport.as_ref());
     config.check()?;
-    let (writes, policy) = (config.tier.drive_writes_per_day, &config.tier.policy);
-    if writes > 0.0 && !["value", "value-time"].contains(&policy.as_str()) {
-        let fact = format!("{writes} drive writes a day are no matter of the policy {policy}");
-        return Err(Failure::usage(fact).advise("--policy value, or no --drive-writes-per-day"));
-    }
     Ok(config)
 }
 
@@ -336,8 +331,11 @@ fn log_path(config: &Config, places: &Places) -> Result<PathBuf, Failure> {
     }
 }
 
+/// The path of a log, a trace or a list, from anywhere.
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|e| Failure::io("find", path, &e))
+    let found = std::path::absolute(path).map_err(|e| Failure::io("find", path, &e))?;
+    preflight::utf8("the path", &found, "a file whose whole path is")?;
+    Ok(found)
 }
 
 /// Serves until unmounted. `report` is told how the start went, once.
@@ -392,6 +390,8 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
+    use std::ffi::{OsStr, OsString};
+    use std::os::unix::ffi::OsStrExt;
 
     fn mount_args(line: &str) -> MountArgs {
         let cli = Cli::try_parse_from(line.split_whitespace()).expect("parses");
@@ -418,6 +418,17 @@ mod tests {
         assert_eq!(config.tier.size, Size::Bytes(2 << 30));
         assert_eq!(config.tier.policy, "lru");
         assert_eq!(config.tier.cache, PathBuf::from("/ssd/a"));
+    }
+
+    #[test]
+    fn an_allowance_in_the_file_may_have_its_policy_on_the_command_line() {
+        let directory = tempfile::tempdir().expect("dir");
+        let file = directory.path().join("t.toml");
+        std::fs::write(&file, "[tier]\ndrive_writes_per_day = 2\n").expect("write");
+        let line = format!("thermocline mount /a /b --config {}", file.display());
+        settings(&mount_args(&line)).expect_err("a policy that knows none");
+        let line = format!("{line} --policy value");
+        settings(&mount_args(&line)).expect("settings");
     }
 
     #[test]
@@ -483,6 +494,38 @@ mod tests {
         assert_eq!(at("auto").list, PathBuf::from("auto"));
         let here = std::env::current_dir().expect("here");
         assert_eq!(at("x/hot").from, here.join("x/hot"));
+    }
+
+    #[test]
+    fn paths_that_cannot_be_told_are_refused() {
+        let root = tempfile::tempdir().expect("directory");
+        let at = |name: &[u8]| root.path().join(OsStr::from_bytes(name));
+        for name in [&b"a"[..], b"b", b"\xe9", b"\xff"] {
+            std::fs::create_dir(at(name)).expect("directory");
+        }
+        let of = |base: &[u8], mountpoint: &[u8], option: &str, file: &[u8]| {
+            let mut line: Vec<OsString> = vec!["thermocline".into(), "mount".into()];
+            line.extend([at(base).into(), at(mountpoint).into(), "--cache".into()]);
+            line.extend([at(b"tier").into(), option.into(), at(file).into()]);
+            let cli = Cli::try_parse_from(line).expect("parses");
+            let Command::Mount(args) = cli.command else {
+                panic!("not mount")
+            };
+            plan(&args)
+        };
+        of(b"a", b"b", "--log", b"log").expect("accepted");
+        for (base, mountpoint, option, file) in [
+            (&b"\xe9"[..], &b"b"[..], "--log", &b"log"[..]),
+            (b"a", b"\xff", "--log", b"log"),
+            (b"a", b"b", "--log", b"\xe9/log"),
+            (b"a", b"b", "--record", b"t\xff"),
+            (b"a", b"b", "--warm-from", b"l\xff"),
+        ] {
+            let failure = of(base, mountpoint, option, file).expect_err(option);
+            assert_eq!(failure.code, Code::Usage);
+            assert!(failure.message.contains("is not UTF-8"), "{failure}");
+            assert!(failure.advice.is_some(), "{failure}");
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use crate::failure::{Failure, Outcome};
 use crate::serve::log;
 use crate::units::show_count;
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::io;
 use std::path::Path;
 use thermocline::{FlushProgress, Pins};
 use thermocline_mount::Fs;
@@ -20,7 +21,8 @@ pub(crate) struct Pinned {
 
 impl Pinned {
     /// Looks through `base` for the files that `paths` name. O(files of the base); symbolic links
-    /// are not followed.
+    /// are not followed. Directories below that went meanwhile, or may not be looked into, have no
+    /// files to pin.
     pub(crate) fn find(base: &Path, paths: &[String], page_size: u32) -> Result<Self, Failure> {
         let mut found = Self {
             pins: Pins {
@@ -34,9 +36,9 @@ impl Pinned {
         }
         let mut directories = vec![(base.to_path_buf(), String::new())];
         while let Some((directory, prefix)) = directories.pop() {
-            let failed = |error| Failure::io("look through", &directory, &error);
-            for entry in fs::read_dir(&directory).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
+            let read = fs::read_dir(&directory).and_then(Iterator::collect);
+            let entries: Vec<DirEntry> = spared(read, &directory, prefix.is_empty())?;
+            for entry in entries {
                 let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
                 // It may be gone meanwhile.
                 let Ok(facts) = entry.metadata() else {
@@ -105,6 +107,21 @@ impl Pinned {
     }
 }
 
+/// What was read of a directory: nothing where one below base is gone, or forbidden.
+fn spared<T: Default>(read: io::Result<T>, directory: &Path, is_base: bool) -> Result<T, Failure> {
+    let failed = |error| Failure::io("look through", directory, &error);
+    match read.as_ref().map_err(io::Error::kind) {
+        Err(io::ErrorKind::NotFound) if !is_base => Ok(T::default()),
+        // As lost+found is for all but root.
+        Err(io::ErrorKind::PermissionDenied) if !is_base => {
+            let shown = directory.display();
+            log::line(&format!("nothing in {shown} is pinned: permission denied"));
+            Ok(T::default())
+        }
+        _ => read.map_err(failed),
+    }
+}
+
 fn unmatched(paths: &[String], files: &[(String, u64)]) -> Vec<String> {
     let none = |path: &&String| {
         let one = Pins {
@@ -119,6 +136,7 @@ fn unmatched(paths: &[String], files: &[(String, u64)]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn files_are_found_by_their_paths_and_measured_in_pages() {
@@ -142,5 +160,44 @@ mod tests {
         assert!(found.check(base.path(), &before).is_ok(), "it was there");
         let none = Pinned::find(Path::new("/nowhere"), &[], 8192).expect("nothing to look for");
         assert_eq!(none, Pinned::default());
+    }
+
+    /// Does `work` in a thread that modes hold for, also where the process is root.
+    fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                // SAFETY: no pointers; it is about this thread alone, which ends.
+                unsafe { libc::setfsuid(65_534) };
+                work()
+            });
+            thread.join().expect("ends")
+        })
+    }
+
+    #[test]
+    fn a_directory_that_is_forbidden_or_gone_keeps_no_file_from_being_found() {
+        let base = tempfile::tempdir().expect("directory");
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+        };
+        let forbidden = base.path().join("lost+found");
+        fs::create_dir(&forbidden).expect("directory");
+        fs::write(base.path().join("data"), [0; 9]).expect("a file");
+        mode(base.path(), 0o755);
+        mode(&forbidden, 0);
+        let paths = ["**".to_string(), "data".to_string()];
+        let found = as_nobody(|| Pinned::find(base.path(), &paths, 8192)).expect("looks");
+        assert_eq!(found.files, [("data".to_string(), 1)]);
+        mode(base.path(), 0);
+        let refused = as_nobody(|| Pinned::find(base.path(), &paths, 8192));
+        refused.expect_err("base itself must be seen");
+        mode(base.path(), 0o755);
+
+        let gone = || Err::<Vec<u8>, _>(io::ErrorKind::NotFound.into());
+        let nothing = spared(gone(), &forbidden, false).expect("it went meanwhile");
+        assert!(nothing.is_empty());
+        spared(gone(), base.path(), true).expect_err("base itself must be there");
+        let broken = Err::<Vec<u8>, _>(io::Error::from_raw_os_error(libc::EIO));
+        spared(broken, &forbidden, false).expect_err("nobody knows what is in it");
     }
 }

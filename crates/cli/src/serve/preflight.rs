@@ -25,6 +25,9 @@ pub(crate) fn check(
     cache: Option<&Path>,
 ) -> Result<Places, Failure> {
     let (base, mountpoint) = Mount::check(base, mountpoint)?;
+    let way = "rename it, or bind it to a path that is (mount --bind)";
+    utf8("base directory", &base, way)?;
+    utf8("mountpoint", &mountpoint, "another directory")?;
     writable(&base)?;
     let cache = cache
         .map(|cache| check_cache(cache, &base, &mountpoint))
@@ -34,6 +37,15 @@ pub(crate) fn check(
         mountpoint,
         cache,
     })
+}
+
+/// Refuses a path that is not UTF-8: what a mount and the commands tell each other is, so nothing
+/// could be asked of a mount with such a path.
+pub(crate) fn utf8(what: &str, path: &Path, way: &str) -> Outcome {
+    match path.to_str() {
+        Some(_) => Ok(()),
+        None => Err(Failure::usage(format!("{what} {path:?} is not UTF-8")).advise(way)),
+    }
 }
 
 /// Refuses a directory this process cannot write to.
@@ -79,12 +91,14 @@ pub(crate) fn check_cache(
             return Err(Failure::usage(message).advise("a place on the flash device outside of it"));
         }
     }
+    utf8("cache", &found, "a file whose whole path is")?;
     Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
     use std::fs;
 
     #[test]
@@ -104,6 +118,22 @@ mod tests {
             check(&good).expect("accepted"),
             good.canonicalize().unwrap_or(good)
         );
+    }
+
+    #[test]
+    fn a_cache_has_a_path_that_can_be_told() {
+        let root = tempfile::tempdir().expect("dir");
+        let odd = root.path().join(OsStr::from_bytes(b"\xe9"));
+        fs::create_dir(&odd).expect("directory");
+        for cache in [
+            odd.join("tier"),
+            odd.with_file_name(OsStr::from_bytes(b"t\xff")),
+        ] {
+            let nowhere = Path::new("/nowhere");
+            let failure = check_cache(&cache, nowhere, nowhere).expect_err("refused");
+            assert!(failure.message.contains("is not UTF-8"), "{failure}");
+            assert!(failure.message.contains("\\x"), "{failure}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `record`: the requests of a running mount, for a while.
 
 use crate::failure::{Code, Failure, Outcome, reason};
-use crate::serve::follow::follow;
-use crate::serve::{client, reshape};
+use crate::serve::follow::{Standing, follow};
+use crate::serve::recording::SINCE_START;
+use crate::serve::{client, preflight, reshape};
 use crate::units::{sample, show_count, span};
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,8 +16,8 @@ use thermocline_trace::Sample;
 pub(crate) const HELP: &str = "\
 The mount writes the trace, with some 30 MiB of memory more meanwhile. Files that bypass the tier
 and are open already are not in it. An interrupted command leaves the recording at work: it ends
-when its time is over, with the mount, or by --stop. A longer recording goes on in files beside
-this one.
+when its time is over, with the mount, or by --stop. What a mount records by its own option ends
+with it. A longer recording goes on in files beside this one.
   thermocline record /srv/pgdata monday.parquet --for 1h
   thermocline advise monday.parquet --mount /srv/pgdata";
 
@@ -108,9 +109,7 @@ pub(crate) struct Recorded {
 /// Records to a file, or ends a recording.
 pub(crate) fn run(args: &RecordArgs) -> Outcome {
     let Some(path) = args.file.as_ref().filter(|_| !args.stop) else {
-        client::write(&args.mountpoint, "record", "stop")?;
-        println!("no longer recording");
-        return Ok(());
+        return stop(&args.mountpoint);
     };
     let Recorded { requests, lost } = record(&args.mountpoint, path, args.length, args.share)?;
     let shown = path.display().to_string();
@@ -128,6 +127,34 @@ pub(crate) fn run(args: &RecordArgs) -> Outcome {
     Ok(())
 }
 
+/// Ends the recording that another command started.
+fn stop(mountpoint: &Path) -> Outcome {
+    let text = client::read(mountpoint, "record")?;
+    let now = Standing::parse(&text).ok_or_else(|| client::not_understood(&text))?;
+    let shown = mountpoint.display();
+    match now.state {
+        "running" => {}
+        SINCE_START => return Err(since_start(mountpoint)),
+        _ => {
+            let message = format!("nothing is recorded at {shown}");
+            return Err(Failure::new(Code::Failure, message)
+                .advise(format!("thermocline record {shown} FILE")));
+        }
+    }
+    client::write(mountpoint, "record", "stop")?;
+    println!("no longer recording");
+    Ok(())
+}
+
+/// The failure for a mount that records by its own option.
+fn since_start(mountpoint: &Path) -> Failure {
+    let shown = mountpoint.display();
+    let message = format!("the mount at {shown} records as it was told at its start");
+    Failure::new(Code::Failure, message).advise(format!(
+        "thermocline umount {shown} ends it; mount without --record (trace.record) then"
+    ))
+}
+
 /// Starts a recording and follows it to its end.
 pub(crate) fn record(
     mountpoint: &Path,
@@ -136,6 +163,10 @@ pub(crate) fn record(
     share: Share,
 ) -> Result<Recorded, Failure> {
     let facts = reshape::report(mountpoint)?.mount;
+    let text = client::read(mountpoint, "record")?;
+    if Standing::parse(&text).is_some_and(|now| now.state == SINCE_START) {
+        return Err(since_start(mountpoint));
+    }
     if !facts.record.as_os_str().is_empty() {
         let (shown, file) = (mountpoint.display(), facts.record.display());
         let message = format!("the mount at {shown} is recorded already, to {file}");
@@ -181,6 +212,7 @@ fn place(path: &Path, served: &[&PathBuf]) -> Result<PathBuf, Failure> {
             .advise("a file in a directory that is there")
     })?;
     let found = found.join(name.unwrap_or_default());
+    preflight::utf8("the path", &found, "a file whose whole path is")?;
     if let Some(directory) = served.iter().find(|directory| found.starts_with(directory)) {
         let fact = format!("{shown} is inside {}", directory.display());
         return Err(Failure::usage(fact).advise("a place outside of what is recorded"));

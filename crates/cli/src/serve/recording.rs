@@ -21,6 +21,9 @@ use thermocline_trace::{
     DATABASE, RecordError, Recorder, RecorderOptions, RecorderSummary, Sample,
 };
 
+/// The state of a mount that records by its own option.
+pub(crate) const SINCE_START: &str = "since the start";
+
 /// The recordings of one mount.
 pub(crate) struct Recording {
     engine: Arc<Engine>,
@@ -101,9 +104,9 @@ impl Recording {
     /// What the control file says: `seconds N of M`, how it stands, and to which file.
     pub(crate) fn describe(&self) -> String {
         let state = self.state();
-        if !self.facts.record.as_os_str().is_empty() {
+        if self.is_since_start() {
             let path = self.facts.record.display();
-            return format!("seconds 0 of 0\nstate since the start\npath {path}\n");
+            return format!("seconds 0 of 0\nstate {SINCE_START}\npath {path}\n");
         }
         let elapsed = state.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
         let phase = match &state.phase {
@@ -122,9 +125,7 @@ impl Recording {
     /// is [`Sample::bits`].
     pub(crate) fn command(self: &Arc<Self>, text: &str) -> io::Result<()> {
         if text == "stop" {
-            self.state().stop = true;
-            self.ended.notify_all();
-            return Ok(());
+            return self.stop();
         }
         let started = text.strip_prefix("start ").and_then(|rest| {
             let (seconds, rest) = rest.split_once(' ')?;
@@ -140,6 +141,26 @@ impl Recording {
         self.start(path, sample, Duration::from_secs(seconds))
     }
 
+    /// Ends the recording that a command started, and no other.
+    fn stop(&self) -> io::Result<()> {
+        let mut state = self.state();
+        let why = match state.phase {
+            _ if self.is_since_start() => "it records as it was told at its start: umount ends it",
+            Phase::Running => {
+                state.stop = true;
+                self.ended.notify_all();
+                return Ok(());
+            }
+            _ => "nothing is recorded",
+        };
+        log::refused(why);
+        Err(io::ErrorKind::InvalidInput.into())
+    }
+
+    fn is_since_start(&self) -> bool {
+        !self.facts.record.as_os_str().is_empty()
+    }
+
     /// Whether a file would be recorded while it is written.
     fn is_served(&self, path: &Path) -> bool {
         path.starts_with(&self.facts.base) || path.starts_with(&self.facts.mountpoint)
@@ -147,7 +168,7 @@ impl Recording {
 
     fn start(self: &Arc<Self>, path: &Path, sample: Sample, length: Duration) -> io::Result<()> {
         let mut state = self.state();
-        if state.phase == Phase::Running || !self.facts.record.as_os_str().is_empty() {
+        if state.phase == Phase::Running || self.is_since_start() {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         if let Some(ended) = state.thread.take() {
@@ -251,6 +272,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("dir");
         let recording = recording("");
         assert!(recording.describe().contains("state idle"));
+        recording.command("stop").expect_err("nothing is recorded");
         let start = |seconds: u64, name: &str| {
             let path = directory.path().join(name);
             recording.command(&format!("start {seconds} 65536 {}", path.display()))
@@ -262,6 +284,7 @@ mod tests {
         recording.command("stop").expect("stops");
         wait_for(&recording, "state done 0 0");
         assert_eq!(recording.path(), PathBuf::new());
+        recording.command("stop").expect_err("it was stopped");
         start(1, "a.parquet").expect_err("it is there");
         start(1, "b.parquet").expect("starts");
         wait_for(&recording, "state done 0 0");
@@ -302,5 +325,8 @@ mod tests {
             .command("start 5 16777216 /nowhere/t")
             .expect_err("busy");
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+        recording
+            .command("stop")
+            .expect_err("no command started it");
     }
 }

@@ -4,7 +4,7 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::serve::client;
 use crate::serve::follow::{PagesBar, Standing, follow};
 use crate::serve::preflight;
-use crate::serve::reshaping::Change;
+use crate::serve::reshaping::{Change, NOT_LOADED};
 use crate::show::report::Report;
 use crate::units::{Size, show_count};
 use clap::{Args, ValueHint};
@@ -118,6 +118,7 @@ pub(super) fn change(mountpoint: &Path, change: &Change) -> Result<f64, Failure>
         match now.state {
             "running" => None,
             "loading" if pins => None,
+            "done" if pins => Some(loaded(now)),
             "done" | "loading" => Some(Ok(())),
             _ => Some(Err(failure(now))),
         }
@@ -125,6 +126,17 @@ pub(super) fn change(mountpoint: &Path, change: &Change) -> Result<f64, Failure>
     let seconds = bar.end();
     ended??;
     Ok(seconds)
+}
+
+/// What came of loading the files that are pinned now.
+fn loaded(now: &Standing<'_>) -> Outcome {
+    let lines = &mut now.more.iter();
+    let Some(why) = lines.find_map(|line| line.strip_prefix(NOT_LOADED)) else {
+        return Ok(());
+    };
+    let message = format!("the pins hold, but not all of their pages were loaded: {why}");
+    let again = "the same once more when that was mended, or `unpin`";
+    Err(Failure::new(Code::Failure, message).advise(again))
 }
 
 /// The failure that a change ended with: its exit code, what was wrong, and advice.
@@ -159,6 +171,15 @@ fn say(report: &Report, seconds: f64, json: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pin_that_holds_says_what_was_not_loaded() {
+        let said = |text| loaded(&Standing::parse(text).expect("parses"));
+        said("dirty 0 of 3\nstate done\n").expect("all of it");
+        let text = "dirty 2 of 3\nstate done\nnot loaded: cannot read x\n";
+        let failure = said(text).expect_err("not all of it");
+        assert!(failure.message.ends_with(": cannot read x"), "{failure}");
+    }
 
     #[test]
     fn a_failure_is_told_with_its_code_and_advice() {

@@ -2,14 +2,17 @@
 //! control file says of it.
 //!
 //! States: *idle* → *running* → *loading* (pages of pinned files come to flash, where there are
-//! such files) → *done* or *failed*. From each of these but *running* → *running*: a load gives
-//! way to whatever is asked for next. A mount with pins begins with *loading*.
+//! such files) → *done*; from *running* also → *failed*. From each of these but *running* →
+//! *running*: a load gives way to whatever is asked for next. A mount with pins begins with
+//! *loading*. A load that fails does not undo the change before it: that is *done*, with the
+//! reason.
 //!
 //! Invariants
 //! 1. At most one runs: its thread is joined before another one starts.
 //! 2. A file that was made for a cache that does not serve is removed.
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::serve::beacon::Beacon;
 use crate::serve::caches::Caches;
 use crate::serve::log;
 use crate::serve::pins::Pinned;
@@ -25,6 +28,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use thermocline::{Engine, FlushProgress};
 use thermocline_mount::Fs;
+
+/// What precedes the reason why pinned files were not loaded.
+pub(crate) const NOT_LOADED: &str = "not loaded: ";
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +83,7 @@ impl Change {
         }
         let (word, rest) = text.split_once(' ')?;
         if word == "resize" {
-            return Some(Self::Resize(rest.parse().ok()?));
+            return Some(Self::Resize(rest.trim().parse().ok()?));
         }
         let (size, rest) = rest.split_once(' ')?;
         let (kept, path) = rest.split_once(' ')?;
@@ -111,6 +117,8 @@ pub(crate) struct Reshaping {
     base: PathBuf,
     /// Opens its files; set once it is served. Weak: its control files are made of this.
     files: OnceLock<Weak<Fs>>,
+    /// Is told when another cache serves; set with those.
+    beacon: OnceLock<Arc<Beacon>>,
     /// Held while something is begun.
     turn: Mutex<()>,
     state: Mutex<State>,
@@ -124,6 +132,8 @@ pub(crate) struct Reshaping {
 struct State {
     phase: Phase,
     progress: FlushProgress,
+    /// Why the pinned files were not loaded; empty when they were.
+    not_loaded: String,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -150,6 +160,7 @@ impl Reshaping {
             warming,
             base,
             files: OnceLock::new(),
+            beacon: OnceLock::new(),
             turn: Mutex::default(),
             state: Mutex::default(),
             marking: Mutex::default(),
@@ -162,8 +173,8 @@ impl Reshaping {
     }
 
     /// What the control file says: `dirty N of M`, the pages to be written back before, or the
-    /// pages of pinned files to be looked at; how it stands; and when it failed, the code, the fact
-    /// and the advice.
+    /// pages of pinned files to be looked at; how it stands; when it failed, the code, the fact and
+    /// the advice; and when it took place and the load failed, `not loaded: ` and why.
     pub(crate) fn describe(&self) -> String {
         let state = self.state();
         let FlushProgress { left, total } = state.progress;
@@ -171,7 +182,8 @@ impl Reshaping {
             Phase::Idle => "idle".to_string(),
             Phase::Running => "running".to_string(),
             Phase::Loading => "loading".to_string(),
-            Phase::Done => "done".to_string(),
+            Phase::Done if state.not_loaded.is_empty() => "done".to_string(),
+            Phase::Done => format!("done\n{NOT_LOADED}{}", state.not_loaded),
             Phase::Failed(why) => {
                 let advice = why.advice.as_deref().unwrap_or_default();
                 format!("failed {}\n{}\n{advice}", why.code as u8, why.message)
@@ -194,20 +206,25 @@ impl Reshaping {
     }
 
     /// The mount serves: pages of pinned files that are not on flash come there from now on.
-    pub(crate) fn served(self: &Arc<Self>, files: &Arc<Fs>) {
+    pub(crate) fn served(self: &Arc<Self>, files: &Arc<Fs>, beacon: &Arc<Beacon>) {
         self.files.get_or_init(|| Arc::downgrade(files));
+        // A command may have been quicker.
+        self.beacon
+            .get_or_init(|| Arc::clone(beacon))
+            .follow_cache();
         if self.engine.pins().paths.is_empty() {
             return;
         }
         let begun = self.begin("load pinned files", Phase::Loading, |reshaping| {
-            reshaping.end(reshaping.load());
+            reshaping.loaded(reshaping.load());
         });
         if let Err(error) = begun {
             log::line(&format!("pinned files are not loaded: {error}"));
         }
     }
 
-    /// Does `work` in a thread of its own; it ends with [`Reshaping::end`].
+    /// Does `work` in a thread of its own; it ends with [`Reshaping::loaded`] or
+    /// [`Reshaping::failed`].
     fn begin(
         self: &Arc<Self>,
         shown: &str,
@@ -248,26 +265,35 @@ impl Reshaping {
                 path,
             } => self.replace(*size, *format, *discard, path),
         };
-        let loaded = outcome.and_then(|()| {
-            log::line(&format!("cache: {} serves", self.engine.cache_name()));
-            note_policy(&self.engine);
-            let mut state = self.state();
-            (state.phase, state.progress) = (Phase::Loading, FlushProgress::default());
-            drop(state);
-            self.load()
-        });
-        self.end(loaded);
+        if let Err(failure) = outcome {
+            return self.failed(failure);
+        }
+        log::line(&format!("cache: {} serves", self.engine.cache_name()));
+        note_policy(&self.engine);
+        let mut state = self.state();
+        (state.phase, state.progress) = (Phase::Loading, FlushProgress::default());
+        drop(state);
+        self.loaded(self.load());
     }
 
-    fn end(&self, outcome: Outcome) {
-        let phase = match outcome {
-            Ok(()) => Phase::Done,
-            Err(failure) => {
-                log::line(&format!("cache: {}", failure.message));
-                Phase::Failed(failure)
-            }
-        };
-        self.state().phase = phase;
+    fn failed(&self, failure: Failure) {
+        log::line(&format!("cache: {}", failure.message));
+        self.state().phase = Phase::Failed(failure);
+    }
+
+    /// The change took place, whatever came of the load.
+    fn loaded(&self, load: Outcome) {
+        let not_loaded = load.map_or_else(|failure| failure.message, |()| String::new());
+        if !not_loaded.is_empty() {
+            log::line(&format!("pinned files are not loaded: {not_loaded}"));
+        }
+        let mut state = self.state();
+        (state.phase, state.not_loaded) = (Phase::Done, not_loaded);
+    }
+
+    /// Why the pinned files were not loaded, the last time; empty when they were.
+    pub(crate) fn not_loaded(&self) -> String {
+        self.state().not_loaded.clone()
     }
 
     fn note(&self, progress: FlushProgress) -> bool {
@@ -351,18 +377,28 @@ impl Reshaping {
     /// Lets `change` put another cache into the place of the one there is. Until base has
     /// everything its mark names the old one; before anything is dirty again, the new one.
     fn take_turns(&self, change: impl FnOnce(&Engine) -> Outcome) -> Outcome {
+        let mark = |dirty| self.caches.claiming.switch(&self.engine, dirty);
+        self.turns(mark, change)
+    }
+
+    /// The same; `mark` writes base's mark, that something may be dirty or that nothing is.
+    fn turns(
+        &self,
+        mark: impl Fn(bool) -> Outcome,
+        change: impl FnOnce(&Engine) -> Outcome,
+    ) -> Outcome {
         let marking = self.marking.lock();
         let _one = marking.unwrap_or_else(PoisonError::into_inner);
         let back = self.engine.is_write_back();
         self.engine.set_write_back(false);
         // What cannot be written back is named by what follows.
         let flushed = self.engine.flush(|progress| self.note(progress));
-        if flushed.is_ok() && self.engine.dirty_pages() == 0 {
-            self.caches.claiming.switch(&self.engine, false)?;
-        }
-        let changed = change(&self.engine);
+        let is_whole = flushed.is_ok() && self.engine.dirty_pages() == 0;
+        let cleared = if is_whole { mark(false) } else { Ok(()) };
+        let changed = cleared.and_then(|()| change(&self.engine));
         let dirty = back || self.engine.dirty_pages() > 0;
-        let marked = self.caches.claiming.switch(&self.engine, dirty);
+        // Also after a failure: who knows what of the mark was written.
+        let marked = mark(dirty);
         if marked.is_ok() {
             self.engine.set_write_back(back);
         }
@@ -401,6 +437,9 @@ impl Reshaping {
                 Ok(engine.replace(store, |progress| self.note(progress))?)
             })
         });
+        if let Some(beacon) = self.beacon.get() {
+            beacon.follow_cache();
+        }
         // It may serve though base's mark could not be written after that.
         let serves = Path::new(&self.engine.cache_name()) == path;
         if replaced.is_err() && found.is_none() && !serves {
@@ -427,6 +466,52 @@ impl Reshaping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::WarmSection;
+    use crate::serve::claiming::Claiming;
+    use thermocline::EngineConfig;
+    use thermocline::claim::Leave;
+
+    #[test]
+    fn a_mark_that_cannot_be_cleared_leaves_the_mode_as_it_was() {
+        let directory = tempfile::tempdir().expect("directory");
+        let base = directory.path().join("base");
+        fs::create_dir(&base).expect("base");
+        let claiming = Claiming::take(&base, None, Leave::default()).expect("a claim");
+        let claiming = Arc::new(claiming);
+        let caches = Caches {
+            page_size: 8192,
+            base: claiming.identity(),
+            claiming: Arc::clone(&claiming),
+            meters: Arc::default(),
+            faults: None,
+        };
+        let cache = directory.path().join("tier");
+        let store = caches.open(&cache, Some(4 << 20), false, None);
+        let config = EngineConfig {
+            write_back: true,
+            ..EngineConfig::default()
+        };
+        let engine = Engine::start(config, Some(store.expect("a cache"))).expect("engine");
+        let warm = WarmSection::default();
+        let warming = Warming::new(Arc::clone(&engine), claiming, warm, &base).expect("warming");
+        let reshaping = Reshaping::new(Arc::clone(&engine), caches, warming, base);
+
+        let marks = Mutex::new(Vec::new());
+        let mark = |dirty| {
+            marks.lock().expect("marks").push(dirty);
+            match dirty {
+                true => Ok(()),
+                false => Err(Failure::usage("full")),
+            }
+        };
+        let turned = reshaping.turns(mark, |_| panic!("base's mark names the old cache"));
+        assert_eq!(turned.expect_err("no mark").message, "full");
+        assert_eq!(*marks.lock().expect("marks"), [false, true]);
+        assert!(engine.is_write_back(), "as it was");
+        let turned = reshaping.turns(|_| Err(Failure::usage("full")), |_| Ok(()));
+        turned.expect_err("no mark");
+        assert!(!engine.is_write_back(), "base is not marked for it");
+    }
 
     #[test]
     fn commands_are_read_as_they_are_written() {
@@ -451,7 +536,7 @@ mod tests {
                 size: None,
                 format: true,
                 discard: Some(12),
-                path: "/dev/x".into(),
+                path: "/dev/x \n".into(),
             },
         ];
         for change in changes {

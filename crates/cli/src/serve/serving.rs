@@ -2,7 +2,7 @@
 
 use crate::config;
 use crate::failure::{Code, Failure, Outcome};
-use crate::serve::beacon;
+use crate::serve::beacon::Beacon;
 use crate::serve::caches::Caches;
 use crate::serve::claiming::Claiming;
 use crate::serve::control::Control;
@@ -139,9 +139,9 @@ impl Serving {
             Ok(handle) => {
                 let ending = Ending::new(&plan.places.mountpoint, Arc::clone(&engine));
                 let ending = Arc::clone(told.get_or_init(|| Arc::new(ending)));
-                beacon::light(&facts(plan), &engine, handle.fs(), &ending);
+                let beacon = Beacon::light(facts(plan), &engine, handle.fs(), &ending);
                 note_start(&engine);
-                reshaping.served(handle.fs());
+                reshaping.served(handle.fs(), &beacon);
                 warming.served(handle.fs());
                 if handle.is_over_io_uring() {
                     log::line("requests come over io_uring");
@@ -431,5 +431,6 @@ fn facts(plan: &Plan) -> MountFacts {
         log: plan.log.clone().unwrap_or_default(),
         record: plan.record.clone().unwrap_or_default(),
         asked_to_end: false,
+        not_loaded: String::new(),
     }
 }

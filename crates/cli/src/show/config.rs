@@ -26,6 +26,12 @@ pub(crate) fn run(args: &ConfigArgs) -> Outcome {
         return Ok(());
     }
     let config = Config::load(args.check.as_deref())?;
+    config.check().map_err(|mut failure| {
+        if let Some(path) = &args.check {
+            failure.message = format!("{}: {}", path.display(), failure.message);
+        }
+        failure
+    })?;
     let fail = |e: String| Failure::new(Code::Failure, format!("cannot print the settings: {e}"));
     if args.json {
         let text = serde_json::to_string_pretty(&config).map_err(|e| fail(e.to_string()))?;

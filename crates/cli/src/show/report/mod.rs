@@ -75,6 +75,8 @@ pub(crate) struct MountFacts {
     pub(crate) record: PathBuf,
     /// Whether a signal asked for the end, which waits for open files.
     pub(crate) asked_to_end: bool,
+    /// Why pinned files were not loaded, the last time; empty when they were.
+    pub(crate) not_loaded: String,
 }
 
 /// What one device did since the mount.
@@ -204,6 +206,7 @@ pub(crate) mod sample {
             cache: "/ssd/tier".into(),
             log: "/ssd/tier.log".into(),
             record: PathBuf::new(),
+            not_loaded: String::new(),
         };
         let io = IoFacts {
             count: 100,

@@ -98,6 +98,9 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
         None => writeln!(out, "tier      none: everything from base")?,
         Some(tier) => {
             tier_head(out, tier)?;
+            if !mount.not_loaded.is_empty() {
+                writeln!(out, "PINS      not loaded: {}", mount.not_loaded)?;
+            }
             super::warm::render(out, &report.warm)?;
         }
     }
@@ -795,6 +798,18 @@ mod tests {
         );
         tier.drive_writes_per_day = None;
         assert_eq!(told(&tier), "wear      4 drive writes a day allowed\n");
+    }
+
+    #[test]
+    fn pins_that_were_not_loaded_say_why() {
+        let mut report = sample::report();
+        assert!(!render(&report, None).contains("PINS"));
+        report.mount.not_loaded = "cannot read x".into();
+        let text = render(&report, None);
+        assert!(
+            text.contains("\nPINS      not loaded: cannot read x\n"),
+            "{text}"
+        );
     }
 
     #[test]
