@@ -2,7 +2,8 @@
 //!
 //! Such a lock goes with the process that took it, but not at the same moment: the kernel ends
 //! what a killed process has under way on a ring after the process is gone, and keeps the file
-//! until then. A lock that no living process holds is therefore waited for.
+//! until then. A lock that no living process holds is therefore waited for; a process that was
+//! killed and has not ended yet counts as dead.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// How long a lock of the dead is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Among the flags of a process (`PF_EXITING` of the kernel's `include/linux/sched.h`).
+const EXITING: u32 = 4;
 
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
@@ -66,12 +70,28 @@ fn holder_in(line: &str, inode: u64) -> Option<u32> {
     held.then(|| pid.parse().ok()).flatten()
 }
 
-/// Whether the process runs; one that has ended and that nobody has waited for does not.
+/// Whether the process runs, and will: one that was killed, or has ended and was not waited for,
+/// does not.
 fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let about = |what: &str| fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    let (stat, status) = (about("stat"), about("status"));
     // The name, in parentheses, may have any letters.
-    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
-    !state.is_empty() && !state.starts_with(['Z', 'X'])
+    let mut words = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace();
+    let ended = words.next().is_none_or(|state| matches!(state, "Z" | "X"));
+    let flags = words.nth(5).and_then(|flags| flags.parse::<u32>().ok());
+    let ends = flags.is_some_and(|flags| flags & EXITING != 0);
+    let killed = status.lines().any(|line| {
+        let signals = line
+            .strip_prefix("SigPnd:")
+            .or(line.strip_prefix("ShdPnd:"));
+        let signals = signals.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
+        signals.is_some_and(|signals| signals & 1 << (libc::SIGKILL - 1) != 0)
+    });
+    !ended && !ends && !killed
 }
 
 #[cfg(test)]
@@ -120,8 +140,13 @@ mod tests {
         assert_eq!(holder(&ours), Some(std::process::id()));
         assert!(is_alive(std::process::id()));
         assert!(!exclusively(&ours).expect("no error"));
-        let mut child = Command::new("true").spawn().expect("true runs");
+        let mut child = Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .expect("sleep runs");
         let id = child.id();
+        assert!(is_alive(id));
+        child.kill().expect("is killed");
         while is_alive(id) {
             thread::yield_now();
         }
