@@ -307,3 +307,19 @@ fn a_sample_of_the_trace_is_told_at_the_size_of_the_whole() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(message.contains("is not a share"), "{message}");
 }
+
+#[test]
+fn a_pin_takes_of_a_sample_what_it_takes_of_the_whole() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path(), "hot.csv", 120_000);
+    let path = path.to_str().expect("path");
+    let of_tier = ["--policies", "lru", "--policy", "lru", "--size", "2300p"];
+    let asked = [&["advise", path], &of_tier[..], &["--keep-size"]].concat();
+    let lines = json(&[&asked[..], &["--sample", "50%"]].concat());
+    let pin = lines.iter().find(|line| line["kind"] == "PIN");
+    let pin = pin.unwrap_or_else(|| panic!("hot.db is worth a pin: {lines:?}"));
+    assert_eq!(pin["id"], "pin:hot.db");
+    // The sample may lack the last extents of the file.
+    let bytes = pin["price"]["flash_bytes"].as_u64().expect("bytes");
+    assert!((1800 * 4096..=2000 * 4096).contains(&bytes), "{pin}");
+}

@@ -286,7 +286,7 @@ impl Bench<'_> {
         };
         let fixed = job
             .fixed
-            .map_or(0, |fixed| fixed.pages(&self.workload.facts().extents));
+            .map_or(0, |fixed| fixed.pages(self.workload.facts()));
         let fixed = u32::try_from(fixed).unwrap_or(u32::MAX);
         let slots = job.capacity.saturating_sub(charged).saturating_sub(fixed);
         let mut result = self.blank(job, slots);

@@ -497,7 +497,7 @@ impl<'a> Adviser<'a> {
             shares: divide(&curves, capacity),
             ..Fixed::default()
         };
-        let extents = &self.workload.facts().extents;
+        let facts = self.workload.facts();
         let cached = |capacity: u64, fixed| Setting {
             policy: policy.to_string(),
             capacity: u32::try_from(capacity).unwrap_or(u32::MAX),
@@ -505,7 +505,7 @@ impl<'a> Adviser<'a> {
             fixed,
         };
         // Nothing is left for the policy.
-        let alone = |fixed: Fixed| cached(fixed.pages(extents), fixed);
+        let alone = |fixed: Fixed| cached(fixed.pages(facts), fixed);
         let best = pinned(objects(opa(&copied)));
         Ok(vec![
             (

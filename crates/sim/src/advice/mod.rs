@@ -183,7 +183,7 @@ pub fn advise(
     if facts.share == 1.0 {
         return Adviser::new(workload, question, progress)?.advise();
     }
-    let scale = Scale::new(facts.share, facts.page_size, question.now.flash_bytes);
+    let scale = Scale::new(facts, question.now.flash_bytes);
     let asked = scale.question(question);
     let advice = Adviser::new(workload, &asked, progress)?.advise()?;
     Ok(scale.advice(question, advice))
@@ -217,8 +217,7 @@ pub fn follow(
 ) -> Result<Gain, SimError> {
     evidence(workload, experiment.warm_up)?;
     let rows = placement::profile(workload)?;
-    let facts = workload.facts();
-    let scale = Scale::new(facts.share, facts.page_size, now.flash_bytes);
+    let scale = Scale::new(workload.facts(), now.flash_bytes);
     let [now, then] = &[now, then].map(|state| scale.state_of_sample(state));
     let by = Simulator::of(&[now, then]);
     let runs = run_states(workload, experiment, &rows, &[now, then], by, progress)?;

@@ -85,7 +85,8 @@ pub struct ObjectProfile {
     pub path: String,
     /// What people call it: the name of the table or index where the trace has one, else the path.
     pub name: String,
-    /// Pages up to the last one that was asked for: a file may be longer.
+    /// Pages up to the last one that was asked for: a file may be longer. In a sample its share of
+    /// them, as of all that is counted.
     pub pages: u64,
     /// What it holds.
     pub kind: ObjectKind,
@@ -123,15 +124,15 @@ pub fn items(profiles: &[ObjectProfile], costs: &Costs, holding: Holding) -> Vec
 /// # Errors
 /// When a trace that is not in memory cannot be read again.
 pub fn profile(workload: &Workload) -> Result<Vec<ObjectProfile>, SimError> {
-    let extents = &workload.facts().extents;
-    let mut seen = vec![Seen::default(); extents.len()];
+    let facts = workload.facts();
+    let mut seen = vec![Seen::default(); facts.extents.len()];
     workload.for_each_chunk(|chunk, hint_sets| {
         for request in chunk.iter().filter(|request| request.kind() != Kind::Trim) {
             let hints = &hint_sets[request.hints as usize];
             seen[request.object.0 as usize].add(request, hints);
         }
     })?;
-    let row = |(number, (seen, pages)): (u32, (&Seen, &u64))| {
+    let row = |(number, seen): (u32, &Seen)| {
         let object = ObjectId(number);
         let path = workload.object_path(object);
         let name = seen
@@ -141,12 +142,12 @@ pub fn profile(workload: &Workload) -> Result<Vec<ObjectProfile>, SimError> {
             object,
             name: name.unwrap_or_else(|| path.clone()),
             path,
-            pages: *pages,
+            pages: facts.pages_of(object),
             kind: seen.kind(),
             accesses: seen.accesses,
         }
     };
-    Ok((0..).zip(seen.iter().zip(extents)).map(row).collect())
+    Ok((0..).zip(&seen).map(row).collect())
 }
 
 #[derive(Clone, Debug, Default)]
