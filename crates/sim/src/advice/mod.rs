@@ -344,6 +344,7 @@ fn run_joint(
         devices: experiment.devices.clone(),
         clients: experiment.clients,
         policy_options: experiment.policy_options.clone(),
+        reserve: experiment.reserve,
         threads: experiment.threads,
         ..JointExperiment::default()
     };

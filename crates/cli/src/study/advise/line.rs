@@ -115,7 +115,14 @@ pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
 pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
     let mount = args.mount.as_deref().unwrap_or("MOUNTPOINT");
     let path = line.object.as_ref().map_or("", |object| &object.path);
-    let resize = |bytes: u64| format!("thermocline resize {mount} --size {}", Size::Bytes(bytes));
+    let length = |bytes: u64| match &args.cache {
+        Some(cache) => cache.length(bytes / line.page_size),
+        None => bytes,
+    };
+    let resize = |bytes: u64| {
+        let size = Size::Bytes(length(bytes));
+        format!("thermocline resize {mount} --size {size}")
+    };
     let remove = "remove the rule from the configuration".to_string();
     match line.kind {
         Kind::Size if line.now.flash_bytes == 0 => {

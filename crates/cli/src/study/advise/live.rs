@@ -1,7 +1,7 @@
 //! Advice on a running mount: its requests are recorded for a while, and its size, policy and pins
 //! are those to start from.
 
-use super::AdviseArgs;
+use super::{AdviseArgs, Cache};
 use crate::config::Config;
 use crate::failure::{Code, Failure, Outcome};
 use crate::serve::{client, record, reshape};
@@ -10,6 +10,7 @@ use crate::units::Size;
 use std::path::Path;
 use thermocline::Pins;
 use thermocline_sim::Workload;
+use thermocline_sim::experiment::Experiment;
 use thermocline_sim::placement;
 
 /// The mountpoint that is named instead of traces.
@@ -50,11 +51,27 @@ pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
     args.pins = config.tier.pin;
     args.write_back = tier.write_back;
     args.policy.get_or_insert(tier.policy);
-    let slots = Size::Pages(tier.slots.into());
-    args.size.get_or_insert(TierSize::Size(slots));
+    // In write-back the reserve is part of the tier, as the simulator has it.
+    let pages = tier.slots + tier.reserve;
+    args.cache = Some(Cache {
+        bytes: tier.bytes,
+        pages,
+        reserve: match tier.write_back {
+            true => f64::from(tier.reserve) / f64::from(pages.max(1)),
+            false => config.dirty.reserve,
+        },
+    });
+    let size = Size::Pages(pages.into());
+    args.size.get_or_insert(TierSize::Size(size));
     args.mount
         .get_or_insert_with(|| mountpoint.display().to_string());
     super::of_traces(&args)
+}
+
+/// The share of the tier that write-back sets aside, or would.
+pub(super) fn reserve(args: &AdviseArgs) -> f64 {
+    let cache = args.cache.as_ref();
+    cache.map_or(Experiment::default().reserve, |cache| cache.reserve)
 }
 
 /// Objects of the trace that are pinned.

@@ -42,6 +42,31 @@ Nothing is changed: every line has the command that follows it, and the one that
 are simulated, of the time that the database waits for its I/Os; after ± stands how far another
 period as long may be from it (95 %). docs/advise.md says how lines are found.";
 
+/// The cache of a running mount. What is simulated is pages, and commands take its length: map,
+/// journal and spare blocks as well.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Cache {
+    /// Its length, bytes.
+    pub(crate) bytes: u64,
+    /// Pages that it has room for, those of the reserve included.
+    pub(crate) pages: u32,
+    /// Share of them that write-back sets aside.
+    pub(crate) reserve: f64,
+}
+
+impl Cache {
+    /// How long it is with room for `pages` pages: as much longer as they are more.
+    fn length(&self, pages: u64) -> u64 {
+        let now = u64::from(self.pages.max(1));
+        if pages == now {
+            return self.bytes;
+        }
+        let length = u128::from(self.bytes) * u128::from(pages);
+        let length = u64::try_from(length.div_ceil(u128::from(now))).unwrap_or(u64::MAX);
+        length.checked_next_multiple_of(4096).unwrap_or(length)
+    }
+}
+
 /// `thermocline advise`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AdviseArgs {
@@ -66,6 +91,9 @@ pub(crate) struct AdviseArgs {
     /// Files that are pinned: those of the running mount.
     #[arg(skip)]
     pub(crate) pins: Vec<String>,
+    /// The cache of the running mount.
+    #[arg(skip)]
+    pub(crate) cache: Option<Cache>,
     /// The tier there is is in write-back: writes stay on its flash
     #[arg(long, requires = "size")]
     pub(crate) write_back: bool,
@@ -195,6 +223,7 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
             devices: Some(args.devices.models(facts.page_size)?),
             clients: args.devices.clients,
             policy_options,
+            reserve: live::reserve(args),
             threads: args.threads.unwrap_or(0),
             ..Experiment::default()
         },
@@ -246,4 +275,21 @@ fn sizes(args: &AdviseArgs, workload: &Workload, now: Option<u32>) -> Result<Vec
     sizes.sort_unstable();
     sizes.dedup();
     Ok(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_as_much_longer_as_it_has_more_pages() {
+        let cache = Cache {
+            bytes: 4 << 20,
+            pages: 500,
+            reserve: 0.1,
+        };
+        let lengths = [500, 1000, 250, 501].map(|pages| cache.length(pages));
+        assert_eq!(lengths, [4 << 20, 8 << 20, 2 << 20, (4 << 20) + 3 * 4096]);
+        assert_eq!(cache.length(u64::MAX), u64::MAX);
+    }
 }

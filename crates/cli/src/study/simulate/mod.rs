@@ -197,6 +197,7 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
         learned: args.learned,
         bound: true,
         threads: args.threads.unwrap_or(0),
+        ..Experiment::default()
     })
 }
 
