@@ -323,3 +323,53 @@ fn a_pin_takes_of_a_sample_what_it_takes_of_the_whole() {
     let bytes = pin["price"]["flash_bytes"].as_u64().expect("bytes");
     assert!((1800 * 4096..=2000 * 4096).contains(&bytes), "{pin}");
 }
+
+#[test]
+fn files_of_the_same_name_in_two_traces_are_told_apart() {
+    let directory = tempfile::tempdir().expect("dir");
+    let second = trace(directory.path(), "b.csv", 60_000);
+    let swapped = fs::read_to_string(&second).expect("text");
+    let swapped = swapped
+        .replace("hot.db", "x")
+        .replace("audit [1].db", "hot.db");
+    let first = directory.path().join("a.csv");
+    fs::write(&first, swapped.replace(",x,", ",audit [1].db,")).expect("writes");
+    let traces = [
+        first.to_str().expect("path"),
+        second.to_str().expect("path"),
+    ];
+    let arguments = [
+        &["advise"],
+        &traces[..],
+        &[
+            "--policies",
+            "lru",
+            "--policy",
+            "lru",
+            "--size",
+            "4600p",
+            "--keep-size",
+        ],
+    ];
+    let arguments = arguments.concat();
+    let lines = json(&arguments);
+    let of = |id: &str| {
+        let line = lines.iter().find(|line| line["id"] == id);
+        line.unwrap_or_else(|| panic!("no {id} in {lines:?}"))
+    };
+    // What is hot in one trace only passes in the other.
+    let pins = [of("pin:trace 1: audit [1].db"), of("pin:trace 2: hot.db")];
+    for pin in pins {
+        assert!(pin["gain"]["percent"].as_f64() > Some(5.0), "{pin}");
+    }
+    assert_eq!(pins[1]["command"], "thermocline pin MOUNTPOINT hot.db");
+    assert_eq!(pins[1]["undo"], "thermocline unpin MOUNTPOINT hot.db");
+    let text = success(&arguments);
+    assert!(text.contains("PIN    trace 2: hot.db, 7.8 MiB"), "{text}");
+    let advice = directory.path().join("advice.json");
+    fs::write(&advice, serde_json::to_string(&lines).expect("JSON")).expect("writes");
+    let advice = advice.to_str().expect("path");
+    for row in json(&[&arguments[..3], &["--check", advice]].concat()) {
+        assert_eq!(row["observed"], row["predicted"], "the same traces: {row}");
+    }
+}

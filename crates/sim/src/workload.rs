@@ -259,6 +259,12 @@ impl Workload {
         name.map_or_else(|| format!("object {}", object.0), str::to_string)
     }
 
+    /// The trace of `object`'s requests, from 0.
+    pub(crate) fn trace_of_object(&self, object: ObjectId) -> usize {
+        let place = self.objects.get(object.0 as usize);
+        place.map_or(0, |(trace, _)| *trace)
+    }
+
     /// The name of hint type `position` as the client of `hints` uses it.
     #[must_use]
     pub fn type_name(&self, hints: &HintSet, position: usize) -> String {

@@ -59,7 +59,7 @@ pub struct State {
     pub policy: String,
     /// Memory of the database's buffers beyond what it has, bytes.
     pub memory_bytes: u64,
-    /// Objects that are wholly on flash, by their recorded names.
+    /// Objects that are wholly on flash, by [`ObjectProfile::path`].
     pub pinned: Vec<String>,
     /// Objects that are never on flash.
     pub bypassed: Vec<String>,
@@ -146,7 +146,7 @@ pub struct Placement {
     pub flash_bytes: u64,
     /// Virtual time it saves against base alone.
     pub gain: Gain,
-    /// The objects it puts wholly on flash, by their recorded names.
+    /// The objects it puts wholly on flash, by [`ObjectProfile::path`].
     pub objects: Vec<String>,
 }
 

@@ -5,6 +5,7 @@ use crate::error::SimError;
 use crate::request::{Kind, PageRequest};
 use crate::workload::Workload;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use thermocline_core::hint::hint_type;
 use thermocline_core::{Costs, FileKind, HintSet, ObjectId, PageType, RequestType};
 
@@ -82,6 +83,9 @@ pub struct ObjectProfile {
     #[serde(skip)]
     pub object: ObjectId,
     /// The name recorded in the trace: a path below the mountpoint, where a mount recorded it.
+    pub file: String,
+    /// What tells it from all others: the same, after its trace where another trace has the name
+    /// too.
     pub path: String,
     /// What people call it: the name of the table or index where the trace has one, else the path.
     pub name: String,
@@ -141,13 +145,30 @@ pub fn profile(workload: &Workload) -> Result<Vec<ObjectProfile>, SimError> {
         ObjectProfile {
             object,
             name: name.unwrap_or_else(|| path.clone()),
+            file: path.clone(),
             path,
             pages: facts.pages_of(object),
             kind: seen.kind(),
             accesses: seen.accesses,
         }
     };
-    Ok((0..).zip(&seen).map(row).collect())
+    let mut rows: Vec<ObjectProfile> = (0..).zip(&seen).map(row).collect();
+    tell_apart(workload, &mut rows);
+    Ok(rows)
+}
+
+/// Puts the trace before the path, and the name, of objects that another trace has too. In one
+/// trace no two have the same.
+fn tell_apart(workload: &Workload, rows: &mut [ObjectProfile]) {
+    let mut objects: BTreeMap<String, u32> = BTreeMap::new();
+    for row in rows.iter() {
+        *objects.entry(row.file.clone()).or_default() += 1;
+    }
+    for row in rows.iter_mut().filter(|row| objects[&row.file] > 1) {
+        let trace = workload.trace_of_object(row.object) + 1;
+        row.path = format!("trace {trace}: {}", row.file);
+        row.name = format!("trace {trace}: {}", row.name);
+    }
 }
 
 #[derive(Clone, Debug, Default)]

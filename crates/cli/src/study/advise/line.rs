@@ -114,7 +114,7 @@ pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
 /// The command that follows the line, and the one that undoes it.
 pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
     let mount = args.mount.as_deref().unwrap_or("MOUNTPOINT");
-    let path = line.object.as_ref().map_or("", |object| &object.path);
+    let path = line.object.as_ref().map_or("", |object| &object.file);
     let length = |bytes: u64| match &args.cache {
         Some(cache) => cache.length(bytes / line.page_size),
         None => bytes,

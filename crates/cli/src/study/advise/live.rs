@@ -84,6 +84,6 @@ pub(super) fn pinned(args: &AdviseArgs, workload: &Workload) -> Result<Vec<Strin
         ..Pins::default()
     };
     let rows = placement::profile(workload).map_err(|error| simulate::explain(&error))?;
-    let paths = rows.into_iter().map(|row| row.path);
-    Ok(paths.filter(|path| pins.matches(path)).collect())
+    let pinned = rows.into_iter().filter(|row| pins.matches(&row.file));
+    Ok(pinned.map(|row| row.path).collect())
 }
