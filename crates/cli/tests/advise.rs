@@ -373,3 +373,41 @@ fn files_of_the_same_name_in_two_traces_are_told_apart() {
         assert_eq!(row["observed"], row["predicted"], "the same traces: {row}");
     }
 }
+
+/// Four in five requests read 500 pages of `hot` at random, the others append to `log`; one page in
+/// four hundred of it is read, when it was just written.
+fn log_trace(directory: &Path) -> PathBuf {
+    let mut text = "time_ns,object,offset,length,operation\n".to_string();
+    for number in 0..60_000u64 {
+        let draw = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
+        let (object, page, op) = match number % 5 {
+            4 => ("log.db", number / 5, "w"),
+            0 if number % 2000 == 0 && number > 0 => ("log.db", number / 5 - 1, "r"),
+            _ => ("hot.db", draw % 500, "r"),
+        };
+        let offset = page * 4096;
+        let _ = writeln!(text, "{},{object},{offset},4096,{op}", number * 60_000_000);
+    }
+    let path = directory.join("log.csv");
+    fs::write(&path, text).expect("writes");
+    path
+}
+
+#[test]
+fn reads_that_take_longer_are_told_though_none_missed_before() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = log_trace(directory.path());
+    let path = path.to_str().expect("path");
+    let of_tier = ["--policies", "lru", "--policy", "lru", "--size", "4000p"];
+    let text = success(&[&["advise", path], &of_tier[..], &["--keep-size"]].concat());
+    assert!(text.contains("BYPASS log.db"), "{text}");
+    let said = text.split("reads of log.db take longer, by ").nth(1);
+    let said = said.unwrap_or_else(|| panic!("nothing of log.db in {text}"));
+    let percent: f64 = said
+        .split(' ')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(f64::NAN);
+    // 24 reads of a hard disk beside 38,000 of flash.
+    assert!((1.0..50.0).contains(&percent), "{text}");
+}

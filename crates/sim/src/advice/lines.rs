@@ -368,24 +368,30 @@ impl<'a> Adviser<'a> {
         })
     }
 
-    /// The object whose reads lose most time on base: its share of the time of all reads before.
+    /// The object whose reads lose most time on base: its share of the time of all reads before,
+    /// those from flash included.
     fn loser(&self, before: &RunResult, after: &RunResult) -> Option<(String, f64)> {
         let more = |row: &ObjectProfile| self.lost(row, after) - self.lost(row, before);
-        let all: f64 = self.rows.iter().map(|row| self.lost(row, before)).sum();
+        let took = |row: &ObjectProfile| {
+            let reads = before.by_object[row.object.0 as usize].reads;
+            reads as f64 * self.costs.flash_read + self.lost(row, before)
+        };
+        let all: f64 = self.rows.iter().map(took).sum();
         let worst = self
             .rows
             .iter()
             .max_by(|a, b| more(a).total_cmp(&more(b)))?;
         let share = 100.0 * more(worst) / all;
-        (share > 0.05).then(|| (worst.name.clone(), share))
+        (share.is_finite() && share > 0.05).then(|| (worst.name.clone(), share))
     }
 
-    /// Time that reads of an object lost on base in `run`, ns, by costs.
+    /// Time that reads of an object lost on base in `run`, ns, by costs; none where flash is
+    /// slower.
     fn lost(&self, row: &ObjectProfile, run: &RunResult) -> f64 {
         let totals = run.by_object[row.object.0 as usize];
         let reads = row.accesses.reads().max(1) as f64;
         let saved = row.benefit(&self.costs, Holding::Copied) / reads;
-        (totals.reads - totals.read_hits) as f64 * saved
+        (totals.reads - totals.read_hits) as f64 * saved.max(0.0)
     }
 
     fn run(&mut self, state: &State) -> Result<RunResult, SimError> {
