@@ -202,6 +202,7 @@ fn a_mount_in_write_back_is_advised_on_as_it_is() {
     });
     let now = &lines[0]["now"];
     assert_eq!(now["write_back"], true, "{lines:#}");
+    assert_eq!(now["memory_bytes"], 1 << 20, "the pool");
     // A tenth of the cache is no slot of the policy.
     let count = |of: &str| ground.status(of).as_u64().expect("a count");
     let pages = count("/stats/tier/slots") + count("/stats/tier/reserve");

@@ -11,7 +11,8 @@
 //! - *Bypass*: objects with the most flash writes beyond their hits, each tried.
 //! - *Memory*: what the same money would gain as buffers of the database: a pool above what was.
 //! - *Write-back*: what it would gain if writes stayed on flash; both modes are run by [`joint`],
-//!   which drives the live tier's own state machine, without a pool. Where they stay there already,
+//!   which drives the live tier's own state machine, with no pool but the mount's own, which passes
+//!   writes on at once, as syncs would have it. Where they stay there already,
 //!   all states are run so, and nothing is said of memory: a pool that absorbs writes would stand
 //!   for buffers that the database's log lets it keep dirty, which nobody recorded.
 //!
@@ -57,7 +58,8 @@ pub struct State {
     pub flash_bytes: u64,
     /// Its policy.
     pub policy: String,
-    /// Memory of the database's buffers beyond what it has, bytes.
+    /// Memory above the tier, bytes: the mount's own pool, and what the database's buffers have
+    /// beyond what they had.
     pub memory_bytes: u64,
     /// Objects that are wholly on flash, by [`ObjectProfile::path`].
     pub pinned: Vec<String>,
@@ -345,6 +347,8 @@ fn run_joint(
         clients: experiment.clients,
         policy_options: experiment.policy_options.clone(),
         reserve: experiment.reserve,
+        // Syncs are not in a run, and each would empty the mount's own pool of dirty pages.
+        recovery_age_ms: 0,
         threads: experiment.threads,
         ..JointExperiment::default()
     };

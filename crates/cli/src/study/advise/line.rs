@@ -47,7 +47,7 @@ impl<'a> Printed<'a> {
                 amount: line.cost,
                 currency: args.currency.clone(),
                 flash_bytes: flash(line),
-                memory_bytes: line.then.memory_bytes - line.now.memory_bytes,
+                memory_bytes: memory(line),
             },
             side_effects: side_effects(args, line),
             command,
@@ -69,6 +69,11 @@ pub(super) fn flash(line: &Line) -> u64 {
         (Kind::Pin, Some(object)) => page_size(object.pages),
         _ => line.then.flash_bytes.saturating_sub(line.now.flash_bytes),
     }
+}
+
+/// Bytes of memory that the line buys.
+pub(super) fn memory(line: &Line) -> u64 {
+    line.then.memory_bytes.saturating_sub(line.now.memory_bytes)
 }
 
 /// What else happens, in short sentences.
@@ -149,7 +154,7 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
         Kind::Memory => (
             format!(
                 "{} more for shared_buffers or innodb_buffer_pool_size",
-                Size::Bytes(line.then.memory_bytes)
+                Size::Bytes(memory(line))
             ),
             "take it back".to_string(),
         ),

@@ -48,6 +48,8 @@ pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
     }
     let mut args = args.clone();
     args.reading.input.traces = vec![trace];
+    let pool = config.pool.size.bytes(config.page_size()?);
+    args.pool_bytes = pool.unwrap_or(u64::MAX);
     args.pins = config.tier.pin;
     args.write_back = tier.write_back;
     args.policy.get_or_insert(tier.policy);

@@ -91,6 +91,9 @@ pub(crate) struct AdviseArgs {
     /// Files that are pinned: those of the running mount.
     #[arg(skip)]
     pub(crate) pins: Vec<String>,
+    /// Memory of the running mount's own pool, bytes.
+    #[arg(skip)]
+    pub(crate) pool_bytes: u64,
     /// The cache of the running mount.
     #[arg(skip)]
     pub(crate) cache: Option<Cache>,
@@ -230,6 +233,7 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
         now: State {
             flash_bytes: u64::from(now.unwrap_or(0)) * page,
             policy: args.policy.clone().unwrap_or_else(|| "auto".into()),
+            memory_bytes: args.pool_bytes / page * page,
             pinned: live::pinned(args, workload)?,
             write_back: args.write_back,
             ..State::default()
