@@ -275,3 +275,26 @@ fn an_allowance_outlives_a_change_of_policy_and_is_refused_where_it_means_nothin
     );
     assert!(refused.contains("of the policy default"), "{refused}");
 }
+
+#[test]
+fn the_directory_one_is_in_is_advised_on_and_leaves_nothing_behind() {
+    let Some(ground) = prepared("advise here") else {
+        return;
+    };
+    let temporary = ground.path("tmp");
+    std::fs::create_dir(&temporary).expect("a directory");
+    for (here, name) in [("mnt", "."), ("mnt/base", "..")] {
+        let mut command = thermocline("advise");
+        command
+            .current_dir(ground.path(here))
+            .env("TMPDIR", &temporary);
+        let refused = failure(command.args([name, "--for", "1s"]));
+        assert!(
+            refused.contains("nothing was asked of the mount"),
+            "{refused}"
+        );
+        let left = std::fs::read_dir(&temporary).expect("there");
+        assert_eq!(left.count(), 0, "{name}");
+    }
+    ground.umount();
+}

@@ -28,6 +28,10 @@ pub(super) fn mountpoint(args: &AdviseArgs) -> Result<Option<&Path>, Failure> {
 
 /// Records and advises.
 pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
+    // "." and ".." have no name, and commands that are printed hold elsewhere too.
+    let mountpoint = &mountpoint
+        .canonicalize()
+        .map_err(|error| Failure::io("look at", mountpoint, &error))?;
     let report = reshape::report(mountpoint)?;
     let Some(tier) = report.stats.tier else {
         let message = format!("the mount at {} has no flash tier", mountpoint.display());
@@ -37,8 +41,9 @@ pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
     let config = Config::parse(&client::read(mountpoint, "config")?, "the mount's settings")?;
     let directory = tempfile::tempdir()
         .map_err(|error| Failure::io("write to", &std::env::temp_dir(), &error))?;
-    let name = mountpoint.file_name().unwrap_or(mountpoint.as_os_str());
-    let trace = directory.path().join(name).with_extension("parquet");
+    let mut name = mountpoint.file_name().unwrap_or("root".as_ref()).to_owned();
+    name.push(".parquet");
+    let trace = directory.path().join(name);
     if record::record(mountpoint, &trace, args.length, args.share)?.requests == 0 {
         let seconds = args.length.as_secs();
         let message = format!("nothing was asked of the mount in {seconds} s");
