@@ -155,7 +155,7 @@ fn a_running_mount_is_advised_on() {
         command.arg(ground.mountpoint()).args(["--policies", "lru"]);
         command
     };
-    let refused = failure(advise().args(["--for", "1s"]));
+    let refused = failure(advise().args(["--for", "1s", "--keep-size"]));
     assert!(
         refused.contains("nothing was asked of the mount in 1 s"),
         "{refused}"

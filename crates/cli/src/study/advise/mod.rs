@@ -104,7 +104,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
     pub(crate) sizes: Vec<TierSize>,
     /// Keep the size there is: nothing is bought
-    #[arg(long, requires = "size", conflicts_with = "sizes")]
+    #[arg(long, conflicts_with = "sizes")]
     pub(crate) keep_size: bool,
     /// Policies to try
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
@@ -218,6 +218,11 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
     let now = size
         .map(|size| modelled::pages("--size", size, facts))
         .transpose()?;
+    if args.keep_size && now.is_none() {
+        return Err(
+            Failure::usage("--keep-size without --size keeps no size").advise("--size 8GiB")
+        );
+    }
     let mut policy_options = PolicyOptions::new(0);
     policy_options.seed = args.seed;
     Ok(Question {
