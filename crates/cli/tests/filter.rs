@@ -201,3 +201,16 @@ fn damaged_cut_and_foreign_filters_never_answer() {
         }
     }
 }
+
+#[test]
+fn a_filter_larger_than_the_format_allows_is_refused() {
+    let directory = ground();
+    let directory = directory.path();
+    for share in ["1e-18", "1e-12%"] {
+        let line = format!("build keys --out g --hashes 1 --false-positives {share}");
+        let message = failure(directory, &line, 2);
+        assert!(message.contains("larger than a filter may be"), "{message}");
+        assert!(message.contains("try: "), "{message}");
+    }
+    assert!(!directory.join("g").exists() && !directory.join("g.partial").exists());
+}

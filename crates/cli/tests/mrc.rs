@@ -114,3 +114,13 @@ fn wrong_options_are_named() {
     failure(&["mrc", path, "--policy", "opt"], 2);
     failure(&["mrc", "/nonexistent/trace"], 1);
 }
+
+#[test]
+fn no_more_threads_are_started_than_there_are_tiers_to_follow() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    let arguments = ["mrc", path, "--sizes", "10%,999p", "--policy", "fifo"];
+    let many = success(&[&arguments[..], &["--threads", "100000"]].concat());
+    assert_eq!(many, success(&arguments));
+}

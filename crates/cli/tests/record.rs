@@ -39,9 +39,14 @@ fn read_at_random(ground: &Ground, over: &AtomicBool) {
 
 /// A mount of a cache that is smaller than the relation that is read.
 fn prepared(case: &str) -> Option<Ground> {
+    prepared_with(case, "")
+}
+
+/// The same with more options.
+fn prepared_with(case: &str, options: &str) -> Option<Ground> {
     let ground = Ground::prepare(case)?;
     std::fs::write(ground.path("base/base/5/17000"), vec![7; MANY * PAGE]).expect("a file");
-    ground.mounted("--size 4M --policy lru");
+    ground.mounted(&format!("--size 4M --policy lru {options}"));
     Some(ground)
 }
 
@@ -214,7 +219,7 @@ fn a_running_mount_is_advised_on() {
         command.arg(ground.mountpoint()).args(["--policies", "lru"]);
         command
     };
-    let refused = failure(advise().args(["--for", "1s"]));
+    let refused = failure(advise().args(["--for", "1s", "--keep-size"]));
     assert!(
         refused.contains("nothing was asked of the mount in 1 s"),
         "{refused}"
@@ -223,18 +228,51 @@ fn a_running_mount_is_advised_on() {
     let first = &lines[0];
     assert_eq!(first["kind"], "SIZE", "{lines:#}");
     assert_eq!(first["now"]["policy"], "lru");
-    let slots = ground.status("/stats/tier/slots").as_u64().expect("slots");
+    let count = |of: &str| ground.status(of).as_u64().expect("a count");
+    let (slots, bytes) = (count("/stats/tier/slots"), count("/stats/tier/bytes"));
     assert_eq!(first["now"]["flash_bytes"], slots * PAGE as u64);
-    let command = first["command"].as_str().expect("a command");
+    // What is simulated is slots, and what is typed the length of a file that has them.
     let mountpoint = ground.mountpoint().display().to_string();
     let begin = format!("thermocline resize {mountpoint} --size ");
-    assert!(command.starts_with(&begin), "{command}");
-    success(
-        thermocline("resize")
-            .arg(ground.mountpoint())
-            .args(["--size", &command[begin.len()..]]),
+    let follow = |key: &str| {
+        let command = first[key].as_str().expect("a command");
+        assert!(command.starts_with(&begin), "{command}");
+        success(
+            thermocline("resize")
+                .arg(ground.mountpoint())
+                .args(["--size", &command[begin.len()..]]),
+        );
+        (count("/stats/tier/slots"), count("/stats/tier/bytes"))
+    };
+    let simulated = first["then"]["flash_bytes"].as_u64().expect("bytes") / PAGE as u64;
+    let (larger, _) = follow("command");
+    assert!(
+        (simulated..simulated * 21 / 20).contains(&larger),
+        "{larger} {simulated}"
     );
-    assert!(ground.status("/stats/tier/slots").as_u64().expect("slots") > slots);
+    assert_eq!(follow("undo"), (slots, bytes));
+    ground.umount();
+}
+
+#[test]
+fn a_mount_in_write_back_is_advised_on_as_it_is() {
+    let Some(ground) = prepared_with("advise in write-back", "--write-back --pool 1M") else {
+        return;
+    };
+    let lines = while_reading(&ground, || {
+        let mut command = thermocline("advise");
+        command.arg(ground.mountpoint());
+        json(command.args(["--policies", "lru", "--for", "8s", "--json"]))
+    });
+    let now = &lines[0]["now"];
+    assert_eq!(now["write_back"], true, "{lines:#}");
+    assert_eq!(now["memory_bytes"], 1 << 20, "the pool");
+    // A tenth of the cache is no slot of the policy.
+    let count = |of: &str| ground.status(of).as_u64().expect("a count");
+    let pages = count("/stats/tier/slots") + count("/stats/tier/reserve");
+    assert_eq!(now["flash_bytes"], pages * PAGE as u64);
+    let undo = lines[0]["undo"].as_str().expect("a command");
+    assert!(undo.ends_with("--size 4MiB"), "{undo}");
     ground.umount();
 }
 
@@ -300,4 +338,27 @@ fn an_allowance_outlives_a_change_of_policy_and_is_refused_where_it_means_nothin
             .args(["--size", "4M", "--drive-writes-per-day", "1"]),
     );
     assert!(refused.contains("of the policy default"), "{refused}");
+}
+
+#[test]
+fn the_directory_one_is_in_is_advised_on_and_leaves_nothing_behind() {
+    let Some(ground) = prepared("advise here") else {
+        return;
+    };
+    let temporary = ground.path("tmp");
+    std::fs::create_dir(&temporary).expect("a directory");
+    for (here, name) in [("mnt", "."), ("mnt/base", "..")] {
+        let mut command = thermocline("advise");
+        command
+            .current_dir(ground.path(here))
+            .env("TMPDIR", &temporary);
+        let refused = failure(command.args([name, "--for", "1s"]));
+        assert!(
+            refused.contains("nothing was asked of the mount"),
+            "{refused}"
+        );
+        let left = std::fs::read_dir(&temporary).expect("there");
+        assert_eq!(left.count(), 0, "{name}");
+    }
+    ground.umount();
 }

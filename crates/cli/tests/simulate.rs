@@ -302,3 +302,15 @@ fn wrong_parameters_name_what_there_is() {
         assert!(message.contains(part), "{message}");
     }
 }
+
+#[test]
+fn drive_writes_are_a_number_from_0() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    for writes in ["nan", "-1", "inf", "some"] {
+        let option = format!("--drive-writes-per-day={writes}");
+        let message = failure(&[path, "--policy", "value", "--flash", "50p", &option], 2);
+        assert!(message.contains("is not a number from 0"), "{message}");
+    }
+}

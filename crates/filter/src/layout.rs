@@ -25,10 +25,10 @@ pub(crate) const HEADER_BYTES: usize = ALIGNMENT;
 const MAGIC: [u8; 8] = *b"THERMBBF";
 const CHECKSUM_AT: usize = HEADER_BYTES - 8;
 
-/// Pages at most: their number takes the 16 bits of a hash that a [`key::Mark`] lacks.
-pub(crate) const PAGES_MAX: u32 = 1 << (64 - 8 * size_of::<key::Mark>() as u32);
+/// Pages at most: their number takes the 16 bits of a hash that a key's mark lacks.
+pub const PAGES_MAX: u32 = 1 << (64 - 8 * size_of::<key::Mark>() as u32);
 /// Bytes of a page at most: bit positions are numbers of 32 bits.
-pub(crate) const PAGE_BYTES_MAX: u32 = 64 << 20;
+pub const PAGE_BYTES_MAX: u32 = 64 << 20;
 /// Hash functions at most.
 pub(crate) const HASHES_MAX: u32 = 32;
 

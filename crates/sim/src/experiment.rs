@@ -3,6 +3,7 @@
 use crate::closed_loop::{ClosedLoop, Elapsed};
 use crate::device::Devices;
 use crate::error::SimError;
+use crate::joint::JointExperiment;
 use crate::meter::{Counted, Layout, Meter};
 use crate::opt::{self, OPT_BYPASS, OptTier};
 use crate::outlook::Outlook;
@@ -43,6 +44,8 @@ pub struct Experiment {
     pub learned: bool,
     /// Run the bound [`OPT_BYPASS`] for the share of OPT, when the workload is in memory.
     pub bound: bool,
+    /// Share of the tier that is set aside for dirty pages where writes stay on flash: for advice.
+    pub reserve: f64,
     /// Threads; 0 for as many as the machine has.
     pub threads: usize,
 }
@@ -73,6 +76,7 @@ impl Default for Experiment {
             charge_metadata: false,
             learned: false,
             bound: true,
+            reserve: JointExperiment::default().reserve,
             threads: 0,
         }
     }
@@ -286,7 +290,7 @@ impl Bench<'_> {
         };
         let fixed = job
             .fixed
-            .map_or(0, |fixed| fixed.pages(&self.workload.facts().extents));
+            .map_or(0, |fixed| fixed.pages(self.workload.facts()));
         let fixed = u32::try_from(fixed).unwrap_or(u32::MAX);
         let slots = job.capacity.saturating_sub(charged).saturating_sub(fixed);
         let mut result = self.blank(job, slots);

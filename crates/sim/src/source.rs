@@ -5,7 +5,8 @@ use crate::workload::PAGE_SIZE_DEFAULT;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use thermocline_core::HintSchema;
+use thermocline_core::hash::mix;
+use thermocline_core::{HintSchema, ObjectId};
 use thermocline_trace::{
     Addressing, Catalog, EXTENT_PAGES, ImportOptions, Op, ReadError, Sample, Source, TraceRecord,
 };
@@ -87,6 +88,7 @@ pub fn sampled(open: Opener, sample: Sample) -> Opener {
         let unit = records.page_size().unwrap_or(PAGE_SIZE_DEFAULT);
         Ok(Box::new(Sampled {
             extent: EXTENT_PAGES * u64::from(unit),
+            salt: salt(records.share()),
             records,
             sample,
             cut: VecDeque::new(),
@@ -94,10 +96,21 @@ pub fn sampled(open: Opener, sample: Sample) -> Opener {
     })
 }
 
+/// What makes the hash of a sample of a trace of this share another one than the recorder's: the
+/// same would take all of what is there, or of it what the smaller share alone would.
+fn salt(share: f64) -> u32 {
+    match share < 1.0 {
+        true => mix(share.to_bits(), 0x7361_6d70_6c65) as u32,
+        false => 0,
+    }
+}
+
 /// A sample of a trace.
 struct Sampled {
     records: Box<dyn Records>,
     sample: Sample,
+    /// Changes the numbers of objects in the hash that decides.
+    salt: u32,
     /// Units of offsets that an extent has.
     extent: u64,
     /// What is left of the last record.
@@ -114,7 +127,8 @@ impl Iterator for Sampled {
                 other => return Some(other),
             };
             let all = record.offset..record.offset.saturating_add(record.length);
-            let parts = self.sample.parts(record.object, self.extent, all);
+            let object = ObjectId(record.object.0 ^ self.salt);
+            let parts = self.sample.parts(object, self.extent, all);
             self.cut.extend(parts.map(|part| TraceRecord {
                 offset: part.start,
                 length: part.end - part.start,
@@ -269,8 +283,33 @@ impl Records for VecRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermocline_core::{HintSet, ObjectId};
+    use thermocline_core::HintSet;
     use thermocline_trace::{Op, Served};
+
+    #[test]
+    fn a_sample_of_a_sample_takes_its_share_again() {
+        let record = |number: u64| TraceRecord {
+            time_ns: number,
+            client: 0,
+            op: Op::Read,
+            served: Served::Base,
+            object: ObjectId(number as u32 % 7),
+            offset: number * 4096 * EXTENT_PAGES,
+            length: 4096,
+            latency_ns: 0,
+            hints: HintSet::UNKNOWN,
+        };
+        let half = Sample::of(0.5).expect("a share");
+        let count = |open: Opener| {
+            let records = open().expect("opens");
+            (records.share(), records.count())
+        };
+        let all = || VecRecords::opener((0..4000).map(record).collect(), 4096);
+        let (share, once) = count(sampled(all(), half));
+        assert!(share == 0.5 && (1850..2150).contains(&once), "{once}");
+        let (share, twice) = count(sampled(sampled(all(), half), half));
+        assert!(share == 0.25 && (850..1150).contains(&twice), "{twice}");
+    }
 
     #[test]
     fn a_part_begins_at_its_share_and_at_time_nothing() {

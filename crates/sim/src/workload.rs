@@ -95,7 +95,8 @@ pub struct Facts {
     pub duration_ms: u32,
     /// Whether the trace counts pages of a size it does not know.
     pub counts_pages: bool,
-    /// Of each object: the page after the last one requested.
+    /// Of each object: the page after the last one requested; in a sample too, whose pages lie
+    /// where they lay ([`Facts::pages_of`]).
     pub extents: Vec<u64>,
 }
 
@@ -104,6 +105,17 @@ impl Facts {
     #[must_use]
     pub fn all_pages(&self) -> u64 {
         (self.distinct_pages as f64 / self.share).round() as u64
+    }
+
+    /// Pages of flash that `object` takes when it is wholly there. Addresses of a sample are those
+    /// of the whole, so its extent is the whole's, and it takes its share of that.
+    #[must_use]
+    pub fn pages_of(&self, object: ObjectId) -> u64 {
+        match self.extents.get(object.0 as usize).copied().unwrap_or(0) {
+            0 => 0,
+            extent if self.share == 1.0 => extent,
+            extent => (extent as f64 * self.share).round().max(1.0) as u64,
+        }
     }
 }
 
@@ -245,6 +257,12 @@ impl Workload {
             catalog.object_name(local)
         });
         name.map_or_else(|| format!("object {}", object.0), str::to_string)
+    }
+
+    /// The trace of `object`'s requests, from 0.
+    pub(crate) fn trace_of_object(&self, object: ObjectId) -> usize {
+        let place = self.objects.get(object.0 as usize);
+        place.map_or(0, |(trace, _)| *trace)
     }
 
     /// The name of hint type `position` as the client of `hints` uses it.

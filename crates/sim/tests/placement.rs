@@ -3,12 +3,13 @@
 use thermocline_core::{Costs, HintSet, ObjectId, RequestType, hash::mix, hint_type};
 use thermocline_sim::device::Devices;
 use thermocline_sim::experiment::{Experiment, NO_TIER, Progress, Setting, run_each};
+use thermocline_sim::joint::{self, JointExperiment, JointSetting};
 use thermocline_sim::mrc::Rate;
 use thermocline_sim::placement::{
     Fill, Fixed, Holding, ObjectProfile, curves, divide, greedy, items, profile,
 };
-use thermocline_sim::{RunResult, VecRecords, Workload, WorkloadOptions};
-use thermocline_trace::{Op, Served, TraceRecord};
+use thermocline_sim::{RunResult, VecRecords, Workload, WorkloadOptions, sampled};
+use thermocline_trace::{Op, Sample, Served, TraceRecord};
 
 const COSTS: Costs = Costs {
     base_random_read: 8000.0,
@@ -20,7 +21,7 @@ const COSTS: Costs = Costs {
 
 /// Single pages at random of four objects: small and hot, large and warm, written, and cold. Each
 /// other page is left out, so that no two are neighbours.
-fn workload() -> Workload {
+fn records() -> Vec<TraceRecord> {
     let record = |number: u64| {
         let draw = mix(number, 77) >> 20;
         let (object, pages) = [(0, 50), (0, 50), (1, 2000), (2, 200), (3, 5000)][draw as usize % 5];
@@ -37,9 +38,17 @@ fn workload() -> Workload {
             hints: HintSet::UNKNOWN.with(hint_type::REQUEST, RequestType::Read.value()),
         }
     };
-    let records = (0..20_000).map(record).collect();
-    let openers = vec![VecRecords::opener(records, 4096)];
-    Workload::open(openers, WorkloadOptions::default(), &mut |_| {}).expect("opens")
+    (0..20_000).map(record).collect()
+}
+
+fn workload() -> Workload {
+    sampled_workload(Sample::ALL)
+}
+
+/// A sample of the same.
+fn sampled_workload(sample: Sample) -> Workload {
+    let opener = sampled(VecRecords::opener(records(), 4096), sample);
+    Workload::open(vec![opener], WorkloadOptions::default(), &mut |_| {}).expect("opens")
 }
 
 fn run(workload: &Workload, settings: &[Setting]) -> Vec<RunResult> {
@@ -77,7 +86,7 @@ fn the_benefit_is_what_moving_an_object_saves() {
         moved,
         ..Fixed::default()
     };
-    let pages = fixed.pages(&workload.facts().extents);
+    let pages = fixed.pages(workload.facts());
     let none = setting(NO_TIER, 0, Fixed::default());
     let runs = run(&workload, &[none, setting("lru", pages, fixed)]);
     let saved = (runs[0].elapsed_ms - runs[1].elapsed_ms) * 1e6;
@@ -100,7 +109,7 @@ fn pinned_objects_hit_and_bypassed_ones_leave_flash_alone() {
         bypassed: others.filter(|object| !pinned.contains(object)).collect(),
         ..Fixed::default()
     };
-    let pages = fixed.pages(&workload.facts().extents);
+    let pages = fixed.pages(workload.facts());
     let none = setting(NO_TIER, 0, Fixed::default());
     let runs = run(&workload, &[none, setting("lru", pages + 500, fixed)]);
     for row in &rows {
@@ -116,6 +125,49 @@ fn pinned_objects_hit_and_bypassed_ones_leave_flash_alone() {
     assert_eq!(runs[1].base_writes, runs[1].writes);
     let saved = (runs[0].elapsed_ms - runs[1].elapsed_ms) * 1e6;
     assert!((saved / benefit - 1.0).abs() < 0.001, "{saved} {benefit}");
+}
+
+#[test]
+fn an_object_of_a_sample_takes_its_share_of_flash() {
+    let workload = sampled_workload(Sample::of(0.25).expect("a share"));
+    let facts = workload.facts();
+    let rows = profile(&workload).expect("profiles");
+    for (row, extent) in rows.iter().zip(&facts.extents) {
+        let share = (*extent as f64 / 4.0).round().max(1.0);
+        assert_eq!(row.pages, share as u64, "{row:?} of {extent}");
+    }
+    // The large one is pinned, and there is room for the sample of the two hot ones beside it.
+    let large = rows.iter().max_by_key(|row| row.pages).expect("a row");
+    let tier = large.pages + 250;
+    let fixed = Fixed {
+        pinned: vec![large.object],
+        ..Fixed::default()
+    };
+    let runs = run(&workload, &[setting("lru", tier, fixed)]);
+    assert_eq!(runs[0].slots, 250);
+    let setting = JointSetting {
+        combination: "lru+lru:through".parse().expect("a combination"),
+        tier_pages: tier as u32,
+        frames: 0,
+        pinned: vec![large.object],
+        bypassed: rows
+            .iter()
+            .filter(|row| row.pages > 200 && row.object != large.object)
+            .map(|row| row.object)
+            .collect(),
+    };
+    let experiment = JointExperiment {
+        threads: 1,
+        ..JointExperiment::default()
+    };
+    let joint = joint::run_each(&workload, &experiment, &[setting], &Progress::default());
+    let joint = &joint.expect("runs")[0].by_object;
+    let pinned = joint[large.object.0 as usize];
+    assert_eq!(pinned.read_hits, pinned.reads, "all of it is on flash");
+    let small = rows.iter().filter(|row| row.pages <= 200);
+    for totals in small.map(|row| joint[row.object.0 as usize]) {
+        assert!(totals.read_hits * 10 > totals.reads * 8, "{totals:?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     Advice, GAIN_MIN, Gain, Kind, Line, Placement, Question, Simulator, State, WEAR_SECONDS_MIN,
-    id, run_states,
+    id, pages, run_states,
 };
 use crate::error::SimError;
 use crate::experiment::{NO_TIER, Progress, Setting, run_each};
@@ -11,7 +11,7 @@ use crate::placement::{
     self, Chosen, Fill, Fixed, Holding, Item, ObjectProfile, curves, divide, greedy, indexes_only,
     items,
 };
-use crate::plan::{self, Plan, PlanOptions};
+use crate::plan::{self, Choice, Plan, PlanOptions};
 use crate::result::RunResult;
 use crate::workload::Workload;
 use thermocline_core::{Costs, ObjectId};
@@ -142,12 +142,22 @@ impl<'a> Adviser<'a> {
         Ok(states.iter().filter_map(run).collect())
     }
 
-    /// Base alone.
+    /// Base alone, below the pool there is.
     fn alone(&self) -> State {
         State {
             policy: self.question.now.policy.clone(),
+            memory_bytes: self.question.now.memory_bytes,
             ..State::default()
         }
+    }
+
+    /// What a run would cost; the pool there is costs nothing.
+    fn choice(&self, run: &RunResult) -> Choice {
+        let mut choice = plan::choice(run, &self.options, self.days);
+        let there = self.question.now.memory_bytes.min(choice.pool_bytes);
+        choice.pool_bytes -= there;
+        choice.cost -= there as f64 * self.options.prices.dram_per_gib / GIB;
+        choice
     }
 
     /// The size that is worth its money, bytes, going up from what there is. What was bought is not
@@ -177,9 +187,7 @@ impl<'a> Adviser<'a> {
         let runs = self.runs(&states)?;
         let gain = |run: &RunResult| (run.capacity_pages * page, Gain::between(&runs[0], run));
         let gains = runs.iter().map(gain).collect();
-        let choices = runs
-            .iter()
-            .map(|run| plan::choice(run, &self.options, self.days));
+        let choices = runs.iter().map(|run| self.choice(run));
         let plan = plan::decide(now.policy.clone(), choices.collect(), &self.options);
         Ok((plan, gains))
     }
@@ -212,7 +220,7 @@ impl<'a> Adviser<'a> {
         let page = u64::from(self.workload.facts().page_size);
         let frames = (size.cost / price * GIB) as u64 / page;
         let then = State {
-            memory_bytes: frames * page,
+            memory_bytes: size.now.memory_bytes + frames * page,
             ..size.now.clone()
         };
         if frames == 0 {
@@ -339,12 +347,10 @@ impl<'a> Adviser<'a> {
         let [before, after] = [&runs[0], &runs[1]];
         let seconds = self.days * 86_400.0;
         let years = |run: &RunResult| {
-            let choice = plan::choice(run, &self.options, self.days);
-            choice
-                .endurance_years
-                .filter(|_| seconds >= WEAR_SECONDS_MIN)
+            let years = self.choice(run).endurance_years;
+            years.filter(|_| seconds >= WEAR_SECONDS_MIN)
         };
-        let cost = |run: &RunResult| plan::choice(run, &self.options, self.days).cost;
+        let cost = |run: &RunResult| self.choice(run).cost;
         let bought = match kind {
             Kind::Size | Kind::Memory => cost(after) - cost(before),
             Kind::Policy | Kind::Pin | Kind::Bypass | Kind::WriteBack => 0.0,
@@ -368,24 +374,30 @@ impl<'a> Adviser<'a> {
         })
     }
 
-    /// The object whose reads lose most time on base: its share of the time of all reads before.
+    /// The object whose reads lose most time on base: its share of the time of all reads before,
+    /// those from flash included.
     fn loser(&self, before: &RunResult, after: &RunResult) -> Option<(String, f64)> {
         let more = |row: &ObjectProfile| self.lost(row, after) - self.lost(row, before);
-        let all: f64 = self.rows.iter().map(|row| self.lost(row, before)).sum();
+        let took = |row: &ObjectProfile| {
+            let reads = before.by_object[row.object.0 as usize].reads;
+            reads as f64 * self.costs.flash_read + self.lost(row, before)
+        };
+        let all: f64 = self.rows.iter().map(took).sum();
         let worst = self
             .rows
             .iter()
             .max_by(|a, b| more(a).total_cmp(&more(b)))?;
         let share = 100.0 * more(worst) / all;
-        (share > 0.05).then(|| (worst.name.clone(), share))
+        (share.is_finite() && share > 0.05).then(|| (worst.name.clone(), share))
     }
 
-    /// Time that reads of an object lost on base in `run`, ns, by costs.
+    /// Time that reads of an object lost on base in `run`, ns, by costs; none where flash is
+    /// slower.
     fn lost(&self, row: &ObjectProfile, run: &RunResult) -> f64 {
         let totals = run.by_object[row.object.0 as usize];
         let reads = row.accesses.reads().max(1) as f64;
         let saved = row.benefit(&self.costs, Holding::Copied) / reads;
-        (totals.reads - totals.read_hits) as f64 * saved
+        (totals.reads - totals.read_hits) as f64 * saved.max(0.0)
     }
 
     fn run(&mut self, state: &State) -> Result<RunResult, SimError> {
@@ -415,6 +427,7 @@ impl<'a> Adviser<'a> {
         let mut ways = self.ways(bytes / page, policy)?;
         let alone = Setting {
             policy: NO_TIER.into(),
+            frames: self.frames(),
             ..Setting::default()
         };
         let mut placements = Vec::new();
@@ -454,7 +467,7 @@ impl<'a> Adviser<'a> {
                 policy: policy.to_string(),
                 pinned: self.paths(fixed),
                 write_back: true,
-                ..State::default()
+                ..self.alone()
             };
             let runs = self.runs(&[self.alone(), state.clone()])?;
             placements.push(Placement {
@@ -465,6 +478,12 @@ impl<'a> Adviser<'a> {
             });
         }
         Ok(placements)
+    }
+
+    /// Frames of the pool there is.
+    fn frames(&self) -> u32 {
+        let page_size = self.workload.facts().page_size;
+        pages(self.question.now.memory_bytes, page_size)
     }
 
     /// Names of the objects that are wholly on flash.
@@ -497,15 +516,15 @@ impl<'a> Adviser<'a> {
             shares: divide(&curves, capacity),
             ..Fixed::default()
         };
-        let extents = &self.workload.facts().extents;
+        let facts = self.workload.facts();
         let cached = |capacity: u64, fixed| Setting {
             policy: policy.to_string(),
             capacity: u32::try_from(capacity).unwrap_or(u32::MAX),
-            frames: 0,
+            frames: self.frames(),
             fixed,
         };
         // Nothing is left for the policy.
-        let alone = |fixed: Fixed| cached(fixed.pages(extents), fixed);
+        let alone = |fixed: Fixed| cached(fixed.pages(facts), fixed);
         let best = pinned(objects(opa(&copied)));
         Ok(vec![
             (

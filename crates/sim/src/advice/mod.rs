@@ -11,7 +11,8 @@
 //! - *Bypass*: objects with the most flash writes beyond their hits, each tried.
 //! - *Memory*: what the same money would gain as buffers of the database: a pool above what was.
 //! - *Write-back*: what it would gain if writes stayed on flash; both modes are run by [`joint`],
-//!   which drives the live tier's own state machine, without a pool. Where they stay there already,
+//!   which drives the live tier's own state machine, with no pool but the mount's own, which passes
+//!   writes on at once, as syncs would have it. Where they stay there already,
 //!   all states are run so, and nothing is said of memory: a pool that absorbs writes would stand
 //!   for buffers that the database's log lets it keep dirty, which nobody recorded.
 //!
@@ -57,9 +58,10 @@ pub struct State {
     pub flash_bytes: u64,
     /// Its policy.
     pub policy: String,
-    /// Memory of the database's buffers beyond what it has, bytes.
+    /// Memory above the tier, bytes: the mount's own pool, and what the database's buffers have
+    /// beyond what they had.
     pub memory_bytes: u64,
-    /// Objects that are wholly on flash, by their recorded names.
+    /// Objects that are wholly on flash, by [`ObjectProfile::path`].
     pub pinned: Vec<String>,
     /// Objects that are never on flash.
     pub bypassed: Vec<String>,
@@ -146,7 +148,7 @@ pub struct Placement {
     pub flash_bytes: u64,
     /// Virtual time it saves against base alone.
     pub gain: Gain,
-    /// The objects it puts wholly on flash, by their recorded names.
+    /// The objects it puts wholly on flash, by [`ObjectProfile::path`].
     pub objects: Vec<String>,
 }
 
@@ -183,7 +185,7 @@ pub fn advise(
     if facts.share == 1.0 {
         return Adviser::new(workload, question, progress)?.advise();
     }
-    let scale = Scale::new(facts.share, facts.page_size, question.now.flash_bytes);
+    let scale = Scale::new(facts, question.now.flash_bytes);
     let asked = scale.question(question);
     let advice = Adviser::new(workload, &asked, progress)?.advise()?;
     Ok(scale.advice(question, advice))
@@ -217,8 +219,7 @@ pub fn follow(
 ) -> Result<Gain, SimError> {
     evidence(workload, experiment.warm_up)?;
     let rows = placement::profile(workload)?;
-    let facts = workload.facts();
-    let scale = Scale::new(facts.share, facts.page_size, now.flash_bytes);
+    let scale = Scale::new(workload.facts(), now.flash_bytes);
     let [now, then] = &[now, then].map(|state| scale.state_of_sample(state));
     let by = Simulator::of(&[now, then]);
     let runs = run_states(workload, experiment, &rows, &[now, then], by, progress)?;
@@ -345,6 +346,9 @@ fn run_joint(
         devices: experiment.devices.clone(),
         clients: experiment.clients,
         policy_options: experiment.policy_options.clone(),
+        reserve: experiment.reserve,
+        // Syncs are not in a run, and each would empty the mount's own pool of dirty pages.
+        recovery_age_ms: 0,
         threads: experiment.threads,
         ..JointExperiment::default()
     };

@@ -2,24 +2,29 @@
 //!
 //! With a share R of all extents, a tier of R times the bytes does to them what the whole tier does
 //! to all, so a gain in per cent stays as it is. What is bought costs 1/R as much a byte meanwhile;
-//! bytes, pages and requests of the outcome are those of the sample over R.
+//! bytes, pages and requests of the outcome are those of the sample over R. An object that is
+//! wholly on flash takes R times its pages of it, so that the policy keeps its share.
 
 use super::{Advice, Line, Question, State, id};
 use crate::placement::{Accesses, ObjectProfile};
 use crate::plan::Choice;
+use crate::workload::Facts;
 
-pub(super) struct Scale {
+pub(super) struct Scale<'a> {
     share: f64,
     page: u64,
+    /// Pages of each object, to the page: addresses of the sample are those of the whole.
+    extents: &'a [u64],
     /// The size there is, to the byte, and what it becomes.
     now: [u64; 2],
 }
 
-impl Scale {
-    pub(super) fn new(share: f64, page_size: u32, now: u64) -> Self {
+impl<'a> Scale<'a> {
+    pub(super) fn new(facts: &'a Facts, now: u64) -> Self {
         let mut scale = Self {
-            share,
-            page: u64::from(page_size),
+            share: facts.share,
+            page: u64::from(facts.page_size),
+            extents: &facts.extents,
             now: [now; 2],
         };
         scale.now[1] = scale.down(now);
@@ -109,7 +114,7 @@ impl Scale {
     }
 
     fn profile(&self, row: &mut ObjectProfile) {
-        row.pages = self.count(row.pages);
+        row.pages = self.extents[row.object.0 as usize];
         let Accesses {
             random_reads,
             sequential_reads,

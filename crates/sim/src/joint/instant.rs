@@ -101,12 +101,12 @@ impl<'a, B: Bytes> Instant<'a, B> {
         out.append(&mut self.behind);
     }
 
-    /// Pins an object of so many pages and brings them to its kept slots, before anybody asks.
-    /// What that takes is not counted.
-    pub(crate) fn keep(&mut self, object: ObjectId, pages: u64) {
+    /// Pins an object and brings these pages of it to its kept slots, before anybody asks. What
+    /// that takes is not counted.
+    pub(crate) fn keep(&mut self, object: ObjectId, pages: impl Iterator<Item = u64>) {
         self.hierarchy.set_pinned(object, true, &mut self.actions);
         self.carry();
-        for index in 0..pages {
+        for index in pages {
             let page = PageId { object, index };
             let (how, _) = self.bring(page);
             self.hierarchy

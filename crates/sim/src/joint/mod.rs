@@ -37,6 +37,7 @@ use crate::parallel;
 use crate::request::Kind;
 use crate::workload::Workload;
 use meter::Meter;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use thermocline_core::ObjectId;
 use thermocline_core::hierarchy::{HierarchyOptions, Watermarks};
@@ -169,6 +170,7 @@ pub fn run_each(
         workload,
         experiment,
         layout,
+        sampled: sampled(workload, settings)?,
         progress,
     };
     let total = settings.len() as u64 * facts.requests;
@@ -177,11 +179,36 @@ pub fn run_each(
     results.into_iter().collect()
 }
 
+/// The pages of each pinned object that a sample has; nothing of a whole trace, of which all
+/// pages of a pinned object are there.
+fn sampled(
+    workload: &Workload,
+    settings: &[JointSetting],
+) -> Result<BTreeMap<ObjectId, BTreeSet<u64>>, SimError> {
+    let mut pages = BTreeMap::new();
+    if workload.facts().share < 1.0 {
+        let pinned = settings.iter().flat_map(|setting| &setting.pinned);
+        pages = pinned.map(|object| (*object, BTreeSet::new())).collect();
+    }
+    if pages.is_empty() {
+        return Ok(pages);
+    }
+    workload.for_each_chunk(|chunk, _| {
+        for request in chunk.iter().filter(|request| request.kind() != Kind::Trim) {
+            if let Some(of) = pages.get_mut(&request.object) {
+                of.insert(request.index);
+            }
+        }
+    })?;
+    Ok(pages)
+}
+
 /// What all runs share.
 struct Bench<'a> {
     workload: &'a Workload,
     experiment: &'a JointExperiment,
     layout: Layout,
+    sampled: BTreeMap<ObjectId, BTreeSet<u64>>,
     progress: &'a Progress,
 }
 
@@ -196,7 +223,10 @@ impl Bench<'_> {
         let queues =
             queues.map(|devices| ClosedLoop::new(devices, experiment.clients, facts.page_size));
         for object in &job.pinned {
-            instant.keep(*object, facts.extents[object.0 as usize]);
+            match self.sampled.get(object) {
+                Some(pages) => instant.keep(*object, pages.iter().copied()),
+                None => instant.keep(*object, 0..facts.extents[object.0 as usize]),
+            }
         }
         let mut meter = Meter::new(queues, experiment.warm_up, facts);
         self.workload.for_each_chunk(|chunk, hint_sets| {
@@ -243,9 +273,12 @@ impl Bench<'_> {
         let facts = self.workload.facts();
         let tier = job.tier_pages;
         let none = job.combination.tier == NO_TIER;
-        let length = |object: &ObjectId| facts.extents[object.0 as usize];
-        let kept = job.pinned.iter().map(length).sum::<u64>();
-        let kept = u32::try_from(kept).unwrap_or(u32::MAX);
+        let number = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
+        let taken = job.pinned.iter().map(|object| facts.pages_of(*object));
+        let taken = number(taken.sum());
+        // A sample may have more pages of an object than its share. All are on flash.
+        let found = job.pinned.iter().filter_map(|of| self.sampled.get(of));
+        let found = number(found.map(|pages| pages.len() as u64).sum());
         let reserve = match job.combination.back {
             true => (f64::from(tier) * self.experiment.reserve) as u32,
             false => 0,
@@ -254,7 +287,7 @@ impl Bench<'_> {
         policy_options.capacity = match none {
             true => 0,
             // A policy has a slot at least.
-            false => tier.saturating_sub(reserve).saturating_sub(kept).max(1),
+            false => tier.saturating_sub(reserve).saturating_sub(taken).max(1),
         };
         if let Some(devices) = &self.experiment.devices {
             policy_options.costs = devices.costs(facts.page_size);
@@ -263,7 +296,7 @@ impl Bench<'_> {
         let policy = if none { "lru" } else { &job.combination.tier };
         let mut options = HierarchyOptions::new(policy, policy_options);
         options.frames = job.frames;
-        options.keeps = if none { 0 } else { kept };
+        options.keeps = if none { 0 } else { taken.max(found) };
         options.pool_policy.clone_from(&job.combination.pool);
         options.reserve = reserve;
         options.reserve_as_flash = self.experiment.reserve_as_flash;

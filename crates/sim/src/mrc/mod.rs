@@ -310,6 +310,9 @@ fn flush(followers: &mut [Follower], hint_sets: &[HintSet], enough: usize, threa
     }
     let machine = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if threads == 0 { machine() } else { threads };
+    // One more has nothing to do, and the system may not have as many as were asked for.
+    let tiers: usize = followers.iter().map(|follower| follower.tiers.len()).sum();
+    let threads = threads.min(tiers);
     let work = followers.iter_mut().flat_map(|follower| {
         let batch = &follower.batch;
         follower.tiers.iter_mut().map(move |tier| (tier, batch))

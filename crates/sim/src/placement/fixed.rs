@@ -2,6 +2,7 @@
 
 use crate::request::{Kind, PageRequest};
 use crate::tier::{Effect, PolicyTier, Tier};
+use crate::workload::Facts;
 use std::collections::BTreeMap;
 use thermocline_core::counters::Source;
 use thermocline_core::policy::{self, PolicyOptions};
@@ -37,13 +38,12 @@ impl Fixed {
         *self == Self::default()
     }
 
-    /// Pages of flash that are taken, where objects are as long as `extents` says.
+    /// Pages of flash that are taken of a tier for a workload of these facts.
     #[must_use]
-    pub fn pages(&self, extents: &[u64]) -> u64 {
+    pub fn pages(&self, facts: &Facts) -> u64 {
         let whole = self.pinned.iter().chain(&self.moved);
-        let length = |object: &ObjectId| extents.get(object.0 as usize).copied().unwrap_or(0);
         let shares = self.shares.iter().map(|share| u64::from(share.pages));
-        whole.map(length).sum::<u64>() + shares.sum::<u64>()
+        whole.map(|object| facts.pages_of(*object)).sum::<u64>() + shares.sum::<u64>()
     }
 }
 

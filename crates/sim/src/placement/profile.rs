@@ -5,6 +5,7 @@ use crate::error::SimError;
 use crate::request::{Kind, PageRequest};
 use crate::workload::Workload;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use thermocline_core::hint::hint_type;
 use thermocline_core::{Costs, FileKind, HintSet, ObjectId, PageType, RequestType};
 
@@ -82,10 +83,14 @@ pub struct ObjectProfile {
     #[serde(skip)]
     pub object: ObjectId,
     /// The name recorded in the trace: a path below the mountpoint, where a mount recorded it.
+    pub file: String,
+    /// What tells it from all others: the same, after its trace where another trace has the name
+    /// too.
     pub path: String,
     /// What people call it: the name of the table or index where the trace has one, else the path.
     pub name: String,
-    /// Pages up to the last one that was asked for: a file may be longer.
+    /// Pages up to the last one that was asked for: a file may be longer. In a sample its share of
+    /// them, as of all that is counted.
     pub pages: u64,
     /// What it holds.
     pub kind: ObjectKind,
@@ -123,15 +128,15 @@ pub fn items(profiles: &[ObjectProfile], costs: &Costs, holding: Holding) -> Vec
 /// # Errors
 /// When a trace that is not in memory cannot be read again.
 pub fn profile(workload: &Workload) -> Result<Vec<ObjectProfile>, SimError> {
-    let extents = &workload.facts().extents;
-    let mut seen = vec![Seen::default(); extents.len()];
+    let facts = workload.facts();
+    let mut seen = vec![Seen::default(); facts.extents.len()];
     workload.for_each_chunk(|chunk, hint_sets| {
         for request in chunk.iter().filter(|request| request.kind() != Kind::Trim) {
             let hints = &hint_sets[request.hints as usize];
             seen[request.object.0 as usize].add(request, hints);
         }
     })?;
-    let row = |(number, (seen, pages)): (u32, (&Seen, &u64))| {
+    let row = |(number, seen): (u32, &Seen)| {
         let object = ObjectId(number);
         let path = workload.object_path(object);
         let name = seen
@@ -140,13 +145,30 @@ pub fn profile(workload: &Workload) -> Result<Vec<ObjectProfile>, SimError> {
         ObjectProfile {
             object,
             name: name.unwrap_or_else(|| path.clone()),
+            file: path.clone(),
             path,
-            pages: *pages,
+            pages: facts.pages_of(object),
             kind: seen.kind(),
             accesses: seen.accesses,
         }
     };
-    Ok((0..).zip(seen.iter().zip(extents)).map(row).collect())
+    let mut rows: Vec<ObjectProfile> = (0..).zip(&seen).map(row).collect();
+    tell_apart(workload, &mut rows);
+    Ok(rows)
+}
+
+/// Puts the trace before the path, and the name, of objects that another trace has too. In one
+/// trace no two have the same.
+fn tell_apart(workload: &Workload, rows: &mut [ObjectProfile]) {
+    let mut objects: BTreeMap<String, u32> = BTreeMap::new();
+    for row in rows.iter() {
+        *objects.entry(row.file.clone()).or_default() += 1;
+    }
+    for row in rows.iter_mut().filter(|row| objects[&row.file] > 1) {
+        let trace = workload.trace_of_object(row.object) + 1;
+        row.path = format!("trace {trace}: {}", row.file);
+        row.name = format!("trace {trace}: {}", row.name);
+    }
 }
 
 #[derive(Clone, Debug, Default)]

@@ -47,7 +47,7 @@ impl<'a> Printed<'a> {
                 amount: line.cost,
                 currency: args.currency.clone(),
                 flash_bytes: flash(line),
-                memory_bytes: line.then.memory_bytes - line.now.memory_bytes,
+                memory_bytes: memory(line),
             },
             side_effects: side_effects(args, line),
             command,
@@ -69,6 +69,11 @@ pub(super) fn flash(line: &Line) -> u64 {
         (Kind::Pin, Some(object)) => page_size(object.pages),
         _ => line.then.flash_bytes.saturating_sub(line.now.flash_bytes),
     }
+}
+
+/// Bytes of memory that the line buys.
+pub(super) fn memory(line: &Line) -> u64 {
+    line.then.memory_bytes.saturating_sub(line.now.memory_bytes)
 }
 
 /// What else happens, in short sentences.
@@ -114,8 +119,15 @@ pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
 /// The command that follows the line, and the one that undoes it.
 pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
     let mount = args.mount.as_deref().unwrap_or("MOUNTPOINT");
-    let path = line.object.as_ref().map_or("", |object| &object.path);
-    let resize = |bytes: u64| format!("thermocline resize {mount} --size {}", Size::Bytes(bytes));
+    let path = line.object.as_ref().map_or("", |object| &object.file);
+    let length = |bytes: u64| match &args.cache {
+        Some(cache) => cache.length(bytes / line.page_size),
+        None => bytes,
+    };
+    let resize = |bytes: u64| {
+        let size = Size::Bytes(length(bytes));
+        format!("thermocline resize {mount} --size {size}")
+    };
     let remove = "remove the rule from the configuration".to_string();
     match line.kind {
         Kind::Size if line.now.flash_bytes == 0 => {
@@ -142,7 +154,7 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
         Kind::Memory => (
             format!(
                 "{} more for shared_buffers or innodb_buffer_pool_size",
-                Size::Bytes(line.then.memory_bytes)
+                Size::Bytes(memory(line))
             ),
             "take it back".to_string(),
         ),

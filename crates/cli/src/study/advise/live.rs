@@ -1,7 +1,7 @@
 //! Advice on a running mount: its requests are recorded for a while, and its size, policy and pins
 //! are those to start from.
 
-use super::AdviseArgs;
+use super::{AdviseArgs, Cache};
 use crate::config::Config;
 use crate::failure::{Code, Failure, Outcome};
 use crate::serve::{client, record, reshape};
@@ -10,6 +10,7 @@ use crate::units::Size;
 use std::path::Path;
 use thermocline::Pins;
 use thermocline_sim::Workload;
+use thermocline_sim::experiment::Experiment;
 use thermocline_sim::placement;
 
 /// The mountpoint that is named instead of traces.
@@ -27,6 +28,10 @@ pub(super) fn mountpoint(args: &AdviseArgs) -> Result<Option<&Path>, Failure> {
 
 /// Records and advises.
 pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
+    // "." and ".." have no name, and commands that are printed hold elsewhere too.
+    let mountpoint = &mountpoint
+        .canonicalize()
+        .map_err(|error| Failure::io("look at", mountpoint, &error))?;
     let report = reshape::report(mountpoint)?;
     let Some(tier) = report.stats.tier else {
         let message = format!("the mount at {} has no flash tier", mountpoint.display());
@@ -36,8 +41,9 @@ pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
     let config = Config::parse(&client::read(mountpoint, "config")?, "the mount's settings")?;
     let directory = tempfile::tempdir()
         .map_err(|error| Failure::io("write to", &std::env::temp_dir(), &error))?;
-    let name = mountpoint.file_name().unwrap_or(mountpoint.as_os_str());
-    let trace = directory.path().join(name).with_extension("parquet");
+    let mut name = mountpoint.file_name().unwrap_or("root".as_ref()).to_owned();
+    name.push(".parquet");
+    let trace = directory.path().join(name);
     if record::record(mountpoint, &trace, args.length, args.share)?.requests == 0 {
         let seconds = args.length.as_secs();
         let message = format!("nothing was asked of the mount in {seconds} s");
@@ -47,14 +53,32 @@ pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
     }
     let mut args = args.clone();
     args.reading.input.traces = vec![trace];
+    let pool = config.pool.size.bytes(config.page_size()?);
+    args.pool_bytes = pool.unwrap_or(u64::MAX);
     args.pins = config.tier.pin;
     args.write_back = tier.write_back;
     args.policy.get_or_insert(tier.policy);
-    let slots = Size::Pages(tier.slots.into());
-    args.size.get_or_insert(TierSize::Size(slots));
+    // In write-back the reserve is part of the tier, as the simulator has it.
+    let pages = tier.slots + tier.reserve;
+    args.cache = Some(Cache {
+        bytes: tier.bytes,
+        pages,
+        reserve: match tier.write_back {
+            true => f64::from(tier.reserve) / f64::from(pages.max(1)),
+            false => config.dirty.reserve,
+        },
+    });
+    let size = Size::Pages(pages.into());
+    args.size.get_or_insert(TierSize::Size(size));
     args.mount
         .get_or_insert_with(|| mountpoint.display().to_string());
     super::of_traces(&args)
+}
+
+/// The share of the tier that write-back sets aside, or would.
+pub(super) fn reserve(args: &AdviseArgs) -> f64 {
+    let cache = args.cache.as_ref();
+    cache.map_or(Experiment::default().reserve, |cache| cache.reserve)
 }
 
 /// Objects of the trace that are pinned.
@@ -67,6 +91,6 @@ pub(super) fn pinned(args: &AdviseArgs, workload: &Workload) -> Result<Vec<Strin
         ..Pins::default()
     };
     let rows = placement::profile(workload).map_err(|error| simulate::explain(&error))?;
-    let paths = rows.into_iter().map(|row| row.path);
-    Ok(paths.filter(|path| pins.matches(path)).collect())
+    let pinned = rows.into_iter().filter(|row| pins.matches(&row.file));
+    Ok(pinned.map(|row| row.path).collect())
 }

@@ -42,6 +42,31 @@ Nothing is changed: every line has the command that follows it, and the one that
 are simulated, of the time that the database waits for its I/Os; after ± stands how far another
 period as long may be from it (95 %). docs/advise.md says how lines are found.";
 
+/// The cache of a running mount. What is simulated is pages, and commands take its length: map,
+/// journal and spare blocks as well.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Cache {
+    /// Its length, bytes.
+    pub(crate) bytes: u64,
+    /// Pages that it has room for, those of the reserve included.
+    pub(crate) pages: u32,
+    /// Share of them that write-back sets aside.
+    pub(crate) reserve: f64,
+}
+
+impl Cache {
+    /// How long it is with room for `pages` pages: as much longer as they are more.
+    fn length(&self, pages: u64) -> u64 {
+        let now = u64::from(self.pages.max(1));
+        if pages == now {
+            return self.bytes;
+        }
+        let length = u128::from(self.bytes) * u128::from(pages);
+        let length = u64::try_from(length.div_ceil(u128::from(now))).unwrap_or(u64::MAX);
+        length.checked_next_multiple_of(4096).unwrap_or(length)
+    }
+}
+
 /// `thermocline advise`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AdviseArgs {
@@ -66,6 +91,12 @@ pub(crate) struct AdviseArgs {
     /// Files that are pinned: those of the running mount.
     #[arg(skip)]
     pub(crate) pins: Vec<String>,
+    /// Memory of the running mount's own pool, bytes.
+    #[arg(skip)]
+    pub(crate) pool_bytes: u64,
+    /// The cache of the running mount.
+    #[arg(skip)]
+    pub(crate) cache: Option<Cache>,
     /// The tier there is is in write-back: writes stay on its flash
     #[arg(long, requires = "size")]
     pub(crate) write_back: bool,
@@ -73,7 +104,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
     pub(crate) sizes: Vec<TierSize>,
     /// Keep the size there is: nothing is bought
-    #[arg(long, requires = "size", conflicts_with = "sizes")]
+    #[arg(long, conflicts_with = "sizes")]
     pub(crate) keep_size: bool,
     /// Policies to try
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
@@ -187,6 +218,11 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
     let now = size
         .map(|size| modelled::pages("--size", size, facts))
         .transpose()?;
+    if args.keep_size && now.is_none() {
+        return Err(
+            Failure::usage("--keep-size without --size keeps no size").advise("--size 8GiB")
+        );
+    }
     let mut policy_options = PolicyOptions::new(0);
     policy_options.seed = args.seed;
     Ok(Question {
@@ -195,12 +231,14 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
             devices: Some(args.devices.models(facts.page_size)?),
             clients: args.devices.clients,
             policy_options,
+            reserve: live::reserve(args),
             threads: args.threads.unwrap_or(0),
             ..Experiment::default()
         },
         now: State {
             flash_bytes: u64::from(now.unwrap_or(0)) * page,
             policy: args.policy.clone().unwrap_or_else(|| "auto".into()),
+            memory_bytes: args.pool_bytes / page * page,
             pinned: live::pinned(args, workload)?,
             write_back: args.write_back,
             ..State::default()
@@ -246,4 +284,21 @@ fn sizes(args: &AdviseArgs, workload: &Workload, now: Option<u32>) -> Result<Vec
     sizes.sort_unstable();
     sizes.dedup();
     Ok(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_as_much_longer_as_it_has_more_pages() {
+        let cache = Cache {
+            bytes: 4 << 20,
+            pages: 500,
+            reserve: 0.1,
+        };
+        let lengths = [500, 1000, 250, 501].map(|pages| cache.length(pages));
+        assert_eq!(lengths, [4 << 20, 8 << 20, 2 << 20, (4 << 20) + 3 * 4096]);
+        assert_eq!(cache.length(u64::MAX), u64::MAX);
+    }
 }

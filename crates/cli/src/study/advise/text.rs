@@ -1,7 +1,7 @@
 //! The advice for people: in the terminal, and as a page.
 
 use super::AdviseArgs;
-use super::line::{commands, flash, side_effects};
+use super::line::{commands, flash, memory, side_effects};
 use crate::failure::Outcome;
 use crate::show::curve_page::{self, Page};
 use crate::show::plot::Curve;
@@ -73,14 +73,19 @@ fn heading(args: &AdviseArgs, workload: &Workload, question: &Question) -> Strin
 }
 
 fn state(state: &State) -> String {
-    match state.flash_bytes {
+    let pool = match state.memory_bytes {
+        0 => String::new(),
+        bytes => format!(", below a pool of {}", show_bytes(bytes)),
+    };
+    let tier = match state.flash_bytes {
         0 => "none".into(),
         bytes => {
             let mode = if state.write_back { "back" } else { "through" };
             let policy = &state.policy;
             format!("{}, policy {policy}, write-{mode}", show_bytes(bytes))
         }
-    }
+    };
+    tier + &pool
 }
 
 /// The numbered lines, and what they come to together.
@@ -132,10 +137,7 @@ fn sentence(args: &AdviseArgs, line: &Line) -> String {
         Kind::Pin => format!("{name}, {}", show_bytes(flash(line))),
         Kind::Bypass => name.to_string(),
         Kind::WriteBack => "writes stay on flash, base gets them later".to_string(),
-        Kind::Memory => format!(
-            "{} for the database's buffers",
-            show_bytes(line.then.memory_bytes)
-        ),
+        Kind::Memory => format!("{} for the database's buffers", show_bytes(memory(line))),
     };
     let kind = match line.kind {
         Kind::WriteBack => "WRITE-BACK".to_string(),

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thermocline::device::{FileDevice, FileOptions};
 use thermocline_filter::{
-    BuildOptions, Builder, Built, Filter, FilterError, KeyKind, Lanes, ProbeCounts, Summary,
+    BuildOptions, Builder, Built, Filter, FilterError, KeyKind, Lanes, PAGE_BYTES_MAX, PAGES_MAX,
+    ProbeCounts, Summary,
 };
 
 /// `thermocline filter`.
@@ -208,8 +209,18 @@ fn shape(args: &BuildArgs, keys: u64, kind: KeyKind) -> Result<BuildOptions, Fai
     let need = (keys as f64 * per_key / 8.0).ceil().max(1.0) as u64;
     let asked = bytes("--page", args.page)?.max(1);
     // A filter smaller than a page is one page, no larger than it must be.
+    if need > u64::from(PAGES_MAX) * u64::from(PAGE_BYTES_MAX) {
+        let fact = format!(
+            "{keys} keys at --false-positives {} and --hashes {} need a filter of {}, larger than \
+             a filter may be",
+            args.false_positives,
+            args.hashes,
+            show_bytes(need)
+        );
+        return Err(Failure::usage(fact).advise("more --hashes, or more --false-positives"));
+    }
     let mut page = asked.min(need.next_multiple_of(4096));
-    while need.div_ceil(page) > 1 << 16 {
+    while need.div_ceil(page) > u64::from(PAGES_MAX) {
         page *= 2;
     }
     let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);

@@ -10,6 +10,7 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::show;
 use crate::study::modelled::{self, ModelArgs, Reading};
 use crate::study::parameters::{self, ParameterArgs};
+use crate::study::plan::price;
 use crate::units::Size;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
@@ -87,7 +88,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "TYPES", default_value_t = 0)]
     pub(crate) noise: usize,
     /// Drive writes a day that `value` keeps below, of a drive of the tier's size
-    #[arg(long, value_name = "WRITES")]
+    #[arg(long, value_name = "WRITES", value_parser = price)]
     pub(crate) drive_writes_per_day: Option<f64>,
     /// Memory that `auto` and `value` may take in each run [default: as much as they like]
     #[arg(long, value_name = "SIZE")]
@@ -197,6 +198,7 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
         learned: args.learned,
         bound: true,
         threads: args.threads.unwrap_or(0),
+        ..Experiment::default()
     })
 }
 
