@@ -109,6 +109,10 @@ impl Engine {
     ) -> io::Result<Held<'a>> {
         let mut pages: Vec<u64> = pages.into_iter().collect();
         pages.dedup();
+        assert!(
+            pages.is_sorted(),
+            "two who hold pages never wait in a circle"
+        );
         loop {
             for index in &pages {
                 self.settle(object.id, *index, *index)?;

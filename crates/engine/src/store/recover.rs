@@ -704,6 +704,8 @@ fn drop_unsure(out: &mut Reading) {
         }
         entry.dirty
     });
+    let entries = &out.recovered.entries;
+    debug_assert!(entries.iter().all(|(_, entry)| entry.dirty), "rule 6");
 }
 
 /// Takes out entries of objects that are not in the table.
