@@ -231,8 +231,11 @@ impl Engine {
                 Some(why) => refused.push(self.refused(&saved, why)),
             }
         }
-        let held = self.inner().commits.held;
-        debug_assert!(held || owed.is_empty(), "no batch was made yet");
+        {
+            let inner = self.inner();
+            let none = inner.commits.held || inner.refused;
+            debug_assert!(none || owed.is_empty(), "no batch was made yet");
+        }
         let given_up = owed.iter().any(|(_, _, given_up)| *given_up);
         if refused.is_empty() {
             for (saved, fate, given_up) in &owed {
