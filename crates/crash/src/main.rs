@@ -192,8 +192,9 @@ fn print_totals(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
     );
     println!(
         "{} crash points while the map was being read, {} recoveries that served before it was, {} \
-         batches written while the one before was made durable",
-        tally.crash_points_loading, tally.loads, tally.meanwhile
+         batches written while the one before was made durable, {} pages written again while a sync \
+         wrote them",
+        tally.crash_points_loading, tally.loads, tally.meanwhile, tally.rewrites
     );
 }
 
@@ -222,6 +223,7 @@ fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
         "failed_requests": tally.refused,
         "refused_starts": tally.refused_starts,
         "batches_meanwhile": tally.meanwhile,
+        "rewrites": tally.rewrites,
         "seconds": took.as_secs_f64(),
         "failures": failures.collect::<Vec<_>>(),
     });

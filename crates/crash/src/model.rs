@@ -240,6 +240,17 @@ impl FileModel {
         }
     }
 
+    /// A sync ended well, and the change under way came in its midst: it was not waited for.
+    pub fn end_sync_before(&mut self) {
+        let change = std::mem::take(&mut self.under_way);
+        self.end_sync(true);
+        for (at, new) in &change {
+            new.iter()
+                .for_each(|sector| self.cells[*at].add_pending(sector));
+        }
+        self.under_way = change;
+    }
+
     /// Compares what a read of the running engine gave at `offset`; from now on reads must give
     /// the same.
     ///

@@ -24,6 +24,9 @@ pub enum Step {
     Warm(usize),
     /// Sync.
     Sync(usize),
+    /// Write a page again and again, with a request hint: once before a sync, and once while its
+    /// so many-th write to flash is under way. Then sync again.
+    Rewrite(usize, u64, u32, u32),
     /// Cut or extend.
     Truncate(usize, u64),
     /// Punch a hole.
@@ -86,7 +89,11 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
             Step::Write(any, offset, length, draw.below(8) as u32)
         }
         60..66 => Step::Append(any, draw_range(draw, page).1, draw.below(8) as u32),
-        66..80 => Step::Sync(any),
+        66..78 => Step::Sync(any),
+        78..80 => {
+            let (page, skip) = (draw.below(8), draw.below(3) as u32);
+            Step::Rewrite(any, page, draw.below(8) as u32, skip)
+        }
         80..83 => Step::Truncate(any, draw_offset(draw, page)),
         83..86 => {
             let (offset, length) = draw_range(draw, page);

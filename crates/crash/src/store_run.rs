@@ -13,7 +13,7 @@ use crate::image::SECTOR;
 use crate::model::pattern;
 use crate::run::{Failure, Options, Tally};
 use crate::setup::FLASH;
-use crate::world::World;
+use crate::world::{Moment, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -243,10 +243,11 @@ impl StoreRun {
                 let done = room && later_writes(&store, &next).is_ok();
                 written.store(done, Ordering::Relaxed);
             };
-            self.world.during_sync(FLASH, Some(Box::new(meanwhile)));
+            self.world
+                .during(FLASH, Moment::Sync, Some(Box::new(meanwhile)));
         }
         self.store.commit(batch).map_err(|e| e.to_string())?;
-        self.world.during_sync(FLASH, None);
+        self.world.during(FLASH, Moment::Sync, None);
         let meanwhile = written.load(Ordering::Relaxed);
         if !meanwhile {
             later_writes(&self.store, &next)?;

@@ -100,8 +100,17 @@ pub enum Failing {
 /// Sees requests before and after they change anything, with the world as it is then.
 pub type Observer = Box<dyn FnMut(&State, &Io) + Send>;
 
-/// What somebody else does while a sync is under way: see [`World::during_sync`].
+/// What somebody else does while a request is under way: see [`World::during`].
 pub(crate) type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// The request of a file during which somebody else does something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The next sync.
+    Sync,
+    /// The next write but so many.
+    Write(u32),
+}
 
 #[derive(Clone, Debug)]
 struct File {
@@ -136,8 +145,8 @@ pub struct State {
     clock: Arc<WorldClock>,
     draw: Option<Draw>,
     observer: Option<Observer>,
-    /// What happens while the next sync of a file is under way.
-    meanwhile: Option<(FileId, Meanwhile)>,
+    /// What happens while a request of a file is under way.
+    meanwhile: Option<(FileId, Moment, Meanwhile)>,
 }
 
 /// A world. Clones are the same world. See the module text.
@@ -433,10 +442,10 @@ impl World {
         self.state().observer = observer;
     }
 
-    /// The next sync of the file takes as long as it takes to do this: what is written meanwhile
-    /// is not covered by it. `None`: nothing.
-    pub(crate) fn during_sync(&self, file: FileId, meanwhile: Option<Meanwhile>) {
-        self.state().meanwhile = meanwhile.map(|meanwhile| (file, meanwhile));
+    /// A request of the file takes as long as it takes to do this: what is written meanwhile is not
+    /// covered by it. `None`: nothing.
+    pub(crate) fn during(&self, file: FileId, moment: Moment, meanwhile: Option<Meanwhile>) {
+        self.state().meanwhile = meanwhile.map(|meanwhile| (file, moment, meanwhile));
     }
 
     /// Ends this world: every request fails from now on, and nobody observes.
@@ -638,6 +647,21 @@ impl File {
 }
 
 impl PowerDisk {
+    /// What somebody else does while this request is under way.
+    fn meanwhile(&self, request: Moment) -> Option<Meanwhile> {
+        let mut state = self.world.state();
+        let (_, moment, _) = state.meanwhile.as_mut().filter(|due| due.0 == self.file)?;
+        let now = match (&mut *moment, request) {
+            (Moment::Write(skip), Moment::Write(_)) if *skip > 0 => {
+                *skip -= 1;
+                false
+            }
+            (moment, request) => *moment == request,
+        };
+        let due = state.meanwhile.take_if(|_| now);
+        due.map(|(_, _, act)| act)
+    }
+
     /// Carries out a change, telling the observer before and after.
     fn change(
         &self,
@@ -716,6 +740,9 @@ impl Device for PowerDisk {
         if buf.is_empty() {
             return Ok(());
         }
+        if let Some(act) = self.meanwhile(Moment::Write(0)) {
+            act();
+        }
         self.change(
             (IoKind::Write, offset, buf.len() as u64),
             |image| image.write(offset, buf),
@@ -727,17 +754,17 @@ impl Device for PowerDisk {
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        let (lies, covered, meanwhile) = {
-            let mut state = self.world.state();
-            let due = (state.meanwhile).take_if(|(file, _)| *file == self.file);
+        let meanwhile = self.meanwhile(Moment::Sync);
+        let (lies, covered) = {
+            let state = self.world.state();
             let file = state.files.get(&self.file);
             let lies = file.is_some_and(|file| file.faults.contains(&Fault::LieOnSync));
             let covered = file
-                .filter(|_| due.is_some())
+                .filter(|_| meanwhile.is_some())
                 .map(|file| file.image.pending());
-            (lies, covered, due)
+            (lies, covered)
         };
-        meanwhile.into_iter().for_each(|(_, act)| act());
+        meanwhile.into_iter().for_each(|act| act());
         let well = |image: &mut Image| {
             if !lies {
                 image.sync(covered.unwrap_or(usize::MAX));

@@ -272,8 +272,9 @@ impl Store {
     /// Appends `batch` to the journal and syncs the device once: when this returns, the batch and
     /// every [`Store::write_block`] that had returned before are durable. An empty batch is only
     /// a sync, and none when nothing was written since the last; but when its time is more than
-    /// a second past that of the newest batch, it is written, so that
-    /// [`super::Recovered::last_commit_ns`] is never more than that behind the last commit.
+    /// a second past that of the newest batch, or it is the first one since the cache was closed,
+    /// it is written, so that [`super::Recovered::last_commit_ns`] is never more than that behind
+    /// the last commit, and [`super::Recovered::as_closed`] is what it says.
     ///
     /// A batch counts wholly or not at all after a crash, up to [`Store::batch_bytes`] of records;
     /// a larger one is written as several, of which a crash can keep the first ones. Writes the
@@ -305,8 +306,12 @@ impl Store {
         batch: &Batch,
         pages: &[NewPage<'_>],
     ) -> io::Result<Vec<Result<(), Fault>>> {
-        let newest = self.state().time_ns;
-        let late = batch.time_ns > newest.saturating_add(TIME_STEP_NS);
+        let (newest, first) = {
+            let state = self.state();
+            (state.time_ns, state.as_closed)
+        };
+        // The first one after a close also says that base may be written from now on.
+        let late = first || batch.time_ns > newest.saturating_add(TIME_STEP_NS);
         match !batch.is_empty() || late {
             true => self.log(batch, pages),
             false => Ok(self.write_pages(pages)),
