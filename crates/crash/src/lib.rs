@@ -61,6 +61,7 @@ mod clock;
 mod directory;
 mod draw;
 mod image;
+mod meanwhile;
 mod model;
 mod names;
 mod run;

@@ -192,8 +192,8 @@ fn print_totals(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
     );
     println!(
         "{} crash points while the map was being read, {} recoveries that served before it was, {} \
-         batches written while the one before was made durable, {} pages written again while a sync \
-         wrote them",
+         batches written while the one before was made durable, {} pages written again while a \
+         sync wrote them",
         tally.crash_points_loading, tally.loads, tally.meanwhile, tally.rewrites
     );
 }

@@ -12,9 +12,8 @@ use crate::model::{Broken, pattern};
 use crate::setup::{FLASH, Mode, NoStart, Setup};
 use crate::step::{FILES, Step, draw_step};
 use crate::tracked::{Tracked, contents, new_file, open, request};
-use crate::world::{Failing, Fault, FileId, Moment, World};
+use crate::world::{Fault, FileId, World};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thermocline::clock::Clock;
@@ -141,11 +140,11 @@ pub(crate) struct Run {
     /// Names of files that were removed, and when; a crash may bring them back.
     pub(crate) removed: Vec<(String, FileId, i64)>,
     captured: Captured,
-    tally: Tally,
-    writes: u64,
+    pub(crate) tally: Tally,
+    pub(crate) writes: u64,
     pub(crate) renames: u64,
     /// Faults were planned since the devices were last healed.
-    faulted: bool,
+    pub(crate) faulted: bool,
 }
 
 /// Runs the workload of `seed`.
@@ -259,7 +258,7 @@ impl Run {
         Ok(())
     }
 
-    fn apply(&mut self, step: &Step) -> Result<(), String> {
+    pub(crate) fn apply(&mut self, step: &Step) -> Result<(), String> {
         match *step {
             Step::Read(at, offset, length, hint) => self.read(at, offset, length, hint),
             Step::Write(at, offset, length, hint) => self.write(at, offset, length, hint),
@@ -344,7 +343,7 @@ impl Run {
     }
 
     /// An error is in order only where a fault was planned.
-    fn excuse(&mut self, result: io::Result<()>) -> Result<(), String> {
+    pub(crate) fn excuse(&mut self, result: io::Result<()>) -> Result<(), String> {
         match result {
             Err(_) if self.faulted => {
                 self.tally.refused += 1;
@@ -356,7 +355,7 @@ impl Run {
     }
 
     /// A file by its place; those from [`FILES`] on have no name.
-    fn tracked(&mut self, at: usize) -> &mut Tracked {
+    pub(crate) fn tracked(&mut self, at: usize) -> &mut Tracked {
         match at.checked_sub(FILES) {
             None => &mut self.files[at],
             Some(ghost) => &mut self.ghosts[ghost],
@@ -365,7 +364,7 @@ impl Run {
 
     /// Where the file is that a step means, and its object; opened if it was not. For the place
     /// after the last one, a file without a name that is open, or else the first file.
-    fn opened(&mut self, at: usize) -> Result<(usize, Arc<Object>), String> {
+    pub(crate) fn opened(&mut self, at: usize) -> Result<(usize, Arc<Object>), String> {
         let open_ghost = |ghost: &Tracked| ghost.object.is_some();
         let at = match at < FILES {
             true => at,
@@ -410,7 +409,13 @@ impl Run {
         self.excuse(warmed.map(drop))
     }
 
-    fn write(&mut self, at: usize, offset: u64, length: usize, hint: u32) -> Result<(), String> {
+    pub(crate) fn write(
+        &mut self,
+        at: usize,
+        offset: u64,
+        length: usize,
+        hint: u32,
+    ) -> Result<(), String> {
         let (at, object) = self.opened(at)?;
         self.writes += 1;
         let data = pattern(self.writes, offset, length);
@@ -428,7 +433,7 @@ impl Run {
     }
 
     /// A change of an object ended. Crashes during it are compared with both states.
-    fn end_change(&mut self, at: usize, done: io::Result<()>) -> Result<(), String> {
+    pub(crate) fn end_change(&mut self, at: usize, done: io::Result<()>) -> Result<(), String> {
         self.verify_captured()?;
         let file = self.tracked(at).file;
         let length = self.world.stamp(file).map_or(0, |stamp| stamp.length);
@@ -437,7 +442,7 @@ impl Run {
         self.excuse(done)
     }
 
-    fn sync(&mut self, at: usize) -> Result<(), String> {
+    pub(crate) fn sync(&mut self, at: usize) -> Result<(), String> {
         let (at, object) = self.opened(at)?;
         let done = self.engine.sync(&object, self.draw.chance(1, 2));
         self.verify_captured()?;
@@ -445,77 +450,6 @@ impl Run {
         tracked.model.end_sync(done.is_ok());
         tracked.promised |= done.is_ok();
         self.excuse(done)
-    }
-
-    /// Somebody else writes a page again while a sync has its older bytes written to flash. That
-    /// sync does not promise the newer ones; the next one does, also where their write fails once.
-    fn rewrite(&mut self, at: usize, page: u64, hint: u32, skip: u32) -> Result<(), String> {
-        let size = u64::from(self.setup.page_size);
-        let (at, object) = self.opened(at)?;
-        let offset = page * size;
-        self.write(at, offset, size as usize, hint)?;
-        let fits = offset + size <= self.tracked(at).model.length();
-        if self.faulted || !fits {
-            return self.sync(at);
-        }
-        self.writes += 1;
-        let data = pattern(self.writes, offset, size as usize);
-        self.tracked(at).model.begin_write(offset, &data);
-        let written = Arc::new(Mutex::new(None));
-        let act = {
-            let (engine, object) = (Arc::clone(&self.engine), Arc::clone(&object));
-            let (data, written, buffer) = (data.clone(), Arc::clone(&written), self.setup.buffer);
-            move || {
-                let staged = engine.stats().tier.map_or(0, |tier| tier.staged);
-                let run = engine.dirty_of(&object).run_from(offset);
-                let is_dirty = run.is_some_and(|run| run.start <= offset);
-                // One thread cannot wait for room, nor for a commit before base is written.
-                if is_dirty && staged < buffer && engine.tier_state().is_ok() {
-                    let done = engine.write(&request(&object, offset, hint), &data);
-                    *written.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
-                }
-            }
-        };
-        let moment = Moment::Write(skip);
-        self.world.during(FLASH, moment, Some(Box::new(act)));
-        let done = self.engine.sync(&object, true);
-        self.world.during(FLASH, moment, None);
-        self.verify_captured()?;
-        done.map_err(|error| format!("fails without a fault: {error}"))?;
-        let tracked = self.tracked(at);
-        tracked.model.end_sync_before();
-        tracked.promised = true;
-        let written = written
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        self.tally.rewrites += u64::from(written.is_some());
-        let write = || self.engine.write(&request(&object, offset, hint), &data);
-        let written = written.unwrap_or_else(write);
-        self.end_change(at, written)?;
-        if self.setup.faults {
-            let (what, skip, times) = (Failing::Writes, 0, 1);
-            self.apply(&Step::Fault(None, Fault::Fail { what, skip, times }))?;
-        }
-        self.sync(at)
-    }
-
-    /// A commit that takes no staged pages; while it is made durable the next one is written, with
-    /// all of them. That one becomes durable when somebody makes one more.
-    fn commit_two(&mut self) -> Result<(), String> {
-        let engine = Arc::clone(&self.engine);
-        let meanwhile = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&meanwhile);
-        let next = move || _ = count.fetch_add(engine.write_next().into(), Ordering::Relaxed);
-        self.world.during(FLASH, Moment::Sync, Some(Box::new(next)));
-        let done = self.engine.commit_now();
-        self.world.during(FLASH, Moment::Sync, None);
-        self.tally.meanwhile += meanwhile.load(Ordering::Relaxed);
-        match self.engine.tier_state() {
-            Ok(()) => self.excuse(done),
-            // Nothing is made while the tier is off.
-            Err(_) => Ok(()),
-        }
     }
 
     /// Stops cleanly and starts again. Where base shows bytes that it gave up to write, nobody can
