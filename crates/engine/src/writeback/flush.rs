@@ -116,7 +116,7 @@ impl Engine {
                 break;
             }
             match self.clean_everything() {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if is_not_open(&error) => continue,
                 done => done?,
             }
             let mut inner = self.inner();
@@ -135,7 +135,7 @@ impl Engine {
                     drop(inner);
                     match self.destage_or_wait(jobs) {
                         // A file without a name was forgotten meanwhile, with its pages.
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        Err(error) if is_not_open(&error) => {}
                         done => done?,
                     }
                 }
@@ -165,4 +165,10 @@ impl Engine {
         let slots = inner.hierarchy.slots().dirty_in(id, 0, u64::MAX);
         !slots.is_empty() || !inner.hierarchy.pool().dirty_of(id).is_empty()
     }
+}
+
+/// Whether it says that an object was closed meanwhile, as [`Engine::object`] does. What a system
+/// says has a number.
+fn is_not_open(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound && error.raw_os_error().is_none()
 }

@@ -255,11 +255,12 @@ impl<'a> Words<'a> {
 }
 
 /// The errors storage gives.
-const ERRORS: [(&str, i32); 13] = [
+const ERRORS: [(&str, i32); 14] = [
     ("EIO", libc::EIO),
     ("ENOSPC", libc::ENOSPC),
     ("EDQUOT", libc::EDQUOT),
     ("EROFS", libc::EROFS),
+    ("ENOENT", libc::ENOENT),
     ("ENODEV", libc::ENODEV),
     ("ENXIO", libc::ENXIO),
     ("ENOMEM", libc::ENOMEM),
