@@ -181,3 +181,35 @@ fn newer_bytes_of_a_page_that_is_being_written_are_staged_after_it() {
     hierarchy.end_write(job, Ok(2), &mut out);
     assert_eq!(hierarchy.staged_from(), hierarchy.stagings());
 }
+
+/// No commit is made while the tier is off: whoever waits for one would ask for it again and again.
+#[test]
+fn a_tier_that_is_off_wants_no_commit() {
+    let options = HierarchyOptions {
+        blocks: 9,
+        ..HierarchyOptions::new("lru", PolicyOptions::new(8))
+    };
+    let mut hierarchy = Hierarchy::new(&options).expect("a known policy");
+    hierarchy.set_write_back(true);
+    let mut out = Vec::new();
+    let write = |hierarchy: &mut Hierarchy, index: u64, out: &mut Vec<_>| {
+        let page = PageId::new(ObjectId(1), index);
+        assert!(hierarchy.start_write(page));
+        let absorbed = hierarchy.absorb(page, &HintSet::UNKNOWN, 0, out);
+        assert_eq!(absorbed, Absorbed::Done);
+    };
+    for index in 0..8 {
+        write(&mut hierarchy, index, &mut out);
+        let job = hierarchy.next_write().expect("it is staged");
+        hierarchy.end_write(job, Ok(index), &mut out);
+    }
+    hierarchy.commit_now(&mut out);
+    // A newer version takes the last block; its old one is free after a commit.
+    write(&mut hierarchy, 0, &mut out);
+    let job = hierarchy.next_write().expect("there is one block");
+    hierarchy.end_write(job, Ok(9), &mut out);
+    write(&mut hierarchy, 1, &mut out);
+    assert!(hierarchy.wants_commit(), "else this shows nothing");
+    hierarchy.fail(Fault::WriteError, &mut out);
+    assert!(hierarchy.is_off() && !hierarchy.wants_commit());
+}

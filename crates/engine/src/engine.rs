@@ -298,9 +298,10 @@ impl Engine {
         let written = inner.hierarchy.being_written();
         assert!(inner.staged.len() >= staged.saturating_sub(written));
         assert!(inner.staged.len() <= staged + written);
+        let slots = inner.hierarchy.slots();
         for slot in inner.staged.keys() {
             assert!(
-                *slot < inner.hierarchy.slots().capacity() + inner.hierarchy.slots().reserve(),
+                *slot < slots.capacity() + slots.keeps() + slots.reserve(),
                 "staged for a slot of this tier"
             );
         }

@@ -49,8 +49,8 @@ pub(crate) struct Inner {
     pub(crate) refused: bool,
     /// Files without a name whose pages wait for that to be durable.
     pub(crate) graves: Vec<Arc<Object>>,
-    /// Somebody waits for a flush.
-    pub(crate) flushing: bool,
+    /// Those who wait for a flush.
+    pub(crate) flushing: u32,
     /// Why the tier is off, when it is.
     pub(crate) off_reason: String,
     /// Faults by kind when the tier was last switched on: they are forgiven.
@@ -250,7 +250,7 @@ impl Inner {
             refused: false,
             fates: BTreeMap::new(),
             graves: Vec::new(),
-            flushing: false,
+            flushing: 0,
             off_reason: String::new(),
             forgiven: [0; Fault::ALL.len()],
         }

@@ -3,12 +3,13 @@
 //! stays of a page is not lost with the rest.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use thermocline::classify::Dialect;
-use thermocline::device::{Device, MemoryDevice, Transfer};
+use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice, Transfer};
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stamp, Store,
     StoreOptions,
@@ -19,6 +20,8 @@ const PAGE: usize = 4096;
 const MANY: u64 = 40;
 /// Longer than any wait that ends.
 const EVER: Duration = Duration::from_secs(20);
+/// Long enough for another thread to go wrong in.
+const A_WHILE: Duration = Duration::from_millis(300);
 
 /// A device whose next sync, once it is armed, ends when pages are written while it lasts; and
 /// whose syncs wait while they are held.
@@ -113,13 +116,17 @@ impl Device for Gate {
 }
 
 type Hook = Box<dyn FnOnce() + Send>;
+type Syncing = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// A base that does something more, once, when it was read, and when it was cut or punched.
+/// A base that does something more, once, when it was read, written, or cut or punched; and that
+/// has something else happen in place of a sync, once.
 #[derive(Default)]
 struct Base {
     device: MemoryDevice,
     when_read: Mutex<Option<Hook>>,
+    when_written: Mutex<Option<Hook>>,
     when_cut: Mutex<Option<Hook>>,
+    instead_of_sync: Mutex<Option<Syncing>>,
 }
 
 fn call(hook: &Mutex<Option<Hook>>) {
@@ -136,10 +143,16 @@ impl Device for Base {
         read
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.device.write_at(buf, offset)
+        self.device.write_at(buf, offset)?;
+        call(&self.when_written);
+        Ok(())
     }
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.device.sync(data_only)
+        let instead = self.instead_of_sync.lock().unwrap().take();
+        match instead {
+            Some(instead) => instead(),
+            None => self.device.sync(data_only),
+        }
     }
     fn len(&self) -> io::Result<u64> {
         self.device.len()
@@ -177,9 +190,11 @@ struct Rig {
     _dir: tempfile::TempDir,
 }
 
-/// All pages are on flash, durably.
-fn rig() -> Rig {
-    let dir = tempfile::tempdir().unwrap();
+/// An engine in write-back, and a file; its flash is what `wrap` makes of the cache.
+fn engine_over(
+    dir: &Path,
+    wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>,
+) -> (Arc<Engine>, Arc<Object>, Arc<Base>) {
     let options = StoreOptions {
         page_size: PAGE as u32,
         size: Some(Store::length_for(512, PAGE as u32)),
@@ -191,18 +206,8 @@ fn rig() -> Rig {
         },
         ..StoreOptions::default()
     };
-    let store = Store::open(&dir.path().join("cache"), &options).unwrap();
-    let mut gate = None;
-    let store = store.wrapped(|device| {
-        let made = Arc::new(Gate {
-            device,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
-        gate = Some(Arc::clone(&made));
-        made
-    });
-    let gate = gate.unwrap();
+    let store = Store::open(&dir.join("cache"), &options).unwrap();
+    let store = store.wrapped(wrap);
     let config = EngineConfig {
         page_size: PAGE as u32,
         policy: "lc".into(),
@@ -228,6 +233,22 @@ fn rig() -> Rig {
         touch: thermocline::untouched(),
     };
     let object = engine.open_object(spec).unwrap();
+    (engine, object, base)
+}
+
+/// All pages are on flash, durably.
+fn rig() -> Rig {
+    let dir = tempfile::tempdir().unwrap();
+    let mut gate = None;
+    let (engine, object, base) = engine_over(dir.path(), |device| {
+        let made = Arc::new(Gate {
+            device,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        gate = Some(Arc::clone(&made));
+        made
+    });
     for page in 0..MANY {
         write(&engine, &object, page, 1);
     }
@@ -236,7 +257,7 @@ fn rig() -> Rig {
         engine,
         object,
         base,
-        gate,
+        gate: gate.unwrap(),
         _dir: dir,
     }
 }
@@ -342,7 +363,6 @@ fn pages_are_written_while_a_commit_is_under_way() {
 /// begun before the cut, or the cut before the write: the later one waits, or is done in the midst
 /// of the other.
 fn written_while(cut: impl Fn(&Engine, &Object) + Sync, write_first: bool) -> Vec<u8> {
-    const A_WHILE: Duration = Duration::from_millis(300);
     let rig = rig();
     let (engine, object) = (&rig.engine, &rig.object);
     engine.flush(|_| true).unwrap();
@@ -415,4 +435,120 @@ fn what_stays_of_a_page_that_is_cut_is_written_meanwhile() {
         let cut = |engine: &Engine, object: &Object| engine.truncate(object, end as u64).unwrap();
         assert!(written_while(cut, write_first) == expected, "{write_first}");
     }
+}
+
+/// The system tells of a failed sync once. Whoever is told has not said so yet when the destager's
+/// sync, which followed, ends well: what it wrote is not on base all the same.
+#[test]
+fn a_failed_sync_of_somebody_else_makes_no_page_clean() {
+    let rig = rig();
+    rig.engine.flush(|_| true).unwrap();
+    write(&rig.engine, &rig.object, 3, 2);
+    rig.engine.sync(&rig.object, true).unwrap();
+    let (told, is_told) = mpsc::channel();
+    let (flushed, is_flushed) = mpsc::channel::<()>();
+    *rig.base.instead_of_sync.lock().unwrap() = Some(Box::new(move || {
+        told.send(()).unwrap();
+        let _ = is_flushed.recv_timeout(A_WHILE);
+        Err(io::Error::from_raw_os_error(libc::EIO))
+    }));
+    let (engine, object) = (Arc::clone(&rig.engine), Arc::clone(&rig.object));
+    let (sender, syncer) = mpsc::channel();
+    *rig.base.when_written.lock().unwrap() = Some(Box::new(move || {
+        let sync = std::thread::spawn(move || engine.sync(&object, false));
+        is_told.recv_timeout(EVER).expect("base is synced");
+        sender.send(sync).unwrap();
+    }));
+    let flushing = rig
+        .engine
+        .flush(|progress| progress.left > 0 && is_first(&rig));
+    drop(flushed);
+    let sync = syncer.recv_timeout(EVER).expect("base was written");
+    assert!(sync.join().unwrap().is_err());
+    assert!(flushing.is_ok(), "it was told to end");
+    assert_eq!(rig.engine.dirty_pages(), 1, "base may not have it");
+}
+
+/// Whether base was not written yet.
+fn is_first(rig: &Rig) -> bool {
+    rig.base.when_written.lock().unwrap().is_some()
+}
+
+#[test]
+fn a_flush_goes_on_when_another_one_ends() {
+    let rig = rig();
+    let (began, has_begun) = mpsc::channel();
+    let (ended, has_ended) = mpsc::channel::<()>();
+    let (done, is_done) = mpsc::channel();
+    let engine = Arc::clone(&rig.engine);
+    std::thread::spawn(move || {
+        let mut first = true;
+        let flushed = engine.flush(|_| {
+            if std::mem::take(&mut first) {
+                began.send(()).unwrap();
+                let _ = has_ended.recv_timeout(EVER);
+            }
+            true
+        });
+        done.send(flushed).unwrap();
+    });
+    has_begun.recv_timeout(EVER).expect("the other one begins");
+    rig.engine.flush(|_| false).unwrap();
+    ended.send(()).unwrap();
+    let flushed = is_done.recv_timeout(EVER).expect("it ends");
+    flushed.unwrap();
+    assert_eq!(rig.engine.dirty_pages(), 0);
+}
+
+/// A write of base between its cut and the moment when the object is as short would leave base
+/// longer than the object: as it grew, old bytes would come up.
+#[test]
+fn base_is_as_long_as_the_object_when_it_was_cut_and_written() {
+    let rig = rig();
+    rig.engine.set_write_back(false);
+    rig.engine.flush(|_| true).unwrap();
+    let (engine, object) = (Arc::clone(&rig.engine), Arc::clone(&rig.object));
+    let (sender, writer) = mpsc::channel();
+    *rig.base.when_cut.lock().unwrap() = Some(Box::new(move || {
+        let (written, is_written) = mpsc::channel();
+        let write = std::thread::spawn(move || {
+            write(&engine, &object, 10, 2);
+            let _ = written.send(());
+        });
+        let _ = is_written.recv_timeout(A_WHILE);
+        sender.send(write).unwrap();
+    }));
+    rig.engine.truncate(&rig.object, 3 * PAGE as u64).unwrap();
+    writer
+        .recv_timeout(EVER)
+        .expect("it was cut")
+        .join()
+        .unwrap();
+    let request = Request {
+        object: &rig.object,
+        offset: 0,
+        hints: HintSet::UNKNOWN,
+        client: 0,
+    };
+    let mut bytes = vec![0; MANY as usize * PAGE];
+    let length = rig.engine.read(&request, &mut bytes).unwrap() as u64;
+    assert_eq!(rig.base.len().unwrap(), length);
+}
+
+/// Pages that flash did not give once are asked for again by the next flush.
+#[test]
+fn a_flush_asks_again_for_what_could_not_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = FaultScript::new();
+    let (engine, object, _) = engine_over(dir.path(), |device| {
+        Arc::new(Faulty::new(device, Arc::clone(&script), None))
+    });
+    write(&engine, &object, 3, 2);
+    engine.sync(&object, true).unwrap();
+    script.load("read times 8 fail EIO").unwrap();
+    assert!(engine.flush(|_| true).is_err(), "it cannot be read");
+    script.clear();
+    engine.flush(|_| true).unwrap();
+    assert_eq!(engine.dirty_pages(), 0);
+    engine.stop().unwrap();
 }

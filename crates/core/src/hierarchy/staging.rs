@@ -69,10 +69,11 @@ impl Hierarchy {
         dirty.filter_map(|slot| self.slots.page(slot))
     }
 
-    /// Whether pages wait for a block that a commit would free.
+    /// Whether pages wait for a block that a commit would free. None is made while the tier is off.
     #[must_use]
     pub fn wants_commit(&self) -> bool {
-        self.ledger.free() == 0 && !self.queue.is_empty() && self.ledger.has_limbo()
+        let waits = self.ledger.free() == 0 && !self.queue.is_empty();
+        waits && self.ledger.has_limbo() && !self.health.is_off()
     }
 
     /// Whether pages wait for a block, and no commit would free one.

@@ -136,7 +136,24 @@ impl Engine {
             // It went off meanwhile.
             Err(_) if self.is_off() => self.settle(id, 0, u64::MAX),
             done => done,
+        }?;
+        match self.is_kept_from_base(id) {
+            true => Err(lost_error()),
+            false => Ok(()),
         }
+    }
+
+    /// Whether a frame could not be cleaned, as the page's older bytes are on a device that failed.
+    /// It may be on again by now.
+    fn is_kept_from_base(&self, id: ObjectId) -> bool {
+        let inner = self.inner();
+        let pool = inner.hierarchy.pool();
+        let is_dirty = |page| {
+            let frame = pool.find(page);
+            frame.is_some_and(|frame| pool.is_dirty(frame))
+        };
+        let lost = inner.hierarchy.lost().into_iter();
+        lost.filter(|page| page.object == id).any(is_dirty)
     }
 
     /// Syncs base if anything was written to the object since the last time.
@@ -164,6 +181,8 @@ impl Engine {
         let covered = object.unsynced.begin();
         // What is on a flash device that failed is seen to be older by the times of base's files.
         let data_only = data_only && !(self.has_flash && self.is_off());
+        // The system tells of a failure once: whoever syncs after it must find that it was counted.
+        let one = object.syncing.lock();
         let synced = object.base.sync(data_only);
         match &synced {
             Ok(()) => {
@@ -174,6 +193,7 @@ impl Engine {
             }
             Err(_) => self.sync_failed(object),
         }
+        drop(one);
         synced
     }
 

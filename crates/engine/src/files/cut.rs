@@ -228,6 +228,10 @@ impl Engine {
         let punched = object.base.punch(offset, length);
         object.unsynced.add();
         self.trim_pages(id, first, last);
+        // A page that was written and synced just before is dirty in the durable map.
+        if self.is_named(id) {
+            object.uncommitted.add();
+        }
         drop(layout);
         drop(held);
         self.after(change);

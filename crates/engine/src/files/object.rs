@@ -180,6 +180,8 @@ pub struct Object {
     pub(crate) room: Room,
     layout: RwLock<()>,
     quiet: Mutex<()>,
+    /// Held by whoever syncs base, until what it said was noted.
+    pub(crate) syncing: Mutex<()>,
     /// Changes of base, and those that a sync of it covered.
     pub(crate) unsynced: Owed,
     /// Base's data is durable, the times of its file perhaps are not.
@@ -322,6 +324,7 @@ impl Object {
             room: Room::default(),
             layout: RwLock::new(()),
             quiet: Mutex::default(),
+            syncing: Mutex::default(),
             // What was written before it was opened may wait for a sync too.
             unsynced: Owed::new(1),
             unstamped: AtomicBool::new(false),
@@ -464,8 +467,8 @@ impl Object {
     /// Writes base for a request, which may make the file longer.
     pub(crate) fn write_base(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let end = offset + bytes.len() as u64;
-        // Nobody sets base's length to what it was while this makes it longer.
-        let _layout = (end > self.length()).then(|| self.layout());
+        // Nobody cuts base, or sets its length to what it was, while this may make it longer.
+        let _layout = self.layout();
         self.base_writes.fetch_add(1, Ordering::AcqRel);
         let written = self.base.write_at(bytes, offset);
         self.base_writes.fetch_add(1, Ordering::AcqRel);

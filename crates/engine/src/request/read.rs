@@ -413,14 +413,18 @@ impl Reading<'_> {
         let mut inner = engine.inner();
         let slots = inner.hierarchy.slots();
         let staged = read.filter_map(|index| {
-            let slot = slots.find(page_of(self.object, index))?;
+            let page = page_of(self.object, index);
+            let slot = slots.find(page)?;
             let waits = slots.state(slot) == SlotState::Staged;
-            waits.then(|| (slot, slots.generation(slot)))
+            waits.then(|| (page, slots.generation(slot)))
         });
-        let staged: Vec<(SlotId, u32)> = staged.collect();
-        let on_the_way = |inner: &Inner, (slot, generation): &(SlotId, u32)| {
+        let staged: Vec<(PageId, u32)> = staged.collect();
+        // By the page: the tier may have other slots after a wait.
+        let on_the_way = |inner: &Inner, (page, generation): &(PageId, u32)| {
             let slots = inner.hierarchy.slots();
-            slots.state(*slot) == SlotState::Staged && slots.generation(*slot) == *generation
+            slots.find(*page).is_some_and(|slot| {
+                slots.state(slot) == SlotState::Staged && slots.generation(slot) == *generation
+            })
         };
         for _ in 0..FLASH_WAITS {
             let off = inner.hierarchy.is_off();

@@ -47,7 +47,7 @@ impl Engine {
         let urgent = {
             let inner = self.inner();
             let slots = inner.hierarchy.slots();
-            inner.flushing || u64::from(slots.reserved()) * 10 > u64::from(slots.reserve()) * 9
+            inner.flushing > 0 || u64::from(slots.reserved()) * 10 > u64::from(slots.reserve()) * 9
         };
         if rate > 0 && !urgent && !self.config.inline {
             let due = Duration::from_secs_f64(pages as f64 / f64::from(rate));

@@ -1,11 +1,14 @@
 //! Writing back on request: everything ([`Engine::flush`]), or some pages of one object.
 
 use crate::durable::sync::lost_error;
-use crate::engine::Engine;
+use crate::engine::{Engine, Request};
 use crate::files::object::Identity;
 use crate::writeback::destage::BATCH;
 use std::io;
-use thermocline_core::ObjectId;
+use thermocline_core::{HintSet, ObjectId};
+
+/// Reads of pages that could not be read before that may fail again in one flush.
+const REFUSED_MAX: u32 = 3;
 
 /// Progress of [`Engine::flush`].
 ///
@@ -90,14 +93,40 @@ impl Engine {
         let total = self.dirty_pages();
         {
             let mut inner = self.inner();
-            inner.flushing = true;
+            inner.flushing += 1;
             inner.hierarchy.set_flush(true);
         }
+        self.ask_again();
         let result = self.flush_all(total, &mut progress);
         let mut inner = self.inner();
-        inner.flushing = false;
-        inner.hierarchy.set_flush(false);
+        assert!(inner.flushing > 0, "an end follows a start");
+        inner.flushing -= 1;
+        let all = inner.flushing > 0;
+        inner.hierarchy.set_flush(all);
         result
+    }
+
+    /// Reads pages that could not be read: one that reads well now is lost no more. A device that
+    /// refuses a few is not asked for all.
+    fn ask_again(&self) {
+        let lost = self.inner().hierarchy.lost();
+        let mut bytes = vec![0; if lost.is_empty() { 0 } else { self.page_size() }];
+        let mut refused = 0;
+        for page in lost {
+            let Ok(object) = self.object(page.object) else {
+                continue;
+            };
+            let request = Request {
+                object: &object,
+                offset: page.index * self.page_size() as u64,
+                hints: HintSet::UNKNOWN,
+                client: 0,
+            };
+            refused += u32::from(self.read_paged(&object, &request, &mut bytes).is_err());
+            if refused == REFUSED_MAX {
+                return;
+            }
+        }
     }
 
     pub(crate) fn flush_all(
