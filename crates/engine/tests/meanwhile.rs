@@ -504,35 +504,34 @@ fn a_flush_goes_on_when_another_one_ends() {
 /// longer than the object: as it grew, old bytes would come up.
 #[test]
 fn base_is_as_long_as_the_object_when_it_was_cut_and_written() {
-    let rig = rig();
-    rig.engine.set_write_back(false);
-    rig.engine.flush(|_| true).unwrap();
-    let (engine, object) = (Arc::clone(&rig.engine), Arc::clone(&rig.object));
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, object, base) = engine_over(dir.path(), |device| device);
+    // So that flash has nothing of the file, and no note of the cut makes the write wait.
+    engine.set_write_back(false);
     let (sender, writer) = mpsc::channel();
-    *rig.base.when_cut.lock().unwrap() = Some(Box::new(move || {
+    let (other, same) = (Arc::clone(&engine), Arc::clone(&object));
+    *base.when_cut.lock().unwrap() = Some(Box::new(move || {
         let (written, is_written) = mpsc::channel();
         let write = std::thread::spawn(move || {
-            write(&engine, &object, 10, 2);
+            write(&other, &same, 10, 2);
             let _ = written.send(());
         });
         let _ = is_written.recv_timeout(A_WHILE);
         sender.send(write).unwrap();
     }));
-    rig.engine.truncate(&rig.object, 3 * PAGE as u64).unwrap();
-    writer
-        .recv_timeout(EVER)
-        .expect("it was cut")
-        .join()
-        .unwrap();
+    engine.truncate(&object, 3 * PAGE as u64).unwrap();
+    let writer = writer.recv_timeout(EVER).expect("it was cut");
+    writer.join().unwrap();
     let request = Request {
-        object: &rig.object,
+        object: &object,
         offset: 0,
         hints: HintSet::UNKNOWN,
         client: 0,
     };
     let mut bytes = vec![0; MANY as usize * PAGE];
-    let length = rig.engine.read(&request, &mut bytes).unwrap() as u64;
-    assert_eq!(rig.base.len().unwrap(), length);
+    let length = engine.read(&request, &mut bytes).unwrap() as u64;
+    assert_eq!(base.len().unwrap(), length);
+    engine.stop().unwrap();
 }
 
 /// Pages that flash did not give once are asked for again by the next flush.
