@@ -275,7 +275,9 @@ unsafe extern "C" fn sector_size(_raw: *mut sys::sqlite3_file) -> c_int {
 }
 
 unsafe extern "C" fn device_characteristics(_raw: *mut sys::sqlite3_file) -> c_int {
-    sys::SQLITE_IOCAP_UNDELETABLE_WHEN_OPEN | sys::SQLITE_IOCAP_POWERSAFE_OVERWRITE
+    // Not UNDELETABLE_WHEN_OPEN: with it SQLite keeps a journal open that another connection may
+    // delete, and then journals into a file that nobody finds after a crash.
+    sys::SQLITE_IOCAP_POWERSAFE_OVERWRITE
 }
 
 /// What is known about a request without looking at its bytes. Reads get their request type

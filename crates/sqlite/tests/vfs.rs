@@ -206,6 +206,23 @@ fn a_hot_journal_is_rolled_back_after_a_crash() {
 }
 
 #[test]
+fn a_journal_that_another_connection_deletes_is_not_written_on() {
+    let fixture = Fixture::new("crash-journal");
+    let path = fixture.path("a.db");
+    let db = fixture.connect(&path);
+    fill(&db, 2_000, 9);
+    db.execute_batch("UPDATE t SET n = 2").unwrap();
+    let before = dump(&db);
+    drop(db);
+    assert_eq!(child("crash_after_a_foreign_delete", &path), "crashing");
+    let journal = fixture.path("a.db-journal");
+    assert!(journal.exists(), "the crash left a hot journal");
+    let db = fixture.connect(&path);
+    assert_eq!(integrity(&db), "ok");
+    assert_eq!(dump(&db), before);
+}
+
+#[test]
 fn a_wal_left_by_a_crash_is_recovered() {
     let fixture = Fixture::new("crash-wal");
     let path = fixture.path("a.db");
@@ -349,6 +366,20 @@ fn crash_in_a_transaction() {
     let fixture = Fixture::new("crash-child");
     let db = fixture.connect(&path);
     db.execute_batch("PRAGMA cache_size=5; BEGIN; UPDATE t SET body = 'lost', n = -1")
+        .unwrap();
+    println!("child: crashing");
+    std::process::abort();
+}
+
+#[test]
+fn crash_after_a_foreign_delete() {
+    let Some(path) = child_path() else { return };
+    let fixture = Fixture::new("crash-journal-child");
+    let (one, two) = (fixture.connect(&path), fixture.connect(&path));
+    one.execute_batch("PRAGMA cache_size=5; PRAGMA journal_mode=truncate; UPDATE t SET n = 1")
+        .unwrap();
+    two.execute_batch("UPDATE t SET n = 2").unwrap();
+    one.execute_batch("BEGIN; UPDATE t SET body = 'lost', n = -1")
         .unwrap();
     println!("child: crashing");
     std::process::abort();
