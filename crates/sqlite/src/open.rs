@@ -79,14 +79,15 @@ pub(crate) struct SharedFile {
     pub(crate) writable: bool,
     file: Arc<File>,
     cached: bool,
+    /// After `backing`: that notes how it leaves the file, while others are still out.
     guard: Mutex<Guard>,
 }
 
 /// Locks of this process on one file.
 struct Guard {
     locks: Locks,
-    /// Whether the lock against other processes is held; once taken it stays.
-    held: bool,
+    /// The lock against other processes; once taken it stays.
+    hold: Option<oslock::Hold>,
     /// How the file looked when opened, before the lock kept others out.
     opened: Stamp,
 }
@@ -117,7 +118,7 @@ impl SharedFile {
         let backing = Backing::open(&backend.engine, spec)?;
         let guard = Guard {
             locks: Locks::default(),
-            held: false,
+            hold: None,
             opened,
         };
         Ok(Self {
@@ -137,7 +138,7 @@ impl SharedFile {
         wanted: Level,
     ) -> io::Result<Result<Level, Busy>> {
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if !guard.held && !self.keep_others_out(&mut guard)? {
+        if guard.hold.is_none() && !self.keep_others_out(&mut guard)? {
             return Ok(Err(Busy(held)));
         }
         Ok(guard.locks.lock(handle, held, wanted))
@@ -145,13 +146,13 @@ impl SharedFile {
 
     /// Takes the lock against other processes and drops pages cached before they were out.
     fn keep_others_out(&self, guard: &mut Guard) -> io::Result<bool> {
-        if !oslock::try_hold(&self.file, self.writable)? {
+        let Some(hold) = oslock::try_hold(&self.file, self.writable)? else {
             return Ok(false);
-        }
+        };
         if stamp(&self.file.metadata()?) != guard.opened {
             self.backing.refresh()?;
         }
-        guard.held = true;
+        guard.hold = Some(hold);
         Ok(true)
     }
 
@@ -163,7 +164,7 @@ impl SharedFile {
     /// Whether a connection, here or in another process, is writing or about to.
     pub(crate) fn reserved(&self) -> io::Result<bool> {
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if !guard.held && !self.keep_others_out(&mut guard)? {
+        if guard.hold.is_none() && !self.keep_others_out(&mut guard)? {
             return Ok(true);
         }
         Ok(guard.locks.reserved())
@@ -174,7 +175,7 @@ impl Drop for SharedFile {
     fn drop(&mut self) {
         let guard = self.guard.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Pages read without ever keeping others out are not known to be current.
-        if self.cached && !guard.held {
+        if self.cached && guard.hold.is_none() {
             self.backing.forget_pages();
         }
     }

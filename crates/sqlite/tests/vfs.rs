@@ -250,6 +250,17 @@ fn a_read_only_file_reads_and_refuses_writes() {
 }
 
 #[test]
+fn the_last_close_ends_the_lock_against_others() {
+    let fixture = Fixture::new("reopen");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 500, 3);
+    // The engine has not let go of the file yet when the next connection comes.
+    let first = dump(&fixture.connect(&path));
+    assert_eq!(dump(&fixture.connect(&path)), first);
+    assert_eq!(child("probe_from_another_process", &path), "rows 500");
+}
+
+#[test]
 fn a_file_that_is_not_there_cannot_be_opened() {
     let fixture = Fixture::new("absent");
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
