@@ -13,7 +13,7 @@ use thermocline_core::hint::FileKind;
 use crate::backing::{Backing, Spec, stamp};
 use crate::lock::{Busy, Level, Locks};
 use crate::oslock;
-use crate::registry::{Backend, Registry, temporary_path};
+use crate::registry::{Backend, Registry, refuse_write_back, temporary_path};
 
 /// A file whose base device is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -218,6 +218,9 @@ pub(crate) fn open(
     path: Option<&Path>,
     wanted: Wanted,
 ) -> io::Result<OpenFile> {
+    if wanted.main {
+        refuse_write_back(&backend.engine)?;
+    }
     let id = registry.new_handle();
     let opened = match path {
         Some(path) => open_named(path, &wanted)?,

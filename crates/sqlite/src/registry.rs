@@ -95,10 +95,11 @@ impl Drop for Registration {
 /// (database, journal, temporary), so a caller can put emulated devices below some of them.
 ///
 /// # Errors
-/// `InvalidInput` when the name has a NUL byte, `AlreadyExists` when SQLite knows a VFS of this
-/// name, `Other` when SQLite refuses the registration.
+/// `InvalidInput` when the name has a NUL byte or the engine is in write-back, `AlreadyExists` when
+/// SQLite knows a VFS of this name, `Other` when SQLite refuses the registration.
 pub fn register(name: &str, engine: Arc<Engine>, open_base: OpenBase) -> io::Result<Registration> {
     let c_name = CString::new(name)?;
+    refuse_write_back(&engine)?;
     if vfs::exists(&c_name) {
         let text = format!("SQLite already has a VFS called {name:?}");
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
@@ -114,6 +115,16 @@ pub fn register(name: &str, engine: Arc<Engine>, open_base: OpenBase) -> io::Res
         registry,
         vfs,
     })
+}
+
+/// SQLite holds what base has to be its file. In write-back that is not so, and pages dropped
+/// because others changed the file would be lost commits.
+pub(crate) fn refuse_write_back(engine: &Engine) -> io::Result<()> {
+    if engine.is_write_back() {
+        let text = "SQLite needs an engine in write-through; this one is in write-back";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(())
 }
 
 /// The path a temporary file without a name gets; unique in this process and not in use.

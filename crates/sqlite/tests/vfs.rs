@@ -261,6 +261,24 @@ fn the_last_close_ends_the_lock_against_others() {
 }
 
 #[test]
+fn an_engine_in_write_back_is_refused() {
+    let refused = fixture::register_write_back("test-write-back").err();
+    assert_eq!(
+        refused.map(|e| e.kind()),
+        Some(std::io::ErrorKind::InvalidInput)
+    );
+    let fixture = Fixture::new("write-back");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 10, 1);
+    fixture.engine().set_write_back(true);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let error = Connection::open_with_flags_and_vfs(&path, flags, fixture.vfs()).unwrap_err();
+    assert_eq!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen));
+    fixture.engine().set_write_back(false);
+    assert_eq!(dump(&fixture.connect(&path)).len(), 10);
+}
+
+#[test]
 fn a_file_that_is_not_there_cannot_be_opened() {
     let fixture = Fixture::new("absent");
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
