@@ -262,6 +262,10 @@ unsafe extern "C" fn file_control(
             sys::SQLITE_FCNTL_LOCKSTATE => unsafe {
                 argument.cast::<c_int>().write(file.level as c_int);
             },
+            // SAFETY: for this operation the argument points to one int.
+            sys::SQLITE_FCNTL_HAS_MOVED => unsafe {
+                argument.cast::<c_int>().write(file.has_moved().into());
+            },
             _ => return Err(Code(sys::SQLITE_NOTFOUND)),
         }
         Ok(())

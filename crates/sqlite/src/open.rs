@@ -33,6 +33,15 @@ pub(crate) struct FileKey {
     pub(crate) ino: u64,
 }
 
+impl FileKey {
+    fn of(meta: &Metadata) -> Self {
+        Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+        }
+    }
+}
+
 /// What `xOpen`'s flags ask for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
@@ -192,6 +201,9 @@ pub(crate) struct OpenFile {
     /// The directory to sync with the file's first sync, when the file may be new.
     pub(crate) new_in: Option<PathBuf>,
     pub(crate) delete_on_close: Option<PathBuf>,
+    /// Where the file was when it was opened.
+    path: PathBuf,
+    key: FileKey,
     /// Failed syncs of the file that its syncs have told of.
     pub(crate) told: Told,
 }
@@ -200,6 +212,12 @@ impl OpenFile {
     /// Who asks, in traces: the number of the handle.
     pub(crate) fn client(&self) -> u32 {
         self.id as u32
+    }
+
+    /// Whether another file, or none, has the name now. Its journal is found by the name.
+    pub(crate) fn has_moved(&self) -> bool {
+        let found = std::fs::metadata(&self.path);
+        found.map_or(true, |found| FileKey::of(&found) != self.key)
     }
 }
 
@@ -226,7 +244,7 @@ pub(crate) fn open(
         Some(path) => open_named(path, &wanted)?,
         None => open_unnamed(id)?,
     };
-    let path = opened.path.clone();
+    let (path, key) = (opened.path.clone(), opened.key);
     let fresh = wanted.create && wanted.kind == FileKind::Log;
     let new_in = if fresh {
         path.parent().map(Path::to_owned)
@@ -247,7 +265,9 @@ pub(crate) fn open(
         kind: wanted.kind,
         checkpointing: false,
         new_in,
-        delete_on_close: wanted.delete_on_close.then_some(path),
+        delete_on_close: wanted.delete_on_close.then(|| path.clone()),
+        path,
+        key,
     })
 }
 
@@ -280,10 +300,7 @@ fn describe(file: File, path: PathBuf, writable: bool) -> io::Result<Opened> {
     if meta.is_dir() {
         return Err(io::Error::from_raw_os_error(libc::EISDIR));
     }
-    let key = FileKey {
-        dev: meta.dev(),
-        ino: meta.ino(),
-    };
+    let key = FileKey::of(&meta);
     Ok(Opened {
         file,
         path,

@@ -279,6 +279,23 @@ fn an_engine_in_write_back_is_refused() {
 }
 
 #[test]
+fn a_database_that_was_moved_is_not_written() {
+    let fixture = Fixture::new("moved");
+    let (path, moved) = (fixture.path("a.db"), fixture.path("moved.db"));
+    let db = fixture.connect(&path);
+    fill(&db, 100, 8);
+    std::fs::rename(&path, &moved).unwrap();
+    let refused = db.execute_batch("DELETE FROM t").unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::ReadOnly));
+    std::fs::write(&path, "another file").unwrap();
+    let refused = db.execute_batch("DELETE FROM t").unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::ReadOnly));
+    std::fs::rename(&moved, &path).unwrap();
+    db.execute_batch("DELETE FROM t WHERE id > 50").unwrap();
+    assert_eq!(dump(&db).len(), 50);
+}
+
+#[test]
 fn a_file_that_is_not_there_cannot_be_opened() {
     let fixture = Fixture::new("absent");
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
