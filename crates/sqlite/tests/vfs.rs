@@ -2,12 +2,13 @@
 
 mod fixture;
 
+use std::ffi::CStr;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::Command;
 
 use fixture::{Fixture, dump, fill, integrity};
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 
 #[test]
 fn every_journal_mode_keeps_the_database_whole() {
@@ -296,6 +297,13 @@ fn a_database_that_was_moved_is_not_written() {
 }
 
 #[test]
+fn an_extension_that_is_not_there_is_an_error() {
+    let fixture = Fixture::new("extension");
+    let said = child("load_an_extension", &fixture.path("a.db"));
+    assert!(said.starts_with("1 ") && said.contains("absent"), "{said}");
+}
+
+#[test]
 fn a_file_that_is_not_there_cannot_be_opened() {
     let fixture = Fixture::new("absent");
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
@@ -404,6 +412,25 @@ fn write_from_another_process() {
     let db = Connection::open(path).unwrap();
     db.execute_batch("UPDATE t SET n = 77").unwrap();
     println!("child: written");
+}
+
+#[test]
+fn load_an_extension() {
+    let Some(path) = child_path() else { return };
+    let fixture = Fixture::new("extension-child");
+    let db = fixture.connect(&path);
+    let mut text = std::ptr::null_mut();
+    // SAFETY: the connection is open, the name ends with a NUL, and a null entry point means the
+    // default one.
+    let code = unsafe {
+        ffi::sqlite3_enable_load_extension(db.handle(), 1);
+        let name = c"/absent/extension".as_ptr();
+        ffi::sqlite3_load_extension(db.handle(), name, std::ptr::null(), &raw mut text)
+    };
+    assert!(!text.is_null());
+    // SAFETY: SQLite gave a text that ends with a NUL.
+    let text = unsafe { CStr::from_ptr(text) };
+    println!("child: {code} {}", text.to_string_lossy());
 }
 
 #[test]
