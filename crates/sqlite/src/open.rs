@@ -1,6 +1,6 @@
 //! Opening files: what SQLite's flags mean, and the state behind one file or one handle.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -284,6 +284,7 @@ fn open_named(path: &Path, wanted: &Wanted) -> io::Result<Opened> {
     if let Some(database) = &database
         && let Ok(made) = options.clone().create_new(true).open(path)
     {
+        give_mode(&made, database);
         give_to_owner(&made, database);
         return describe(made, path.to_owned(), true);
     }
@@ -333,6 +334,13 @@ fn database_of(path: &Path, wanted: &Wanted) -> Option<Metadata> {
 fn mode_for(database: Option<&Metadata>) -> u32 {
     const DEFAULT: u32 = 0o644;
     database.map_or(DEFAULT, |meta| meta.permissions().mode() & 0o777)
+}
+
+/// The umask took away what the others who may write the database need (as in SQLite's
+/// `robust_open`).
+fn give_mode(made: &File, database: &Metadata) {
+    // Where permissions cannot be changed they stay, as in SQLite.
+    let _kept = made.set_permissions(Permissions::from_mode(mode_for(Some(database))));
 }
 
 /// A journal that root makes is its database's owner's, who could not use the database without (as

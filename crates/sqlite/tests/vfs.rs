@@ -3,7 +3,8 @@
 mod fixture;
 
 use std::ffi::CStr;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -304,6 +305,13 @@ fn an_extension_that_is_not_there_is_an_error() {
 }
 
 #[test]
+fn a_journal_has_the_permissions_of_its_database_under_any_umask() {
+    let fixture = Fixture::new("umask");
+    let said = child("make_journals_under_a_umask", &fixture.path("a.db"));
+    assert_eq!(said, "660 660");
+}
+
+#[test]
 fn a_file_that_is_not_there_cannot_be_opened() {
     let fixture = Fixture::new("absent");
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
@@ -431,6 +439,27 @@ fn load_an_extension() {
     // SAFETY: SQLite gave a text that ends with a NUL.
     let text = unsafe { CStr::from_ptr(text) };
     println!("child: {code} {}", text.to_string_lossy());
+}
+
+#[test]
+fn make_journals_under_a_umask() {
+    let Some(path) = child_path() else { return };
+    // SAFETY: no memory is involved.
+    unsafe { libc::umask(0o022) };
+    let fixture = Fixture::new("umask-child");
+    let db = fixture.connect(&path);
+    db.execute_batch("CREATE TABLE t(a)").unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
+    let mut modes = Vec::new();
+    for (mode, suffix) in [("persist", "-journal"), ("wal", "-wal")] {
+        let setup = format!("PRAGMA locking_mode=exclusive; PRAGMA journal_mode={mode}");
+        db.execute_batch(&setup).unwrap();
+        db.execute_batch("INSERT INTO t VALUES (1)").unwrap();
+        let journal = format!("{}{suffix}", path.display());
+        let mode = std::fs::metadata(journal).unwrap().mode();
+        modes.push(format!("{:o}", mode & 0o777));
+    }
+    println!("child: {}", modes.join(" "));
 }
 
 #[test]
