@@ -5,6 +5,7 @@ mod fixture;
 use std::ffi::CStr;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -312,6 +313,21 @@ fn a_journal_has_the_permissions_of_its_database_under_any_umask() {
 }
 
 #[test]
+fn a_read_only_file_that_others_changed_is_read_anew() {
+    let fixture = Fixture::new("read-only-changed");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 100, 6);
+    let mut command = child_command("read_what_others_changed", &path);
+    std::fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
+    // Root may write any file.
+    if chown(&path, Some(65_534), Some(65_533)).is_ok() {
+        command.uid(65_534).gid(65_533);
+    }
+    assert_eq!(said(command), "rows 5100");
+}
+
+#[test]
 fn a_file_that_is_not_there_cannot_be_opened() {
     let fixture = Fixture::new("absent");
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
@@ -388,11 +404,19 @@ fn without_counters(mut file: Vec<u8>) -> Vec<u8> {
 
 /// Runs one of the tests below in a process of its own; returns its last line.
 fn child(test: &str, path: &Path) -> String {
-    let output = Command::new(std::env::current_exe().unwrap())
+    said(child_command(test, path))
+}
+
+fn child_command(test: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env("THERMOCLINE_TEST_DB", path)
-        .output()
-        .unwrap();
+        .env("THERMOCLINE_TEST_DB", path);
+    command
+}
+
+fn said(mut command: Command) -> String {
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find_map(|line| line.split_once("child: "));
     line.map_or_else(|| panic!("{text}{output:?}"), |(_, said)| said.to_owned())
@@ -460,6 +484,20 @@ fn make_journals_under_a_umask() {
         modes.push(format!("{:o}", mode & 0o777));
     }
     println!("child: {}", modes.join(" "));
+}
+
+#[test]
+fn read_what_others_changed() {
+    let Some(path) = child_path() else { return };
+    let fixture = Fixture::new("read-only-changed-child");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let db = Connection::open_with_flags_and_vfs(&path, flags, fixture.vfs()).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    fill(&Connection::open(&path).unwrap(), 5_000, 7);
+    match db.query_row("SELECT count(*) FROM t", [], |r| r.get::<_, i64>(0)) {
+        Ok(rows) => println!("child: rows {rows}"),
+        Err(error) => println!("child: {error}"),
+    }
 }
 
 #[test]
