@@ -90,6 +90,8 @@ pub(crate) struct SharedFile {
     cached: bool,
     /// After `backing`: that notes how it leaves the file, while others are still out.
     guard: Mutex<Guard>,
+    /// What its connections open journals with, also without a registration.
+    _backend: Arc<Backend>,
 }
 
 /// Locks of this process on one file.
@@ -102,7 +104,7 @@ struct Guard {
 }
 
 impl SharedFile {
-    fn new(backend: &Backend, opened: Opened, wanted: &Wanted) -> io::Result<Self> {
+    fn new(backend: &Arc<Backend>, opened: Opened, wanted: &Wanted) -> io::Result<Self> {
         let Opened {
             file,
             path,
@@ -136,6 +138,7 @@ impl SharedFile {
             file,
             cached,
             guard: Mutex::new(guard),
+            _backend: Arc::clone(backend),
         })
     }
 
@@ -232,7 +235,7 @@ struct Opened {
 /// Opens `path` (a temporary file of our own naming when `None`).
 pub(crate) fn open(
     registry: &'static Registry,
-    backend: &Backend,
+    backend: &Arc<Backend>,
     path: Option<&Path>,
     wanted: Wanted,
 ) -> io::Result<OpenFile> {

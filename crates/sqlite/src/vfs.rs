@@ -116,8 +116,10 @@ unsafe extern "C" fn open(
     // SAFETY: SQLite passes null or a path that outlives the open file.
     let path = unsafe { path(name) };
     fenced(|| {
-        let backend = registry.backend().ok_or(Code(sys::SQLITE_CANTOPEN))?;
-        let opened = open::open(registry, &backend, path, Wanted::from_flags(flags));
+        let wanted = Wanted::from_flags(flags);
+        let backend = registry.backend(wanted.main);
+        let backend = backend.ok_or(Code(sys::SQLITE_CANTOPEN))?;
+        let opened = open::open(registry, &backend, path, wanted);
         let opened = opened.map_err(|error| io_code(&error, sys::SQLITE_CANTOPEN))?;
         if !out_flags.is_null() {
             const ACCESS: c_int = sys::SQLITE_OPEN_READONLY | sys::SQLITE_OPEN_READWRITE;

@@ -354,6 +354,15 @@ fn a_name_is_taken_once_and_free_after_dropping() {
         "ok",
         "an open connection outlives the registration"
     );
+    db.execute_batch("PRAGMA cache_size=5; PRAGMA temp_store=file; UPDATE t SET n = 5")
+        .unwrap();
+    db.execute_batch("CREATE TEMP TABLE u AS SELECT * FROM t ORDER BY body")
+        .unwrap();
+    assert!(dump(&db).iter().all(|row| row.2 == Some(5)));
+    let other = directory.path().join("b.db");
+    let attach = format!("ATTACH '{}' AS other", other.display());
+    assert!(db.execute_batch(&attach).is_err());
+    assert!(!other.exists());
     drop(db);
     assert!(fixture::register_again(&name).is_ok());
     drop(directory);
