@@ -129,7 +129,7 @@ impl Backing {
     /// length.
     pub(crate) fn refresh(&self) -> io::Result<()> {
         self.engine.trim(&self.object);
-        self.engine.truncate(&self.object, self.base.len()?)
+        self.engine.take_length(&self.object)
     }
 
     /// Drops what is cached of the file.

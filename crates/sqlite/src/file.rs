@@ -262,6 +262,10 @@ unsafe extern "C" fn file_control(
             sys::SQLITE_FCNTL_LOCKSTATE => unsafe {
                 argument.cast::<c_int>().write(file.level as c_int);
             },
+            // SAFETY: for this operation the argument points to one int.
+            sys::SQLITE_FCNTL_HAS_MOVED => unsafe {
+                argument.cast::<c_int>().write(file.has_moved().into());
+            },
             _ => return Err(Code(sys::SQLITE_NOTFOUND)),
         }
         Ok(())
@@ -275,7 +279,9 @@ unsafe extern "C" fn sector_size(_raw: *mut sys::sqlite3_file) -> c_int {
 }
 
 unsafe extern "C" fn device_characteristics(_raw: *mut sys::sqlite3_file) -> c_int {
-    sys::SQLITE_IOCAP_UNDELETABLE_WHEN_OPEN | sys::SQLITE_IOCAP_POWERSAFE_OVERWRITE
+    // Not UNDELETABLE_WHEN_OPEN: with it SQLite keeps a journal open that another connection may
+    // delete, and then journals into a file that nobody finds after a crash.
+    sys::SQLITE_IOCAP_POWERSAFE_OVERWRITE
 }
 
 /// What is known about a request without looking at its bytes. Reads get their request type

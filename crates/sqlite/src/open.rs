@@ -1,6 +1,6 @@
 //! Opening files: what SQLite's flags mean, and the state behind one file or one handle.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use thermocline_core::hint::FileKind;
 use crate::backing::{Backing, Spec, stamp};
 use crate::lock::{Busy, Level, Locks};
 use crate::oslock;
-use crate::registry::{Backend, Registry, temporary_path};
+use crate::registry::{Backend, Registry, refuse_write_back, temporary_path};
 
 /// A file whose base device is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,15 @@ pub struct BaseFile<'a> {
 pub(crate) struct FileKey {
     pub(crate) dev: u64,
     pub(crate) ino: u64,
+}
+
+impl FileKey {
+    fn of(meta: &Metadata) -> Self {
+        Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+        }
+    }
 }
 
 /// What `xOpen`'s flags ask for.
@@ -79,20 +88,23 @@ pub(crate) struct SharedFile {
     pub(crate) writable: bool,
     file: Arc<File>,
     cached: bool,
+    /// After `backing`: that notes how it leaves the file, while others are still out.
     guard: Mutex<Guard>,
+    /// What its connections open journals with, also without a registration.
+    _backend: Arc<Backend>,
 }
 
 /// Locks of this process on one file.
 struct Guard {
     locks: Locks,
-    /// Whether the lock against other processes is held; once taken it stays.
-    held: bool,
+    /// The lock against other processes; once taken it stays.
+    hold: Option<oslock::Hold>,
     /// How the file looked when opened, before the lock kept others out.
     opened: Stamp,
 }
 
 impl SharedFile {
-    fn new(backend: &Backend, opened: Opened, wanted: &Wanted) -> io::Result<Self> {
+    fn new(backend: &Arc<Backend>, opened: Opened, wanted: &Wanted) -> io::Result<Self> {
         let Opened {
             file,
             path,
@@ -117,7 +129,7 @@ impl SharedFile {
         let backing = Backing::open(&backend.engine, spec)?;
         let guard = Guard {
             locks: Locks::default(),
-            held: false,
+            hold: None,
             opened,
         };
         Ok(Self {
@@ -126,6 +138,7 @@ impl SharedFile {
             file,
             cached,
             guard: Mutex::new(guard),
+            _backend: Arc::clone(backend),
         })
     }
 
@@ -137,7 +150,7 @@ impl SharedFile {
         wanted: Level,
     ) -> io::Result<Result<Level, Busy>> {
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if !guard.held && !self.keep_others_out(&mut guard)? {
+        if guard.hold.is_none() && !self.keep_others_out(&mut guard)? {
             return Ok(Err(Busy(held)));
         }
         Ok(guard.locks.lock(handle, held, wanted))
@@ -145,13 +158,13 @@ impl SharedFile {
 
     /// Takes the lock against other processes and drops pages cached before they were out.
     fn keep_others_out(&self, guard: &mut Guard) -> io::Result<bool> {
-        if !oslock::try_hold(&self.file, self.writable)? {
+        let Some(hold) = oslock::try_hold(&self.file, self.writable)? else {
             return Ok(false);
-        }
+        };
         if stamp(&self.file.metadata()?) != guard.opened {
             self.backing.refresh()?;
         }
-        guard.held = true;
+        guard.hold = Some(hold);
         Ok(true)
     }
 
@@ -163,7 +176,7 @@ impl SharedFile {
     /// Whether a connection, here or in another process, is writing or about to.
     pub(crate) fn reserved(&self) -> io::Result<bool> {
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if !guard.held && !self.keep_others_out(&mut guard)? {
+        if guard.hold.is_none() && !self.keep_others_out(&mut guard)? {
             return Ok(true);
         }
         Ok(guard.locks.reserved())
@@ -174,7 +187,7 @@ impl Drop for SharedFile {
     fn drop(&mut self) {
         let guard = self.guard.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Pages read without ever keeping others out are not known to be current.
-        if self.cached && !guard.held {
+        if self.cached && guard.hold.is_none() {
             self.backing.forget_pages();
         }
     }
@@ -191,6 +204,9 @@ pub(crate) struct OpenFile {
     /// The directory to sync with the file's first sync, when the file may be new.
     pub(crate) new_in: Option<PathBuf>,
     pub(crate) delete_on_close: Option<PathBuf>,
+    /// Where the file was when it was opened.
+    path: PathBuf,
+    key: FileKey,
     /// Failed syncs of the file that its syncs have told of.
     pub(crate) told: Told,
 }
@@ -199,6 +215,12 @@ impl OpenFile {
     /// Who asks, in traces: the number of the handle.
     pub(crate) fn client(&self) -> u32 {
         self.id as u32
+    }
+
+    /// Whether another file, or none, has the name now. Its journal is found by the name.
+    pub(crate) fn has_moved(&self) -> bool {
+        let found = std::fs::metadata(&self.path);
+        found.map_or(true, |found| FileKey::of(&found) != self.key)
     }
 }
 
@@ -213,16 +235,19 @@ struct Opened {
 /// Opens `path` (a temporary file of our own naming when `None`).
 pub(crate) fn open(
     registry: &'static Registry,
-    backend: &Backend,
+    backend: &Arc<Backend>,
     path: Option<&Path>,
     wanted: Wanted,
 ) -> io::Result<OpenFile> {
+    if wanted.main {
+        refuse_write_back(&backend.engine)?;
+    }
     let id = registry.new_handle();
     let opened = match path {
         Some(path) => open_named(path, &wanted)?,
         None => open_unnamed(id)?,
     };
-    let path = opened.path.clone();
+    let (path, key) = (opened.path.clone(), opened.key);
     let fresh = wanted.create && wanted.kind == FileKind::Log;
     let new_in = if fresh {
         path.parent().map(Path::to_owned)
@@ -243,7 +268,9 @@ pub(crate) fn open(
         kind: wanted.kind,
         checkpointing: false,
         new_in,
-        delete_on_close: wanted.delete_on_close.then_some(path),
+        delete_on_close: wanted.delete_on_close.then(|| path.clone()),
+        path,
+        key,
     })
 }
 
@@ -260,6 +287,7 @@ fn open_named(path: &Path, wanted: &Wanted) -> io::Result<Opened> {
     if let Some(database) = &database
         && let Ok(made) = options.clone().create_new(true).open(path)
     {
+        give_mode(&made, database);
         give_to_owner(&made, database);
         return describe(made, path.to_owned(), true);
     }
@@ -276,10 +304,7 @@ fn describe(file: File, path: PathBuf, writable: bool) -> io::Result<Opened> {
     if meta.is_dir() {
         return Err(io::Error::from_raw_os_error(libc::EISDIR));
     }
-    let key = FileKey {
-        dev: meta.dev(),
-        ino: meta.ino(),
-    };
+    let key = FileKey::of(&meta);
     Ok(Opened {
         file,
         path,
@@ -312,6 +337,13 @@ fn database_of(path: &Path, wanted: &Wanted) -> Option<Metadata> {
 fn mode_for(database: Option<&Metadata>) -> u32 {
     const DEFAULT: u32 = 0o644;
     database.map_or(DEFAULT, |meta| meta.permissions().mode() & 0o777)
+}
+
+/// The umask took away what the others who may write the database need (as in SQLite's
+/// `robust_open`).
+fn give_mode(made: &File, database: &Metadata) {
+    // Where permissions cannot be changed they stay, as in SQLite.
+    let _kept = made.set_permissions(Permissions::from_mode(mode_for(Some(database))));
 }
 
 /// A journal that root makes is its database's owner's, who could not use the database without (as

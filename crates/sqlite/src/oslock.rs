@@ -6,20 +6,38 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 /// First lock byte (`PENDING_BYTE` in SQLite's `os.h`).
 const PENDING_BYTE: i64 = 0x4000_0000;
 /// Pending, reserved, and the 510 shared bytes.
 const LOCK_BYTES: i64 = 512;
 
-/// Tries to take the lock for as long as `file` stays open: a write lock, or a read lock when the
-/// file could be opened for reading only. `Ok(false)`: another process holds a conflicting lock.
-pub(crate) fn try_hold(file: &File, writable: bool) -> io::Result<bool> {
+/// The lock, held; dropping it lets go. Closing the file would not do: the engine may have it open
+/// for longer.
+pub(crate) struct Hold(Arc<File>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Letting go of a lock that is held does not fail on an open file.
+        let _ended = set(&self.0, libc::F_UNLCK);
+    }
+}
+
+/// Tries to take the lock: a write lock, or a read lock when the file could be opened for reading
+/// only. `Ok(None)`: another process holds a conflicting lock.
+pub(crate) fn try_hold(file: &Arc<File>, writable: bool) -> io::Result<Option<Hold>> {
     let kind = if writable {
         libc::F_WRLCK
     } else {
         libc::F_RDLCK
     };
+    let taken = set(file, kind)?;
+    Ok(taken.then(|| Hold(Arc::clone(file))))
+}
+
+/// Sets the lock bytes to `kind`; whether nobody was in the way.
+fn set(file: &File, kind: libc::c_int) -> io::Result<bool> {
     let lock = libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,

@@ -2,8 +2,9 @@
 //!
 //! A [`Registry`] lives as long as the process once registered: SQLite connections keep a plain
 //! pointer to their VFS and may outlive the [`Registration`]. Dropping the registration takes the
-//! VFS off SQLite's list and lets go of the engine; files still open keep their own hold on it,
-//! new ones are refused with `SQLITE_CANTOPEN`. What stays behind is a few hundred bytes.
+//! VFS off SQLite's list and lets go of the engine; files still open keep their own hold on it, and
+//! with it their connections open journals. Other databases are refused with `SQLITE_CANTOPEN`.
+//! What stays behind is a few hundred bytes.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -30,13 +31,19 @@ pub(crate) struct Backend {
 /// One registered VFS.
 pub(crate) struct Registry {
     backend: Mutex<Option<Arc<Backend>>>,
+    /// The same, for as long as an open file holds it.
+    lasting: Weak<Backend>,
     files: Mutex<HashMap<FileKey, Weak<SharedFile>>>,
     next_handle: AtomicU64,
 }
 
 impl Registry {
-    /// The engine and base factory; `None` once the registration is gone.
-    pub(crate) fn backend(&self) -> Option<Arc<Backend>> {
+    /// The engine and base factory; `None` once the registration is gone, for a file that is not a
+    /// `main` database once the last open file is gone as well.
+    pub(crate) fn backend(&self, main: bool) -> Option<Arc<Backend>> {
+        if !main {
+            return self.lasting.upgrade();
+        }
         self.backend
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -95,16 +102,19 @@ impl Drop for Registration {
 /// (database, journal, temporary), so a caller can put emulated devices below some of them.
 ///
 /// # Errors
-/// `InvalidInput` when the name has a NUL byte, `AlreadyExists` when SQLite knows a VFS of this
-/// name, `Other` when SQLite refuses the registration.
+/// `InvalidInput` when the name has a NUL byte or the engine is in write-back, `AlreadyExists` when
+/// SQLite knows a VFS of this name, `Other` when SQLite refuses the registration.
 pub fn register(name: &str, engine: Arc<Engine>, open_base: OpenBase) -> io::Result<Registration> {
     let c_name = CString::new(name)?;
+    refuse_write_back(&engine)?;
     if vfs::exists(&c_name) {
         let text = format!("SQLite already has a VFS called {name:?}");
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
+    let backend = Arc::new(Backend { engine, open_base });
     let registry: &'static Registry = Box::leak(Box::new(Registry {
-        backend: Mutex::new(Some(Arc::new(Backend { engine, open_base }))),
+        lasting: Arc::downgrade(&backend),
+        backend: Mutex::new(Some(backend)),
         files: Mutex::default(),
         next_handle: AtomicU64::new(1),
     }));
@@ -114,6 +124,16 @@ pub fn register(name: &str, engine: Arc<Engine>, open_base: OpenBase) -> io::Res
         registry,
         vfs,
     })
+}
+
+/// SQLite holds what base has to be its file. In write-back that is not so, and pages dropped
+/// because others changed the file would be lost commits.
+pub(crate) fn refuse_write_back(engine: &Engine) -> io::Result<()> {
+    if engine.is_write_back() {
+        let text = "SQLite needs an engine in write-through; this one is in write-back";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(())
 }
 
 /// The path a temporary file without a name gets; unique in this process and not in use.

@@ -42,11 +42,11 @@ pub(crate) fn install(name: CString, registry: &'static Registry) -> io::Result<
         return Err(io::Error::other("SQLite has no default VFS"));
     }
     // SAFETY: SQLite keeps registered structures valid.
-    let path_bytes = unsafe { (*stock).mxPathname };
+    let of_stock = unsafe { *stock };
     let vfs = Box::into_raw(Box::new(sys::sqlite3_vfs {
         iVersion: 2,
         szOsFile: RAW_FILE_BYTES,
-        mxPathname: path_bytes,
+        mxPathname: of_stock.mxPathname,
         pNext: ptr::null_mut(),
         zName: name.into_raw(),
         pAppData: Box::into_raw(Box::new(AppData { registry, stock })).cast(),
@@ -54,10 +54,11 @@ pub(crate) fn install(name: CString, registry: &'static Registry) -> io::Result<
         xDelete: Some(delete),
         xAccess: Some(access),
         xFullPathname: Some(full_pathname),
-        xDlOpen: None,
-        xDlError: None,
-        xDlSym: None,
-        xDlClose: None,
+        // SQLite calls these without a look. The stock ones do not look at the structure.
+        xDlOpen: of_stock.xDlOpen,
+        xDlError: of_stock.xDlError,
+        xDlSym: of_stock.xDlSym,
+        xDlClose: of_stock.xDlClose,
         xRandomness: Some(randomness),
         xSleep: Some(sleep),
         xCurrentTime: Some(current_time),
@@ -115,8 +116,10 @@ unsafe extern "C" fn open(
     // SAFETY: SQLite passes null or a path that outlives the open file.
     let path = unsafe { path(name) };
     fenced(|| {
-        let backend = registry.backend().ok_or(Code(sys::SQLITE_CANTOPEN))?;
-        let opened = open::open(registry, &backend, path, Wanted::from_flags(flags));
+        let wanted = Wanted::from_flags(flags);
+        let backend = registry.backend(wanted.main);
+        let backend = backend.ok_or(Code(sys::SQLITE_CANTOPEN))?;
+        let opened = open::open(registry, &backend, path, wanted);
         let opened = opened.map_err(|error| io_code(&error, sys::SQLITE_CANTOPEN))?;
         if !out_flags.is_null() {
             const ACCESS: c_int = sys::SQLITE_OPEN_READONLY | sys::SQLITE_OPEN_READWRITE;

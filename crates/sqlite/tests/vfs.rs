@@ -2,12 +2,15 @@
 
 mod fixture;
 
-use std::os::unix::fs::{MetadataExt, chown};
+use std::ffi::CStr;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
 use fixture::{Fixture, dump, fill, integrity};
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 
 #[test]
 fn every_journal_mode_keeps_the_database_whole() {
@@ -206,6 +209,23 @@ fn a_hot_journal_is_rolled_back_after_a_crash() {
 }
 
 #[test]
+fn a_journal_that_another_connection_deletes_is_not_written_on() {
+    let fixture = Fixture::new("crash-journal");
+    let path = fixture.path("a.db");
+    let db = fixture.connect(&path);
+    fill(&db, 2_000, 9);
+    db.execute_batch("UPDATE t SET n = 2").unwrap();
+    let before = dump(&db);
+    drop(db);
+    assert_eq!(child("crash_after_a_foreign_delete", &path), "crashing");
+    let journal = fixture.path("a.db-journal");
+    assert!(journal.exists(), "the crash left a hot journal");
+    let db = fixture.connect(&path);
+    assert_eq!(integrity(&db), "ok");
+    assert_eq!(dump(&db), before);
+}
+
+#[test]
 fn a_wal_left_by_a_crash_is_recovered() {
     let fixture = Fixture::new("crash-wal");
     let path = fixture.path("a.db");
@@ -230,6 +250,81 @@ fn a_read_only_file_reads_and_refuses_writes() {
     assert_eq!(integrity(&db), "ok");
     let refused = db.execute_batch("DELETE FROM t").unwrap_err();
     assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::ReadOnly));
+}
+
+#[test]
+fn the_last_close_ends_the_lock_against_others() {
+    let fixture = Fixture::new("reopen");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 500, 3);
+    // The engine has not let go of the file yet when the next connection comes.
+    let first = dump(&fixture.connect(&path));
+    assert_eq!(dump(&fixture.connect(&path)), first);
+    assert_eq!(child("probe_from_another_process", &path), "rows 500");
+}
+
+#[test]
+fn an_engine_in_write_back_is_refused() {
+    let refused = fixture::register_write_back("test-write-back").err();
+    assert_eq!(
+        refused.map(|e| e.kind()),
+        Some(std::io::ErrorKind::InvalidInput)
+    );
+    let fixture = Fixture::new("write-back");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 10, 1);
+    fixture.engine().set_write_back(true);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let error = Connection::open_with_flags_and_vfs(&path, flags, fixture.vfs()).unwrap_err();
+    assert_eq!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen));
+    fixture.engine().set_write_back(false);
+    assert_eq!(dump(&fixture.connect(&path)).len(), 10);
+}
+
+#[test]
+fn a_database_that_was_moved_is_not_written() {
+    let fixture = Fixture::new("moved");
+    let (path, moved) = (fixture.path("a.db"), fixture.path("moved.db"));
+    let db = fixture.connect(&path);
+    fill(&db, 100, 8);
+    std::fs::rename(&path, &moved).unwrap();
+    let refused = db.execute_batch("DELETE FROM t").unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::ReadOnly));
+    std::fs::write(&path, "another file").unwrap();
+    let refused = db.execute_batch("DELETE FROM t").unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::ReadOnly));
+    std::fs::rename(&moved, &path).unwrap();
+    db.execute_batch("DELETE FROM t WHERE id > 50").unwrap();
+    assert_eq!(dump(&db).len(), 50);
+}
+
+#[test]
+fn an_extension_that_is_not_there_is_an_error() {
+    let fixture = Fixture::new("extension");
+    let said = child("load_an_extension", &fixture.path("a.db"));
+    assert!(said.starts_with("1 ") && said.contains("absent"), "{said}");
+}
+
+#[test]
+fn a_journal_has_the_permissions_of_its_database_under_any_umask() {
+    let fixture = Fixture::new("umask");
+    let said = child("make_journals_under_a_umask", &fixture.path("a.db"));
+    assert_eq!(said, "660 660");
+}
+
+#[test]
+fn a_read_only_file_that_others_changed_is_read_anew() {
+    let fixture = Fixture::new("read-only-changed");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 100, 6);
+    let mut command = child_command("read_what_others_changed", &path);
+    std::fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
+    // Root may write any file.
+    if chown(&path, Some(65_534), Some(65_533)).is_ok() {
+        command.uid(65_534).gid(65_533);
+    }
+    assert_eq!(said(command), "rows 5100");
 }
 
 #[test]
@@ -259,6 +354,15 @@ fn a_name_is_taken_once_and_free_after_dropping() {
         "ok",
         "an open connection outlives the registration"
     );
+    db.execute_batch("PRAGMA cache_size=5; PRAGMA temp_store=file; UPDATE t SET n = 5")
+        .unwrap();
+    db.execute_batch("CREATE TEMP TABLE u AS SELECT * FROM t ORDER BY body")
+        .unwrap();
+    assert!(dump(&db).iter().all(|row| row.2 == Some(5)));
+    let other = directory.path().join("b.db");
+    let attach = format!("ATTACH '{}' AS other", other.display());
+    assert!(db.execute_batch(&attach).is_err());
+    assert!(!other.exists());
     drop(db);
     assert!(fixture::register_again(&name).is_ok());
     drop(directory);
@@ -309,11 +413,19 @@ fn without_counters(mut file: Vec<u8>) -> Vec<u8> {
 
 /// Runs one of the tests below in a process of its own; returns its last line.
 fn child(test: &str, path: &Path) -> String {
-    let output = Command::new(std::env::current_exe().unwrap())
+    said(child_command(test, path))
+}
+
+fn child_command(test: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env("THERMOCLINE_TEST_DB", path)
-        .output()
-        .unwrap();
+        .env("THERMOCLINE_TEST_DB", path);
+    command
+}
+
+fn said(mut command: Command) -> String {
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find_map(|line| line.split_once("child: "));
     line.map_or_else(|| panic!("{text}{output:?}"), |(_, said)| said.to_owned())
@@ -344,11 +456,79 @@ fn write_from_another_process() {
 }
 
 #[test]
+fn load_an_extension() {
+    let Some(path) = child_path() else { return };
+    let fixture = Fixture::new("extension-child");
+    let db = fixture.connect(&path);
+    let mut text = std::ptr::null_mut();
+    // SAFETY: the connection is open, the name ends with a NUL, and a null entry point means the
+    // default one.
+    let code = unsafe {
+        ffi::sqlite3_enable_load_extension(db.handle(), 1);
+        let name = c"/absent/extension".as_ptr();
+        ffi::sqlite3_load_extension(db.handle(), name, std::ptr::null(), &raw mut text)
+    };
+    assert!(!text.is_null());
+    // SAFETY: SQLite gave a text that ends with a NUL.
+    let text = unsafe { CStr::from_ptr(text) };
+    println!("child: {code} {}", text.to_string_lossy());
+}
+
+#[test]
+fn make_journals_under_a_umask() {
+    let Some(path) = child_path() else { return };
+    // SAFETY: no memory is involved.
+    unsafe { libc::umask(0o022) };
+    let fixture = Fixture::new("umask-child");
+    let db = fixture.connect(&path);
+    db.execute_batch("CREATE TABLE t(a)").unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
+    let mut modes = Vec::new();
+    for (mode, suffix) in [("persist", "-journal"), ("wal", "-wal")] {
+        let setup = format!("PRAGMA locking_mode=exclusive; PRAGMA journal_mode={mode}");
+        db.execute_batch(&setup).unwrap();
+        db.execute_batch("INSERT INTO t VALUES (1)").unwrap();
+        let journal = format!("{}{suffix}", path.display());
+        let mode = std::fs::metadata(journal).unwrap().mode();
+        modes.push(format!("{:o}", mode & 0o777));
+    }
+    println!("child: {}", modes.join(" "));
+}
+
+#[test]
+fn read_what_others_changed() {
+    let Some(path) = child_path() else { return };
+    let fixture = Fixture::new("read-only-changed-child");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let db = Connection::open_with_flags_and_vfs(&path, flags, fixture.vfs()).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    fill(&Connection::open(&path).unwrap(), 5_000, 7);
+    match db.query_row("SELECT count(*) FROM t", [], |r| r.get::<_, i64>(0)) {
+        Ok(rows) => println!("child: rows {rows}"),
+        Err(error) => println!("child: {error}"),
+    }
+}
+
+#[test]
 fn crash_in_a_transaction() {
     let Some(path) = child_path() else { return };
     let fixture = Fixture::new("crash-child");
     let db = fixture.connect(&path);
     db.execute_batch("PRAGMA cache_size=5; BEGIN; UPDATE t SET body = 'lost', n = -1")
+        .unwrap();
+    println!("child: crashing");
+    std::process::abort();
+}
+
+#[test]
+fn crash_after_a_foreign_delete() {
+    let Some(path) = child_path() else { return };
+    let fixture = Fixture::new("crash-journal-child");
+    let (one, two) = (fixture.connect(&path), fixture.connect(&path));
+    one.execute_batch("PRAGMA cache_size=5; PRAGMA journal_mode=truncate; UPDATE t SET n = 1")
+        .unwrap();
+    two.execute_batch("UPDATE t SET n = 2").unwrap();
+    one.execute_batch("BEGIN; UPDATE t SET body = 'lost', n = -1")
         .unwrap();
     println!("child: crashing");
     std::process::abort();

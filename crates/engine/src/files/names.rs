@@ -36,6 +36,18 @@ impl Engine {
         self.record_quiet(Op::Trim, object, 0, length);
     }
 
+    /// Somebody else changed the file's length: takes note of what base has. Changes nothing there,
+    /// where the file may be read-only.
+    ///
+    /// # Errors
+    /// Those of the base device when its length is asked for.
+    pub fn take_length(&self, object: &Object) -> io::Result<()> {
+        let _layout = object.layout_alone();
+        object.length.store(object.base.len()?, Ordering::Release);
+        object.room.is_gone();
+        Ok(())
+    }
+
     /// The object has a new name: for people and traces only.
     pub fn rename(&self, object: &Object, name: &str) {
         *object.name.write() = name.to_string();
