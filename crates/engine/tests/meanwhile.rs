@@ -116,17 +116,13 @@ impl Device for Gate {
 }
 
 type Hook = Box<dyn FnOnce() + Send>;
-type Syncing = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// A base that does something more, once, when it was read, written, or cut or punched; and that
-/// has something else happen in place of a sync, once.
+/// A base that does something more, once, when it was read, and when it was cut or punched.
 #[derive(Default)]
 struct Base {
     device: MemoryDevice,
     when_read: Mutex<Option<Hook>>,
-    when_written: Mutex<Option<Hook>>,
     when_cut: Mutex<Option<Hook>>,
-    instead_of_sync: Mutex<Option<Syncing>>,
 }
 
 fn call(hook: &Mutex<Option<Hook>>) {
@@ -143,16 +139,10 @@ impl Device for Base {
         read
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.device.write_at(buf, offset)?;
-        call(&self.when_written);
-        Ok(())
+        self.device.write_at(buf, offset)
     }
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        let instead = self.instead_of_sync.lock().unwrap().take();
-        match instead {
-            Some(instead) => instead(),
-            None => self.device.sync(data_only),
-        }
+        self.device.sync(data_only)
     }
     fn len(&self) -> io::Result<u64> {
         self.device.len()
@@ -435,43 +425,6 @@ fn what_stays_of_a_page_that_is_cut_is_written_meanwhile() {
         let cut = |engine: &Engine, object: &Object| engine.truncate(object, end as u64).unwrap();
         assert!(written_while(cut, write_first) == expected, "{write_first}");
     }
-}
-
-/// The system tells of a failed sync once. Whoever is told has not said so yet when the destager's
-/// sync, which followed, ends well: what it wrote is not on base all the same.
-#[test]
-fn a_failed_sync_of_somebody_else_makes_no_page_clean() {
-    let rig = rig();
-    rig.engine.flush(|_| true).unwrap();
-    write(&rig.engine, &rig.object, 3, 2);
-    rig.engine.sync(&rig.object, true).unwrap();
-    let (told, is_told) = mpsc::channel();
-    let (flushed, is_flushed) = mpsc::channel::<()>();
-    *rig.base.instead_of_sync.lock().unwrap() = Some(Box::new(move || {
-        told.send(()).unwrap();
-        let _ = is_flushed.recv_timeout(A_WHILE);
-        Err(io::Error::from_raw_os_error(libc::EIO))
-    }));
-    let (engine, object) = (Arc::clone(&rig.engine), Arc::clone(&rig.object));
-    let (sender, syncer) = mpsc::channel();
-    *rig.base.when_written.lock().unwrap() = Some(Box::new(move || {
-        let sync = std::thread::spawn(move || engine.sync(&object, false));
-        is_told.recv_timeout(EVER).expect("base is synced");
-        sender.send(sync).unwrap();
-    }));
-    let flushing = rig
-        .engine
-        .flush(|progress| progress.left > 0 && is_first(&rig));
-    drop(flushed);
-    let sync = syncer.recv_timeout(EVER).expect("base was written");
-    assert!(sync.join().unwrap().is_err());
-    assert!(flushing.is_ok(), "it was told to end");
-    assert_eq!(rig.engine.dirty_pages(), 1, "base may not have it");
-}
-
-/// Whether base was not written yet.
-fn is_first(rig: &Rig) -> bool {
-    rig.base.when_written.lock().unwrap().is_some()
 }
 
 #[test]

@@ -181,8 +181,6 @@ impl Engine {
         let covered = object.unsynced.begin();
         // What is on a flash device that failed is seen to be older by the times of base's files.
         let data_only = data_only && !(self.has_flash && self.is_off());
-        // The system tells of a failure once: whoever syncs after it must find that it was counted.
-        let one = object.syncing.lock();
         let synced = object.base.sync(data_only);
         match &synced {
             Ok(()) => {
@@ -193,7 +191,6 @@ impl Engine {
             }
             Err(_) => self.sync_failed(object),
         }
-        drop(one);
         synced
     }
 

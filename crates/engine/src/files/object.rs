@@ -180,8 +180,6 @@ pub struct Object {
     pub(crate) room: Room,
     layout: RwLock<()>,
     quiet: Mutex<()>,
-    /// Held by whoever syncs base, until what it said was noted.
-    pub(crate) syncing: Mutex<()>,
     /// Changes of base, and those that a sync of it covered.
     pub(crate) unsynced: Owed,
     /// Base's data is durable, the times of its file perhaps are not.
@@ -324,7 +322,6 @@ impl Object {
             room: Room::default(),
             layout: RwLock::new(()),
             quiet: Mutex::default(),
-            syncing: Mutex::default(),
             // What was written before it was opened may wait for a sync too.
             unsynced: Owed::new(1),
             unstamped: AtomicBool::new(false),
