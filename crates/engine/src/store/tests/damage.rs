@@ -285,17 +285,23 @@ fn in_what_may_say_that_base_is_newer() {
     assert_eq!(found(&recovered), [2].into(), "no clean page counts");
     store.mark_open().unwrap();
     let (_, again) = reopen(store.device);
-    assert_eq!((again.lost, found(&recovered)), (vec![], [2].into()));
+    assert_eq!((found(&again), again.lost), ([2].into(), vec![]));
+}
+
+/// A cache with version 1 of page 7 in block 3, in the map.
+fn with_an_older_version() -> (Disk, Store) {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let old = place(&store, 3, 7, 1);
+    store.commit(&with_object(vec![old])).unwrap();
+    store.checkpoint().unwrap();
+    (disk, store)
 }
 
 #[test]
 fn in_a_page_that_cannot_be_read_once_or_ever() {
     for times in [1, 100] {
-        let disk = Disk::default();
-        let store = create(disk.clone(), SIZE);
-        let old = place(&store, 3, 7, 1);
-        store.commit(&with_object(vec![old])).unwrap();
-        store.checkpoint().unwrap();
+        let (disk, store) = with_an_older_version();
         let newer = vec![place(&store, 4, 7, 2), set(3, None)];
         store.commit(&batch(newer)).unwrap();
         let offset = store.state().superblock.layout.block_offset(BlockId(4));
@@ -316,11 +322,7 @@ fn in_a_page_that_cannot_be_read_once_or_ever() {
 #[test]
 fn in_the_map_where_it_says_what_a_failed_page_had_before() {
     for times in [1, 100] {
-        let disk = Disk::default();
-        let store = create(disk.clone(), SIZE);
-        let old = place(&store, 3, 7, 1);
-        store.commit(&with_object(vec![old])).unwrap();
-        store.checkpoint().unwrap();
+        let (disk, store) = with_an_older_version();
         // The batch is there, and the bytes that it names are not.
         let newer = vec![place(&store, 4, 7, 2), set(3, None)];
         store.append(&batch(newer)).unwrap();
