@@ -9,7 +9,9 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use thermocline::classify::Dialect;
-use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice, Transfer};
+use thermocline::device::{
+    Device, FaultScript, Faulty, FileDevice, FileOptions, MemoryDevice, Transfer, Witness,
+};
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stamp, Store,
     StoreOptions,
@@ -117,12 +119,44 @@ impl Device for Gate {
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A base that does something more, once, when it was read, and when it was cut or punched.
-#[derive(Default)]
+/// A base that does something more, once, when it was read, when it was cut or punched, before it
+/// is synced and before it says that a sync failed.
 struct Base {
-    device: MemoryDevice,
+    device: Arc<dyn Device>,
     when_read: Mutex<Option<Hook>>,
     when_cut: Mutex<Option<Hook>>,
+    when_synced: Mutex<Option<Hook>>,
+    when_failed: Mutex<Option<Hook>>,
+    has_witness: bool,
+    /// The next write is acknowledged, and lost.
+    loses: AtomicBool,
+    /// A write was lost, and the users of the device were not told; nor was a witness.
+    untold: [AtomicBool; 2],
+}
+
+impl Base {
+    fn new(device: Arc<dyn Device>, has_witness: bool) -> Self {
+        Self {
+            device,
+            has_witness,
+            when_read: Mutex::default(),
+            when_cut: Mutex::default(),
+            when_synced: Mutex::default(),
+            when_failed: Mutex::default(),
+            loses: AtomicBool::new(false),
+            untold: [const { AtomicBool::new(false) }; 2],
+        }
+    }
+
+    /// Tells one of the two of a write that was lost: once.
+    fn tell(&self, who: usize) -> io::Result<()> {
+        call(&self.when_synced);
+        if self.untold[who].swap(false, Ordering::AcqRel) {
+            call(&self.when_failed);
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        Ok(())
+    }
 }
 
 fn call(hook: &Mutex<Option<Hook>>) {
@@ -139,10 +173,26 @@ impl Device for Base {
         read
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        if self.loses.swap(false, Ordering::AcqRel) {
+            let untold = |who: &AtomicBool| who.store(true, Ordering::Release);
+            self.untold.iter().for_each(untold);
+            return Ok(());
+        }
         self.device.write_at(buf, offset)
     }
     fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.tell(0)?;
         self.device.sync(data_only)
+    }
+    fn witness(&self) -> Witness {
+        match self.has_witness {
+            true => self.device.witness(),
+            false => Witness::NONE,
+        }
+    }
+    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+        self.tell(witness.is_there().into())?;
+        self.device.sync_before(witness)
     }
     fn len(&self) -> io::Result<u64> {
         self.device.len()
@@ -185,6 +235,14 @@ fn engine_over(
     dir: &Path,
     wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>,
 ) -> (Arc<Engine>, Arc<Object>, Arc<Base>) {
+    engine_between(dir, wrap, Base::new(Arc::new(MemoryDevice::new()), true))
+}
+
+fn engine_between(
+    dir: &Path,
+    wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>,
+    base: Base,
+) -> (Arc<Engine>, Arc<Object>, Arc<Base>) {
     let options = StoreOptions {
         page_size: PAGE as u32,
         size: Some(Store::length_for(512, PAGE as u32)),
@@ -205,7 +263,7 @@ fn engine_over(
         ..EngineConfig::default()
     };
     let engine = Engine::start(config, Some(store)).unwrap();
-    let base = Arc::new(Base::default());
+    let base = Arc::new(base);
     base.set_len(MANY * PAGE as u64).unwrap();
     let spec = ObjectSpec {
         name: "file".into(),
@@ -503,4 +561,72 @@ fn a_flush_asks_again_for_what_could_not_be_read() {
     engine.flush(|_| true).unwrap();
     assert_eq!(engine.dirty_pages(), 0);
     engine.stop().unwrap();
+}
+
+/// The system tells of a lost write once. Where a user's sync is told, and the sync of those who
+/// wrote the pages ends well before the user's has ended, base does not have the pages.
+fn a_loss_that_a_users_sync_is_told_of(base: Base) {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, object, base) = engine_between(dir.path(), |device| device, base);
+    let has_witness = base.has_witness;
+    assert_eq!(base.witness().is_there(), has_witness);
+    for page in 0..MANY {
+        write(&engine, &object, page, 1);
+    }
+    engine.sync(&object, true).unwrap();
+    let (written, is_written) = mpsc::channel();
+    let (told, is_told) = mpsc::channel();
+    *base.when_failed.lock().unwrap() = Some(Box::new(move || {
+        told.send(()).unwrap();
+        std::thread::sleep(A_WHILE);
+    }));
+    *base.when_synced.lock().unwrap() = Some(Box::new(move || {
+        written.send(()).unwrap();
+        is_told.recv_timeout(EVER).expect("the user's sync fails");
+    }));
+    base.loses.store(true, Ordering::Release);
+    let (same_engine, same) = (&engine, &object);
+    std::thread::scope(|scope| {
+        let user = scope.spawn(move || {
+            is_written.recv_timeout(EVER).expect("base is written");
+            same_engine.sync(same, false)
+        });
+        let mut batches = 0..1;
+        let flushed = engine.flush(|_| batches.next().is_some());
+        assert!(flushed.is_ok() || has_witness, "{flushed:?}");
+        user.join().unwrap().expect_err("its bytes may be lost");
+    });
+    let mut read = [0; PAGE];
+    for page in 0..MANY {
+        let request = Request {
+            object: &object,
+            offset: page * PAGE as u64,
+            hints: HintSet::UNKNOWN,
+            client: 0,
+        };
+        engine.read(&request, &mut read).unwrap();
+        assert!(read == [1; PAGE], "page {page} is what it was");
+    }
+    engine.flush(|_| true).unwrap();
+    for page in 0..MANY {
+        base.read_at(&mut read, page * PAGE as u64).unwrap();
+        assert!(read == [1; PAGE], "page {page} of base");
+    }
+    engine.stop().unwrap();
+}
+
+#[test]
+fn a_witness_is_told_of_a_loss_that_a_users_sync_was_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = FileOptions {
+        create: true,
+        ..FileOptions::default()
+    };
+    let file = FileDevice::open(dir.path().join("base"), options).unwrap();
+    a_loss_that_a_users_sync_is_told_of(Base::new(Arc::new(file), true));
+}
+
+#[test]
+fn without_a_witness_no_sync_is_believed_beside_another_one() {
+    a_loss_that_a_users_sync_is_told_of(Base::new(Arc::new(MemoryDevice::new()), false));
 }

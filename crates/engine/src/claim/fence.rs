@@ -6,7 +6,7 @@
 //! mark to be ours.
 
 use super::{Claim, FRESH, Mark, RELY};
-use crate::device::Device;
+use crate::device::{Device, Witness};
 use crate::engine::Engine;
 use crate::lock::Mutex;
 use crate::store::CacheStamp;
@@ -261,6 +261,15 @@ impl<D: Device> Device for Fenced<D> {
     fn sync(&self, data_only: bool) -> io::Result<()> {
         // What a sync acknowledges must still be there for whoever comes next.
         self.device.sync(data_only)?;
+        self.fence.passes()
+    }
+
+    fn witness(&self) -> Witness {
+        self.device.witness()
+    }
+
+    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+        self.device.sync_before(witness)?;
         self.fence.passes()
     }
 

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Device;
+use super::{Device, Witness};
 pub use script::ScriptError;
 use script::{Action, Kind, Rule, Statement, parse};
 
@@ -316,6 +316,17 @@ impl<D: Device> Device for Faulty<D> {
             self.device.sync(data_only)
         } else {
             Ok(())
+        }
+    }
+
+    fn witness(&self) -> Witness {
+        self.device.witness()
+    }
+
+    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+        match self.strike(Kind::Sync, 0, 0).proceed()? {
+            true => self.device.sync_before(witness),
+            false => Ok(()),
         }
     }
 

@@ -30,7 +30,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::deadline::{self, Abandoned, BATCH_MAX, Call, Operation, TRANSFER_MAX};
-use super::{ALIGNMENT, AlignedBuf, Data, Device, DirectFile, Transfer, is_aligned};
+use super::{ALIGNMENT, AlignedBuf, Data, Device, DirectFile, Transfer, Witness, is_aligned};
 
 // Lengths and offsets of files fit a `usize`, and the number of BLKGETSIZE64 is the right one.
 const _: () = assert!(usize::BITS == 64);
@@ -335,6 +335,15 @@ impl FileDevice {
         deadline::perform_all(call, group).is_some()
     }
 
+    fn sync_through(&self, file: &File, data_only: bool) -> io::Result<()> {
+        let operation = Operation::Sync { data_only };
+        match self.bounded(file, 0, self.until(), operation) {
+            Some(result) => result.map(|_| ()),
+            None if data_only => file.sync_data(),
+            None => file.sync_all(),
+        }
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         if self.options.read_only {
             return Err(io::Error::from_raw_os_error(libc::EROFS));
@@ -414,15 +423,15 @@ impl Device for FileDevice {
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        let operation = Operation::Sync { data_only };
-        if let Some(result) = self.bounded(&self.file, 0, self.until(), operation) {
-            return result.map(|_| ());
-        }
-        if data_only {
-            self.file.sync_data()
-        } else {
-            self.file.sync_all()
-        }
+        self.sync_through(&self.file, data_only)
+    }
+
+    fn witness(&self) -> Witness {
+        Witness::of(&self.file)
+    }
+
+    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+        self.sync_through(witness.file().unwrap_or(&self.file), false)
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -3,7 +3,7 @@
 use crate::lock::RwLock;
 use std::io;
 
-use super::Device;
+use super::{Device, Witness};
 
 /// A growable device in memory: one vector behind one lock. Reads share the lock.
 ///
@@ -85,6 +85,10 @@ impl Device for MemoryDevice {
 
     fn sync(&self, _data_only: bool) -> io::Result<()> {
         Ok(())
+    }
+
+    fn witness(&self) -> Witness {
+        Witness::NOT_NEEDED
     }
 
     fn len(&self) -> io::Result<u64> {

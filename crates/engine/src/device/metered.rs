@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::clock;
-use super::{Data, Device, DirectFile, Transfer};
+use super::{Data, Device, DirectFile, Transfer, Witness};
 use crate::observe::histogram::Histogram;
 
 /// Counters of one kind of request.
@@ -308,6 +308,16 @@ impl<D: Device> Device for Metered<D> {
     fn sync(&self, data_only: bool) -> io::Result<()> {
         let meters = &*self.meters;
         meters.measure(&meters.sync, |()| 0, || self.device.sync(data_only))
+    }
+
+    fn witness(&self) -> Witness {
+        self.device.witness()
+    }
+
+    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+        let meters = &*self.meters;
+        let synced = || self.device.sync_before(witness);
+        meters.measure(&meters.sync, |()| 0, synced)
     }
 
     fn len(&self) -> io::Result<u64> {

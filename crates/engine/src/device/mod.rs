@@ -20,6 +20,7 @@ mod file;
 mod memory;
 mod metered;
 mod shaped;
+mod witness;
 
 use std::io;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
 pub use metered::{DeviceMeter, Metered, Meters, OperationMeter};
 pub use shaped::{DeviceUsage, Shaped, ShapedDisk};
+pub use witness::Witness;
 
 /// One read or write of a batch: see [`Device::transfer`].
 #[derive(Debug)]
@@ -161,6 +163,21 @@ pub trait Device: Send + Sync {
     /// later `sync` succeeds.
     fn sync(&self, data_only: bool) -> io::Result<()>;
 
+    /// Somebody who learns by himself of writes that are lost from now on. Costs a descriptor where
+    /// there is one. [`Witness::NONE`] where the device cannot give one.
+    fn witness(&self) -> Witness {
+        Witness::NONE
+    }
+
+    /// As [`Device::sync`] of data and metadata. It fails too where another sync was told of
+    /// a write that was lost since `witness` was made, be it earlier or at the same time.
+    ///
+    /// # Errors
+    /// As [`Device::sync`].
+    fn sync_before(&self, _witness: &Witness) -> io::Result<()> {
+        self.sync(false)
+    }
+
     /// Length in bytes.
     ///
     /// # Errors
@@ -248,6 +265,12 @@ macro_rules! forward {
             }
             fn sync(&self, data_only: bool) -> io::Result<()> {
                 (**self).sync(data_only)
+            }
+            fn witness(&self) -> Witness {
+                (**self).witness()
+            }
+            fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+                (**self).sync_before(witness)
             }
             fn len(&self) -> io::Result<u64> {
                 (**self).len()

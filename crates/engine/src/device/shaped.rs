@@ -39,8 +39,8 @@ use std::sync::Arc;
 
 use thermocline_core::model::{IoOp, Model, Nanos};
 
-use super::Device;
 use super::clock;
+use super::{Device, Witness};
 use placement::{Extent, Placement};
 pub use usage::DeviceUsage;
 
@@ -517,6 +517,17 @@ impl<D: Device> Device for Shaped<D> {
     fn sync(&self, data_only: bool) -> io::Result<()> {
         let arrival = self.disk.arrival();
         self.device.sync(data_only)?;
+        self.disk.serve_sync(arrival);
+        Ok(())
+    }
+
+    fn witness(&self) -> Witness {
+        self.device.witness()
+    }
+
+    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+        let arrival = self.disk.arrival();
+        self.device.sync_before(witness)?;
         self.disk.serve_sync(arrival);
         Ok(())
     }

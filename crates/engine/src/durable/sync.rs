@@ -1,6 +1,7 @@
 //! What `fsync` means: dirty frames to flash or base, staged pages to flash, base synced if it was
 //! written, and one commit of the map (rule R5 of `docs/write-back.md`).
 
+use crate::device::Witness;
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
 use crate::lock::atomic::{AtomicU64, Ordering};
@@ -177,11 +178,29 @@ impl Engine {
     }
 
     pub(crate) fn sync_base_now(&self, object: &Object, data_only: bool) -> io::Result<()> {
+        self.sync_base_by(object, data_only, || object.base.sync(data_only))
+    }
+
+    /// Syncs base; whether nothing that was written since `witness` was made was lost, whoever was
+    /// told of that, as far as syncs have not counted it in `failed_syncs`.
+    pub(crate) fn sync_base_before(&self, object: &Object, witness: &Witness) -> io::Result<bool> {
+        self.sync_base_by(object, false, || object.base.sync_before(witness))?;
+        // A sync that is still under way may have been told in place of this one.
+        Ok(witness.is_there() || object.syncing.load(Ordering::SeqCst) == 0)
+    }
+
+    fn sync_base_by(
+        &self,
+        object: &Object,
+        data_only: bool,
+        sync: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
         let epoch = self.inner().hierarchy.ledger_mut().start_base_sync();
         let covered = object.unsynced.begin();
         // What is on a flash device that failed is seen to be older by the times of base's files.
         let data_only = data_only && !(self.has_flash && self.is_off());
-        let synced = object.base.sync(data_only);
+        object.syncing.fetch_add(1, Ordering::SeqCst);
+        let synced = sync();
         match &synced {
             Ok(()) => {
                 object.unsynced.end(covered);
@@ -191,6 +210,8 @@ impl Engine {
             }
             Err(_) => self.sync_failed(object),
         }
+        let others = object.syncing.fetch_sub(1, Ordering::SeqCst);
+        assert!(others > 0, "a sync that ends has begun");
         synced
     }
 

@@ -187,6 +187,8 @@ pub struct Object {
     /// Syncs of base that failed, whoever's they were; one more, of which nobody was told, where
     /// some did before it was opened.
     pub(crate) failed_syncs: AtomicU64,
+    /// Syncs of base under way; a failed one is counted before it ends.
+    pub(crate) syncing: AtomicU32,
     /// A sync of base failed, and no sync of a frontend was told yet.
     pub(crate) sync_failed: AtomicBool,
     /// A sync of base failed: base may have given up the length that it shows.
@@ -326,6 +328,7 @@ impl Object {
             unsynced: Owed::new(1),
             unstamped: AtomicBool::new(false),
             failed_syncs: AtomicU64::new(0),
+            syncing: AtomicU32::new(0),
             sync_failed: AtomicBool::new(false),
             length_due: AtomicBool::new(false),
             shown_newer: Mutex::default(),

@@ -3,7 +3,7 @@
 //! A base write holds the object's layout lock for reading, so that it cannot land behind a
 //! truncate or punch, which holds it for writing. A page is clean only after base was synced (R4).
 
-use crate::device::AlignedBuf;
+use crate::device::{AlignedBuf, Witness};
 use crate::durable::lease::Change;
 use crate::engine::Engine;
 use crate::files::object::Object;
@@ -21,6 +21,24 @@ pub(crate) const BATCH: usize = 256;
 
 /// Adjacent pages written to base with one I/O at most, bytes.
 const RUN_BYTES_MAX: usize = 1 << 20;
+
+/// An object since before a batch writes to its base.
+struct Watched {
+    object: Arc<Object>,
+    witness: Witness,
+    /// Syncs of base that had failed.
+    failed_before: u64,
+}
+
+impl Watched {
+    fn new(object: Arc<Object>) -> Self {
+        Self {
+            witness: object.base.witness(),
+            failed_before: object.failed_syncs.load(Ordering::Acquire),
+            object,
+        }
+    }
+}
 
 impl Engine {
     /// Destages one batch if that is due; false when no page became clean. A batch that cleans
@@ -73,10 +91,7 @@ impl Engine {
         ids.sort_unstable();
         ids.dedup();
         let objects = ids.into_iter().filter_map(|id| self.object(id).ok());
-        let failures = |object: &Object| object.failed_syncs.load(Ordering::Acquire);
-        let objects: Vec<(Arc<Object>, u64)> = objects
-            .map(|object| (Arc::clone(&object), failures(&object)))
-            .collect();
+        let objects: Vec<Watched> = objects.map(Watched::new).collect();
         // The durable map must know every version that base is about to get.
         let off = self.is_off();
         let known = if off { Ok(()) } else { self.commit() };
@@ -93,25 +108,36 @@ impl Engine {
                 Err(error) => result = Err(error),
             }
         }
-        for (object, failed_before) in objects {
+        for watched in objects {
+            let object = &watched.object;
             let jobs: Vec<DestageJob> = done
                 .iter()
                 .copied()
                 .filter(|j| j.page.object == object.id)
                 .collect();
             let synced = match self.config.planted == Mutant::CleanBeforeSync {
-                true => Ok(()),
-                false => self.sync_base(&object),
+                true => Ok(true),
+                // Nothing of it is to be believed.
+                false if jobs.is_empty() => self.sync_base(object).map(|()| true),
+                false => self.sync_watched(&watched),
             };
             match synced {
-                // Another's sync that failed since may have given up what was written here.
-                Ok(()) if failures(&object) != failed_before => {}
-                Ok(()) => cleaned += self.destaged(&jobs),
+                Ok(true) => cleaned += self.destaged(&jobs),
+                Ok(false) => {}
                 Err(error) => result = Err(error),
             }
-            self.close_if_idle(&object);
+            self.close_if_idle(object);
         }
         result.map(|()| cleaned)
+    }
+
+    /// Syncs base, even where another's sync ended well since the writes: that one may not have
+    /// been told of what was lost. Whether base has what was written since the object is watched.
+    fn sync_watched(&self, watched: &Watched) -> io::Result<bool> {
+        let object = &watched.object;
+        let told = self.sync_base_before(object, &watched.witness)?;
+        // Another's sync that failed since may have given it up.
+        Ok(told && object.failed_syncs.load(Ordering::Acquire) == watched.failed_before)
     }
 
     fn destaged(&self, jobs: &[DestageJob]) -> usize {

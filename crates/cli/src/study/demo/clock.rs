@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use thermocline::device::{Device, Shaped, ShapedDisk};
+use thermocline::device::{Device, Shaped, ShapedDisk, Witness};
 
 /// What requests to a device took.
 #[derive(Default)]
@@ -92,6 +92,12 @@ impl<D: Device> Device for Metered<D> {
     }
     fn sync(&self, data_only: bool) -> io::Result<()> {
         self.timed(&self.meter.writes, |inner| inner.sync(data_only))
+    }
+    fn witness(&self) -> Witness {
+        self.inner.witness()
+    }
+    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+        self.timed(&self.meter.writes, |inner| inner.sync_before(witness))
     }
     fn len(&self) -> io::Result<u64> {
         self.inner.len()

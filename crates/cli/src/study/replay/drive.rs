@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use thermocline::classify::Dialect;
 use thermocline::config::PolicySection;
-use thermocline::device::{Device, FileDevice, FileOptions, Metered, Meters, ShapedDisk};
+use thermocline::device::{Device, FileDevice, FileOptions, Metered, Meters};
+use thermocline::device::{ShapedDisk, Witness};
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stats, Store,
     StoreOptions,
@@ -83,6 +84,12 @@ impl Device for Lasting {
     }
     fn sync(&self, data_only: bool) -> io::Result<()> {
         self.0.sync(data_only)
+    }
+    fn witness(&self) -> Witness {
+        self.0.witness()
+    }
+    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+        self.0.sync_before(witness)
     }
     fn len(&self) -> io::Result<u64> {
         self.0.len()
