@@ -277,8 +277,8 @@ impl Store {
     /// the last commit, and [`super::Recovered::as_closed`] is what it says.
     ///
     /// A batch counts wholly or not at all after a crash, up to [`Store::batch_bytes`] of records;
-    /// a larger one is written as several, of which a crash can keep the first ones. Writes the
-    /// map back itself when three quarters of the journal are in use; whoever calls
+    /// a larger one is written as several, of which a crash can keep the first ones; the last one
+    /// alone has the batch's time. Writes the map back itself when three quarters of the journal are in use; whoever calls
     /// [`Store::checkpoint`] when [`Store::wants_checkpoint`] says so spares a commit that.
     ///
     /// # Errors
@@ -439,9 +439,15 @@ impl Store {
         }
         // A checkpoint between the pieces makes what the first ones name durable.
         let written = self.write_pages(pages);
-        let batch = without_failed(batch, pages, &written);
-        for piece in pieces(&batch, limit) {
-            self.log_piece(&batch, &piece, &[])?;
+        let mut batch = without_failed(batch, pages, &written);
+        let made = batch.time_ns;
+        let all = pieces(&batch, limit);
+        for (at, piece) in all.iter().enumerate() {
+            // A crash may keep the first pieces alone. They must not vouch for files that were
+            // changed since the batch before: the last one may say which pages are no good.
+            let is_last = at + 1 == all.len();
+            batch.time_ns = if is_last { made } else { self.state().time_ns };
+            self.log_piece(&batch, piece, &[])?;
         }
         Ok(written)
     }

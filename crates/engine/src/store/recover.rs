@@ -177,6 +177,9 @@ pub(crate) struct Reading {
     pub(crate) pending: BTreeMap<u32, Option<MapEntry>>,
     /// Sectors that are damaged and may be written anew.
     pub(crate) forgiven: BTreeSet<u32>,
+    /// Sectors that could not be read when they were needed, which is reported. They count as
+    /// damaged, even if they can be read later.
+    pub(crate) unread: BTreeSet<u32>,
     /// A sequence number higher than any in use.
     pub(crate) next_sequence: u64,
     /// Blocks beyond the last that sectors name.
@@ -551,9 +554,9 @@ fn apply_tail(
         *version = entry.version.max(*version);
     }
     for (&block, &(entry, fails)) in &tail {
-        let before = || match out.pending.get(&block) {
+        let mut before = || match out.pending.get(&block) {
             Some(&entry) => Ok(entry),
-            None => stored(device, from, block),
+            None => stored(device, from, block, &mut out.unread),
         };
         let decided = match entry {
             Some(e) if fails => {
@@ -571,6 +574,9 @@ fn apply_tail(
         debug_assert!(decided.is_none_or(|d| d.version < LOSER));
         out.pending.insert(block, decided);
     }
+    let unread = out.unread.iter();
+    let damage = unread.map(|&number| map_sector(from, number));
+    out.recovered.lost.extend(damage);
     Ok(())
 }
 
@@ -588,18 +594,23 @@ fn holds(
 }
 
 /// What the map in place says of one block; nothing where its sector is damaged, which is reported
-/// when the map is read.
-///
-/// # Errors
-/// The sector cannot be read, though perhaps later: it may say what nothing else does.
-fn stored(device: &dyn Device, from: &Superblock, block: u32) -> io::Result<Option<MapEntry>> {
+/// when the map is read. A sector that cannot be read is added to `unread`. Hanging is an error.
+fn stored(
+    device: &dyn Device,
+    from: &Superblock,
+    block: u32,
+    unread: &mut BTreeSet<u32>,
+) -> io::Result<Option<MapEntry>> {
     debug_assert!(block < from.layout.blocks, "see journal::decode");
     let number = block / ENTRIES as u32;
     debug_assert!(number < from.layout.map_sectors());
     let offset = from.layout.sector_offset(number);
     let unit = offset / UNIT * UNIT;
     let mut bytes = AlignedBuf::new(UNIT as usize);
-    super::again(|| read_exact(device, &mut bytes, unit))?;
+    if !read_again(device, &mut bytes, unit)? {
+        unread.insert(number);
+        return Ok(None);
+    }
     let at = (offset - unit) as usize;
     let sector = map::decode(&bytes[at..at + SECTOR_BYTES], from.format_id, number);
     Ok(sector.and_then(|sector| sector[block as usize % ENTRIES]))
@@ -643,18 +654,27 @@ pub(crate) fn read_map(
     Ok(done + bytes.len() as u64)
 }
 
+fn map_sector(from: &Superblock, number: u32) -> Lost {
+    let first = number * ENTRIES as u32;
+    let end = from.layout.blocks.min(first.saturating_add(ENTRIES as u32));
+    Lost::MapSector {
+        offset: from.layout.sector_offset(number),
+        blocks: first..end,
+    }
+}
+
 /// A sector as it counts, with blocks there are.
 fn read_sector(bytes: &[u8], from: &Superblock, number: u32, out: &mut Reading) -> Sector {
     debug_assert_eq!(bytes.len(), SECTOR_BYTES);
     let first = number * ENTRIES as u32;
     debug_assert!(first < from.layout.blocks);
     let end = from.layout.blocks.min(first.saturating_add(ENTRIES as u32));
-    let Some(mut sector) = map::decode(bytes, from.format_id, number) else {
+    let sector = map::decode(bytes, from.format_id, number);
+    let Some(mut sector) = sector.filter(|_| !out.unread.contains(&number)) else {
         out.forgiven.insert(number);
-        out.recovered.lost.push(Lost::MapSector {
-            offset: from.layout.sector_offset(number),
-            blocks: first..end,
-        });
+        if !out.unread.contains(&number) {
+            out.recovered.lost.push(map_sector(from, number));
+        }
         return Sector::default();
     };
     for entry in &mut sector[(end - first) as usize..] {

@@ -334,13 +334,49 @@ fn in_the_map_where_it_says_what_a_failed_page_had_before() {
         let fault = format!("read times {times} offset {from}..{to} fail EIO");
         script.load(&fault).unwrap();
         let device = Faulty::new(Disk::of(bytes), script, None);
-        let opened = Store::with_device(Arc::new(device), "test", &options(None));
+        let (_, recovered) = reopen(device);
         match times {
-            1 => {
-                let recovered = opened.unwrap().take_recovered().unwrap();
-                assert_eq!(blocks(&recovered), [(3, 7, 1)], "the older version stands");
-            }
-            _ => assert!(opened.is_err(), "it may be readable later"),
+            1 => assert_eq!(blocks(&recovered), [(3, 7, 1)], "the older version stands"),
+            _ => assert!(recovered.lost.iter().any(Lost::is_damage), "told"),
         }
+    }
+}
+
+/// A page whose new bytes a crash left torn, in a batch that empties the block of the old ones.
+fn torn() -> (Disk, layout::Layout) {
+    let (bytes, _) = sample();
+    let disk = Disk::of(bytes);
+    let (store, _) = reopen(disk.clone());
+    store.mark_open().unwrap();
+    let page = PageId::new(ObjectId(1), 3);
+    let changes = vec![set(40, Some(entry(page, 2))), set(3, None)];
+    store.append(&batch(changes)).unwrap();
+    let layout = store.state().superblock.layout;
+    (disk, layout)
+}
+
+#[test]
+fn in_a_map_that_cannot_be_read_when_a_torn_batch_asks_for_it() {
+    let (disk, layout) = torn();
+    let (_, recovered) = reopen(disk.clone());
+    assert_eq!(recovered.lost.len(), 1, "the page that is torn");
+    assert_eq!(found(&recovered), (0..33).collect());
+    let unit = layout.sector_offset(0);
+    // It can be read again when the map is read, or never.
+    for times in [4, 1_000_000] {
+        let script = FaultScript::new();
+        let device = Faulty::new(disk.clone(), Arc::clone(&script), None);
+        let fault = format!("read offset {unit}..{} times {times} fail EIO", unit + 4096);
+        script.load(&fault).unwrap();
+        let (store, recovered) = reopen(device);
+        let damage: Vec<&Lost> = recovered.lost.iter().filter(|l| l.is_damage()).collect();
+        let sector = Lost::MapSector {
+            offset: unit,
+            blocks: 0..15,
+        };
+        let told = damage.iter().filter(|lost| ***lost == sector);
+        assert_eq!(told.count(), 1, "{times} times: {damage:?}");
+        assert!(!found(&recovered).contains(&0), "what it held is unknown");
+        drop(store);
     }
 }

@@ -595,3 +595,41 @@ fn a_crash_before_the_first_batch_leaves_what_the_close_said() {
     let (_, recovered) = reopen(disk);
     assert!(!recovered.as_closed, "by the superblock");
 }
+
+/// A batch in two pieces, of which a crash keeps the first: that one does not vouch for files that
+/// were changed since the batch before it.
+#[test]
+fn the_first_pieces_of_a_batch_do_not_have_its_time() {
+    let disk = Arc::new(Logged {
+        device: MemoryDevice::new(),
+        log: std::sync::Mutex::default(),
+        fail: u64::MAX.into(),
+    });
+    let store = create(Arc::clone(&disk), SIZE);
+    let change = place(&store, 3, 7, 1);
+    store.commit(&with_object(vec![change])).unwrap();
+    store.checkpoint().unwrap();
+    let (layout, next) = {
+        let state = store.state();
+        (state.superblock.layout, state.next)
+    };
+    let empties = store.batch_bytes() / 5 + 1;
+    let large = |time_ns| Batch {
+        time_ns,
+        ..batch(vec![set(9, None); empties])
+    };
+    let second = layout.journal_block(next + u64::from(layout.journal_units) / 2);
+    disk.fail.store(second, Ordering::SeqCst);
+    store.commit(&large(77)).unwrap_err();
+    let image = || MemoryDevice::from_bytes(disk.device.snapshot());
+    let (_, recovered) = reopen(image());
+    assert_eq!(recovered.journal_batches, 1, "the first piece");
+    assert_eq!(recovered.last_commit_ns, 5, "of the batch before");
+    // Both pieces have it.
+    disk.fail.store(u64::MAX, Ordering::SeqCst);
+    let (store, _) = reopen(Arc::clone(&disk));
+    store.mark_open().unwrap();
+    store.commit(&large(78)).unwrap();
+    let (_, recovered) = reopen(image());
+    assert_eq!(recovered.last_commit_ns, 78);
+}
