@@ -128,6 +128,8 @@ struct Base {
     when_synced: Mutex<Option<Hook>>,
     when_failed: Mutex<Option<Hook>>,
     has_witness: bool,
+    /// Punches fail.
+    refuses: AtomicBool,
     /// The next write is acknowledged, and lost.
     loses: AtomicBool,
     /// A write was lost, and the users of the device were not told; nor was a witness.
@@ -143,6 +145,7 @@ impl Base {
             when_cut: Mutex::default(),
             when_synced: Mutex::default(),
             when_failed: Mutex::default(),
+            refuses: AtomicBool::new(false),
             loses: AtomicBool::new(false),
             untold: [const { AtomicBool::new(false) }; 2],
         }
@@ -203,6 +206,10 @@ impl Device for Base {
         Ok(())
     }
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        if self.refuses.load(Ordering::Acquire) {
+            call(&self.when_cut);
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         self.device.punch(offset, len)?;
         call(&self.when_cut);
         Ok(())
@@ -629,4 +636,33 @@ fn a_witness_is_told_of_a_loss_that_a_users_sync_was_told_of() {
 #[test]
 fn without_a_witness_no_sync_is_believed_beside_another_one() {
     a_loss_that_a_users_sync_is_told_of(Base::new(Arc::new(MemoryDevice::new()), false));
+}
+
+/// What is written to a range while base refuses to punch it was acknowledged, and nothing of it was
+/// punched.
+#[test]
+fn a_punch_that_base_refuses_takes_nothing_that_was_written_meanwhile() {
+    let rig = rig();
+    let (engine, object) = (&rig.engine, &rig.object);
+    rig.base.refuses.store(true, Ordering::Release);
+    let (other, same) = (Arc::clone(engine), Arc::clone(object));
+    *rig.base.when_cut.lock().unwrap() = Some(Box::new(move || {
+        let writer = std::thread::spawn(move || write(&other, &same, 5, 2));
+        writer.join().unwrap();
+    }));
+    let size = PAGE as u64;
+    engine.punch(object, 3 * size, 6 * size).unwrap_err();
+    let mut bytes = vec![0; PAGE];
+    for page in 3..9 {
+        let request = Request {
+            object,
+            offset: page * size,
+            hints: HintSet::UNKNOWN,
+            client: 0,
+        };
+        engine.read(&request, &mut bytes).unwrap();
+        let version = if page == 5 { 2 } else { 1 };
+        assert!(bytes == [version; PAGE], "page {page}");
+    }
+    engine.stop().unwrap();
 }

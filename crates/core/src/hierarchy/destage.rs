@@ -267,6 +267,26 @@ impl Hierarchy {
         self.count_fault(Way::Read, fault, out);
     }
 
+    /// Holds a dirty page whose bytes could not be read, so that they can be asked for again;
+    /// matched by [`Hierarchy::end_lost`]. `None`: somebody is busy with it, or it is not lost.
+    pub fn hold_lost(&mut self, page: PageId) -> Option<DestageJob> {
+        let free = self.calm != Calm::Still
+            && self.lost.contains(&page)
+            && !self.inflight.has_writer(page)
+            && !self.held.contains(&page);
+        let slot = self.slots.find(page).filter(|_| free);
+        let slot = slot.filter(|slot| self.slots.is_dirty(*slot));
+        slot.and_then(|slot| self.hold(page, slot))
+    }
+
+    /// The page of [`Hierarchy::hold_lost`] was asked for again. `found`: base can have it.
+    pub fn end_lost(&mut self, job: &DestageJob, found: bool, out: &mut Vec<Action>) {
+        if found && self.lost.remove(&job.page) {
+            out.push(Action::WakeDestager);
+        }
+        self.destage_written(job, out);
+    }
+
     /// Base was synced after [`Hierarchy::destage_written`]: pages that did not change are clean.
     /// How many these are: a page that somebody reads meanwhile stays dirty, and whoever would ask
     /// for the next batch at once gets the same page until that read ends.

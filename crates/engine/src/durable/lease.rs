@@ -10,6 +10,7 @@
 use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::state::Inner;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use thermocline_core::hierarchy::DestageJob;
@@ -220,7 +221,36 @@ impl Engine {
     /// The change of base announced by [`Engine::before`] ended, well or not.
     pub(crate) fn after(&self, change: Change<'_>) {
         if self.has_flash {
-            change.end(self.inner().hierarchy.ledger_mut());
+            let mut inner = self.inner();
+            change.end(inner.hierarchy.ledger_mut());
+            // It may have taken longer than a batch is waited for.
+            inner.commits.base_written = true;
+        }
+    }
+
+    /// Writes base for the tier's own reasons, announced by [`Engine::before`]. However long base
+    /// takes for it, the file's time of change is set within a lease: it is set once more when the
+    /// write has ended.
+    pub(crate) fn write_quietly(&self, object: &Object, bytes: &[u8], at: u64) -> io::Result<()> {
+        object.change_quietly(|base| {
+            let written = base.write_at(bytes, at);
+            self.renew_lease();
+            written
+        })
+    }
+
+    /// Waits until base may be changed within a lease, while the tier is on.
+    fn renew_lease(&self) {
+        let mut inner = self.inner();
+        inner.commits.base_written = true;
+        while self.has_flash && !inner.hierarchy.is_off() {
+            if inner.commits.has_lease(self.config.clock.now()) {
+                return;
+            }
+            drop(inner);
+            // A failed commit switches the tier off.
+            let _ = self.commit();
+            inner = self.inner();
         }
     }
 }

@@ -44,6 +44,33 @@ impl Engine {
         });
     }
 
+    /// Drops what is clean of the pages `first..=last`: base may have changed there. What is dirty
+    /// stays.
+    fn trim_clean(&self, id: ObjectId, first: u64, last: u64) {
+        let mut inner = self.inner();
+        inner.ahead.forget(id, first, last);
+        let (slots, pool) = (inner.hierarchy.slots(), inner.hierarchy.pool());
+        let on_flash = slots.dirty_in(id, first, last).into_iter();
+        let frames = pool.dirty_of(id).into_iter();
+        let in_dram = frames.filter_map(|frame| pool.page(frame));
+        let pages = on_flash.map(|(page, _)| page).chain(in_dram);
+        let mut dirty: Vec<u64> = pages.map(|page| page.index).collect();
+        dirty.sort_unstable();
+        dirty.retain(|index| (first..=last).contains(index));
+        self.decide(&mut inner, &[], |hierarchy, out| {
+            let mut from = first;
+            for index in dirty {
+                if from < index {
+                    hierarchy.trim(id, from, index - 1, out);
+                }
+                from = from.max(index + 1);
+            }
+            if from <= last {
+                hierarchy.trim(id, from, last, out);
+            }
+        });
+    }
+
     /// Cuts or extends the object to `length` bytes.
     ///
     /// # Errors
@@ -227,7 +254,11 @@ impl Engine {
         let layout = object.layout_alone();
         let punched = object.base.punch(offset, length);
         object.unsynced.add();
-        self.trim_pages(id, first, last);
+        match &punched {
+            Ok(()) => self.trim_pages(id, first, last),
+            // Who knows how much of it was punched. What somebody wrote meanwhile stays.
+            Err(_) => self.trim_clean(id, first, last),
+        }
         // A page that was written and synced just before is dirty in the durable map.
         if self.is_named(id) {
             object.uncommitted.add();

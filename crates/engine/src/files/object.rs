@@ -371,14 +371,8 @@ impl Object {
         self.layout.write()
     }
 
-    /// Writes base for the tier's own reasons: the file keeps its time of change, which tells when
-    /// a
-    /// request wrote to it.
-    pub(crate) fn write_quietly(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.change_quietly(|base| base.write_at(bytes, offset))
-    }
-
-    /// As [`Object::write_quietly`], any change of base.
+    /// Changes base for the tier's own reasons: the file keeps its time of change, which tells when
+    /// a request wrote to it.
     pub(crate) fn change_quietly(
         &self,
         change: impl FnOnce(&dyn Device) -> io::Result<()>,

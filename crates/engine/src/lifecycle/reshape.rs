@@ -299,6 +299,7 @@ impl Engine {
     /// Destages until no more than `few` pages on flash are dirty, or twice as many were destaged
     /// as there were: a page that is written again and again is dirty again and again.
     pub(crate) fn empty_flash(&self, few: u32, progress: &mut Progress<'_>) -> Result<(), Error> {
+        self.ask_again(|_| true);
         let total = u64::from(self.inner().hierarchy.slots().dirty());
         let (mut done, mut refused) = (0, 0);
         loop {

@@ -5,12 +5,12 @@ use crate::device::AlignedBuf;
 use crate::durable::sync::lost_error;
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
-use crate::state::page_of;
+use crate::state::{Inner, page_of};
 use std::io;
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use thermocline_core::{Absorbed, PageId};
+use thermocline_core::{Absorbed, BlockId, PageId};
 use thermocline_trace::{Op, Served};
 
 impl Engine {
@@ -118,29 +118,38 @@ impl Engine {
         {
             return Ok(());
         }
-        let place = {
+        loop {
             let inner = self.inner();
+            let place = dirty_place(&inner, page);
             let slot = inner.hierarchy.slots().find(page);
             let staged = slot.and_then(|slot| inner.staged.get(&slot.0));
             if let Some(staged) = staged {
                 bytes.copy_from_slice(staged);
                 return Ok(());
             }
-            let dirty = slot.filter(|slot| inner.hierarchy.slots().is_dirty(*slot));
-            dirty.and_then(|slot| inner.hierarchy.bytes_of(slot))
-        };
-        match (place, self.store()) {
-            (Some((block, expected)), Some(flash)) => flash
-                .read_block(block, page, expected, bytes)
-                .map_err(|_| lost_error()),
-            _ => {
+            drop(inner);
+            let Some(((block, expected), flash)) = place.zip(self.store()) else {
                 let offset = page.index * self.page_size() as u64;
                 let read = object.base.read_at(bytes, offset)?;
                 bytes[read..].fill(0);
-                Ok(())
+                return Ok(());
+            };
+            if flash.read_block(block, page, expected, bytes).is_ok() {
+                return Ok(());
+            }
+            // Base may have got the page meanwhile, and the block another one.
+            if dirty_place(&self.inner(), page) == place {
+                return Err(lost_error());
             }
         }
     }
+}
+
+/// Block and checksum of the newest bytes of `page` where flash alone has them.
+fn dirty_place(inner: &Inner, page: PageId) -> Option<(BlockId, u64)> {
+    let slots = inner.hierarchy.slots();
+    let dirty = slots.find(page).filter(|slot| slots.is_dirty(*slot));
+    dirty.and_then(|slot| inner.hierarchy.bytes_of(slot))
 }
 
 /// One write under way; its pages were started.

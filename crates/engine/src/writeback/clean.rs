@@ -113,7 +113,7 @@ impl Engine {
             return Ok(());
         }
         let offset = job.page.index * self.page_size() as u64;
-        let written = object.write_quietly(&bytes, offset);
+        let written = self.write_quietly(object, &bytes, offset);
         object.unsynced.add();
         written
     }

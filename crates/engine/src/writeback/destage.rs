@@ -180,8 +180,13 @@ impl Engine {
         result
     }
 
-    /// The bytes of `run` from flash, all at once, or from the write buffer.
-    fn dirty_bytes(&self, run: &[DestageJob], bytes: &mut [u8]) -> Vec<Result<(), Fault>> {
+    /// The bytes of `run` from flash, all at once, or from the write buffer. What flash does not give
+    /// is asked for once more: without it base is older for good.
+    pub(crate) fn dirty_bytes(
+        &self,
+        run: &[DestageJob],
+        bytes: &mut [u8],
+    ) -> Vec<Result<(), Fault>> {
         let size = self.page_size();
         let (mut read, mut rest) = (Vec::with_capacity(run.len()), bytes);
         for part in run.chunk_by(|a, b| a.from.is_some() == b.from.is_some()) {
@@ -198,7 +203,16 @@ impl Engine {
             };
             let at: Vec<Stored> = part.iter().filter_map(on_flash).collect();
             match self.store().filter(|_| at.len() == part.len()) {
-                Some(flash) => read.extend(flash.read_blocks(&at, into)),
+                Some(flash) => {
+                    let mut result = flash.read_blocks(&at, into);
+                    let tried = result.iter_mut().zip(&at).zip(into.chunks_exact_mut(size));
+                    for ((result, at), into) in tried {
+                        if result.is_err_and(|fault| fault != Fault::TimedOut) {
+                            *result = flash.read_block(at.block, at.page, at.checksum, into);
+                        }
+                    }
+                    read.extend(result);
+                }
                 None => {
                     let pages = part.iter().zip(into.chunks_exact_mut(size));
                     read.extend(pages.map(|(job, into)| self.staged_bytes(job, into)));
@@ -251,13 +265,13 @@ impl Engine {
         let size = self.page_size();
         let stands = |job: &DestageJob| self.inner().hierarchy.destage_stands(job);
         if run.iter().all(stands) {
-            object.write_quietly(bytes, run[0].page.index * size as u64)?;
+            self.write_quietly(object, bytes, run[0].page.index * size as u64)?;
             done.extend(run);
             return Ok(());
         }
         for (job, page) in run.iter().zip(bytes.chunks_exact(size)) {
             if stands(job) {
-                object.write_quietly(page, job.page.index * size as u64)?;
+                self.write_quietly(object, page, job.page.index * size as u64)?;
                 done.push(*job);
             }
         }
@@ -269,23 +283,49 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::classify::Dialect;
+    use crate::clock::{Clock, SharedClock};
     use crate::config::EngineConfig;
-    use crate::device::MemoryDevice;
+    use crate::device::{Device, FaultScript, Faulty, MemoryDevice};
+    use crate::durable::lease::LEASE;
     use crate::engine::Request;
-    use crate::files::object::{Identity, ObjectSpec, Stamp};
+    use crate::files::object::{Identity, ObjectSpec, Stamp, TouchFn};
+    use crate::lock::Mutex;
     use crate::store::{Store, StoreOptions};
+    use std::sync::atomic::AtomicU64;
+    use std::sync::{OnceLock, Weak};
     use thermocline_core::{FileKind, HintSet, PageId, ReadStart};
 
     const PAGE: u32 = 512;
 
-    /// An engine without threads, and a file of one page whose newest bytes are on flash alone.
-    fn dirty() -> (Arc<Engine>, PageId) {
+    /// A file of one page, on `base`.
+    fn file(base: Arc<dyn Device>, touch: TouchFn) -> ObjectSpec {
+        ObjectSpec {
+            name: "file".into(),
+            group: "file".into(),
+            identity: Identity::default(),
+            base,
+            kind: FileKind::Relation,
+            dialect: Dialect::Postgres,
+            cached: true,
+            stamp: Arc::new(|| Some(Stamp::default())),
+            touch,
+        }
+    }
+
+    /// An engine without threads, with a DRAM pool or none, whose only file has its newest bytes on
+    /// `flash` alone.
+    fn dirty_on(
+        flash: Arc<dyn Device>,
+        file: ObjectSpec,
+        (pool_bytes, clock): (u64, SharedClock),
+    ) -> (Arc<Engine>, PageId) {
         let config = EngineConfig {
             page_size: PAGE,
             policy: "lru".into(),
-            pool_bytes: 0,
+            pool_bytes,
             write_back: true,
             inline: true,
+            clock,
             ..EngineConfig::default()
         };
         let options = StoreOptions {
@@ -293,31 +333,24 @@ mod tests {
             size: Some(Store::length_for(64, PAGE)),
             ..StoreOptions::default()
         };
-        let flash = Arc::new(MemoryDevice::new());
         let store = Store::with_device(flash, "cache", &options).expect("opens");
         let engine = Engine::start(config, Some(store)).expect("starts");
-        let spec = ObjectSpec {
-            name: "file".into(),
-            group: "file".into(),
-            identity: Identity::default(),
-            base: Arc::new(MemoryDevice::new()),
-            kind: FileKind::Relation,
-            dialect: Dialect::Postgres,
-            cached: true,
-            stamp: Arc::new(|| Some(Stamp::default())),
-            touch: crate::untouched(),
-        };
-        let object = engine.open_object(spec).expect("opens");
-        let bytes = vec![7; PAGE as usize];
+        let object = engine.open_object(file).expect("opens");
         let request = Request {
             object: &object,
             offset: 0,
             hints: HintSet::UNKNOWN,
             client: 0,
         };
-        engine.write(&request, &bytes).expect("writes");
+        engine.write(&request, &[7; PAGE as usize]).expect("writes");
         engine.sync(&object, false).expect("syncs");
         (engine, PageId::new(object.id, 0))
+    }
+
+    fn dirty() -> (Arc<Engine>, PageId) {
+        let device = || Arc::new(MemoryDevice::new());
+        let file = file(device(), crate::untouched());
+        dirty_on(device(), file, (0, SharedClock::default()))
     }
 
     /// Saying otherwise, the destager would write base and sync it until the read ends.
@@ -335,5 +368,116 @@ mod tests {
         });
         assert!(engine.destage_some());
         assert_eq!(engine.dirty_pages(), 0);
+    }
+
+    /// Also where a frame of DRAM has its bytes, so that no read asks flash.
+    #[test]
+    fn what_flash_did_not_give_is_asked_for_again_by_a_flush() {
+        for pool in [0, 16 * u64::from(PAGE)] {
+            let script = FaultScript::new();
+            let flash = Faulty::new(MemoryDevice::new(), Arc::clone(&script), None);
+            let file = file(Arc::new(MemoryDevice::new()), crate::untouched());
+            let clock = SharedClock::default();
+            let (engine, page) = dirty_on(Arc::new(flash), file, (pool, clock));
+            let in_dram = engine.inner().hierarchy.pool().find(page).is_some();
+            assert_eq!(in_dram, pool > 0);
+            script.load("read fail EIO").expect("script");
+            engine.flush(|_| true).expect_err("flash gives nothing");
+            assert_eq!(engine.inner().hierarchy.lost(), [page]);
+            script.clear();
+            engine.flush(|_| true).expect("it does again");
+            assert_eq!(engine.dirty_pages(), 0);
+        }
+    }
+
+    #[test]
+    fn what_flash_does_not_give_once_is_not_lost() {
+        let script = FaultScript::new();
+        let flash = Faulty::new(MemoryDevice::new(), Arc::clone(&script), None);
+        let file = file(Arc::new(MemoryDevice::new()), crate::untouched());
+        let (engine, _) = dirty_on(Arc::new(flash), file, (0, SharedClock::default()));
+        script.load("read times 1 fail EIO").expect("script");
+        engine.inner().hierarchy.set_flush(true);
+        assert!(engine.destage_some());
+        assert_eq!(engine.dirty_pages(), 0);
+    }
+
+    /// A clock that goes on when it is told to, and a base that takes its time for a write.
+    #[derive(Debug, Default)]
+    struct Slow {
+        now_s: AtomicU64,
+        base: MemoryDevice,
+    }
+
+    impl Slow {
+        fn wait(&self, seconds: u64) {
+            self.now_s.fetch_add(seconds, Ordering::SeqCst);
+        }
+    }
+
+    impl Clock for Slow {
+        fn now(&self) -> Duration {
+            Duration::from_secs(self.now_s.load(Ordering::SeqCst))
+        }
+        fn wall_ns(&self) -> i64 {
+            self.now().as_nanos() as i64
+        }
+        fn pass(&self, time: Duration) {
+            self.wait(time.as_secs());
+        }
+    }
+
+    struct SlowBase(Arc<Slow>);
+
+    impl Device for SlowBase {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.0.base.read_at(buf, offset)
+        }
+        fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+            self.0.wait(2 * LEASE.as_secs());
+            self.0.base.write_at(buf, offset)
+        }
+        fn sync(&self, data_only: bool) -> io::Result<()> {
+            self.0.base.sync(data_only)
+        }
+        fn len(&self) -> io::Result<u64> {
+            self.0.base.len()
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.0.base.set_len(len)
+        }
+        fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
+            self.0.base.reserve(offset, len, ahead)
+        }
+        fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+            self.0.base.punch(offset, len)
+        }
+        fn label(&self) -> String {
+            "slow".into()
+        }
+    }
+
+    /// After a crash a file is believed that was changed within the lease of the newest batch.
+    #[test]
+    fn the_time_of_a_file_is_set_within_a_lease_however_long_base_takes() {
+        let slow = Arc::new(Slow::default());
+        let engine: Arc<OnceLock<Weak<Engine>>> = Arc::default();
+        let within = Arc::new(Mutex::new(Vec::new()));
+        let (same, to) = (Arc::clone(&engine), Arc::clone(&within));
+        let touch: TouchFn = Arc::new(move |_| {
+            if let Some(engine) = same.get().and_then(Weak::upgrade) {
+                let now = engine.config.clock.now();
+                let newest = engine.inner().commits.newest_or_found();
+                to.lock().push(newest.is_some_and(|at| now - at < LEASE));
+            }
+            Ok(())
+        });
+        let clock = SharedClock::new(Arc::clone(&slow) as Arc<dyn Clock>);
+        let file = file(Arc::new(SlowBase(slow)), touch);
+        let (started, _) = dirty_on(Arc::new(MemoryDevice::new()), file, (0, clock));
+        engine.set(Arc::downgrade(&started)).expect("once");
+        assert_eq!(started.dirty_pages(), 1);
+        started.flush(|_| true).expect("flushes");
+        assert_eq!(*within.lock(), [true]);
     }
 }

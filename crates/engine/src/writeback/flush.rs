@@ -1,14 +1,15 @@
 //! Writing back on request: everything ([`Engine::flush`]), or some pages of one object.
 
+use crate::device::AlignedBuf;
 use crate::durable::sync::lost_error;
-use crate::engine::{Engine, Request};
+use crate::engine::Engine;
 use crate::files::object::Identity;
 use crate::writeback::destage::BATCH;
 use std::io;
-use thermocline_core::{HintSet, ObjectId};
+use thermocline_core::{Fault, ObjectId, PageId};
 
-/// Reads of pages that could not be read before that may fail again in one flush.
-const REFUSED_MAX: u32 = 3;
+/// Reads of pages that could not be read before that may be too late at a time.
+const LATE_MAX: u32 = 3;
 
 /// Progress of [`Engine::flush`].
 ///
@@ -42,6 +43,8 @@ impl Engine {
 
     /// Writes the dirty pages `first..=last` of an object to base, durably, whatever it takes.
     pub(crate) fn settle(&self, id: ObjectId, first: u64, last: u64) -> io::Result<()> {
+        let wanted = |page: &PageId| page.object == id && (first..=last).contains(&page.index);
+        self.ask_again(wanted);
         loop {
             self.clean_pages(id, first, last)?;
             self.drain(id, first, last);
@@ -50,12 +53,7 @@ impl Engine {
             if slots.dirty_in(id, first, last).is_empty() {
                 return Ok(());
             }
-            if inner
-                .hierarchy
-                .lost()
-                .iter()
-                .any(|p| p.object == id && (first..=last).contains(&p.index))
-            {
+            if inner.hierarchy.lost().iter().any(wanted) {
                 return Err(lost_error());
             }
             let jobs = inner.hierarchy.next_destage(BATCH, Some((id, first, last)));
@@ -96,7 +94,7 @@ impl Engine {
             inner.flushing += 1;
             inner.hierarchy.set_flush(true);
         }
-        self.ask_again();
+        self.ask_again(|_| true);
         let result = self.flush_all(total, &mut progress);
         let mut inner = self.inner();
         assert!(inner.flushing > 0, "an end follows a start");
@@ -106,24 +104,25 @@ impl Engine {
         result
     }
 
-    /// Reads pages that could not be read: one that reads well now is lost no more. A device that
-    /// refuses a few is not asked for all.
-    fn ask_again(&self) {
-        let lost = self.inner().hierarchy.lost();
-        let mut bytes = vec![0; if lost.is_empty() { 0 } else { self.page_size() }];
-        let mut refused = 0;
+    /// Reads those `wanted` of the pages that flash did not give: one that it gives now can go to
+    /// base. No policy hears of it, and it is nothing against the device that it fails again.
+    pub(crate) fn ask_again(&self, wanted: impl Fn(&PageId) -> bool) {
+        let mut lost = self.inner().hierarchy.lost();
+        lost.retain(wanted);
+        let mut bytes = AlignedBuf::new(if lost.is_empty() { 0 } else { self.page_size() });
+        let mut late = 0;
         for page in lost {
-            let Ok(object) = self.object(page.object) else {
+            let Some(job) = self.inner().hierarchy.hold_lost(page) else {
                 continue;
             };
-            let request = Request {
-                object: &object,
-                offset: page.index * self.page_size() as u64,
-                hints: HintSet::UNKNOWN,
-                client: 0,
-            };
-            refused += u32::from(self.read_paged(&object, &request, &mut bytes).is_err());
-            if refused == REFUSED_MAX {
+            let read = self.dirty_bytes(&[job], &mut bytes);
+            let found = read.iter().all(Result::is_ok);
+            let mut inner = self.inner();
+            self.decide(&mut inner, &[], |hierarchy, out| {
+                hierarchy.end_lost(&job, found, out);
+            });
+            late += u32::from(read.contains(&Err(Fault::TimedOut)));
+            if late == LATE_MAX {
                 return;
             }
         }
