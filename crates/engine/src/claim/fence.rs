@@ -245,17 +245,23 @@ impl<D: Device> Fenced<D> {
     pub fn new(device: D, fence: Arc<dyn Fence>) -> Self {
         Self { device, fence }
     }
+
+    /// What takes long may end after somebody else came to have base: nobody is to be told then
+    /// that it went well.
+    fn fenced<T>(&self, io: impl FnOnce(&D) -> io::Result<T>) -> io::Result<T> {
+        self.fence.passes()?;
+        let done = io(&self.device)?;
+        self.fence.passes().map(|()| done)
+    }
 }
 
 impl<D: Device> Device for Fenced<D> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.fence.passes()?;
-        self.device.read_at(buf, offset)
+        self.fenced(|device| device.read_at(buf, offset))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.fence.passes()?;
-        self.device.write_at(buf, offset)
+        self.fenced(|device| device.write_at(buf, offset))
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
@@ -278,23 +284,19 @@ impl<D: Device> Device for Fenced<D> {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.fence.passes()?;
-        self.device.set_len(len)
+        self.fenced(|device| device.set_len(len))
     }
 
     fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
-        self.fence.passes()?;
-        self.device.reserve(offset, len, ahead)
+        self.fenced(|device| device.reserve(offset, len, ahead))
     }
 
     fn give_back(&self) -> io::Result<()> {
-        self.fence.passes()?;
-        self.device.give_back()
+        self.fenced(|device| device.give_back())
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.fence.passes()?;
-        self.device.punch(offset, len)
+        self.fenced(|device| device.punch(offset, len))
     }
 
     fn late(&self) -> u32 {

@@ -494,3 +494,81 @@ fn a_mount_that_is_taken_over_loses_nothing_it_acknowledged_and_stops_writing() 
 fn the_same_in_write_back_with_a_cache_that_both_hosts_reach() {
     taken_over_while_writing(true);
 }
+
+/// A fence that falls, and a device during whose every request it does.
+struct Falling(AtomicBool);
+
+impl Fence for Falling {
+    fn holds(&self) -> io::Result<()> {
+        self.passes()
+    }
+    fn passes(&self) -> io::Result<()> {
+        match self.passes_now() {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::ESTALE)),
+        }
+    }
+    fn passes_now(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+    fn reason(&self) -> Option<String> {
+        None
+    }
+}
+
+struct During(MemoryDevice, Arc<Falling>);
+
+impl During {
+    fn fall(&self) {
+        self.1.0.store(false, Ordering::Release);
+    }
+}
+
+impl Device for During {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.fall();
+        self.0.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.fall();
+        self.0.write_at(buf, offset)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.fall();
+        self.0.sync(data_only)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.fall();
+        self.0.set_len(len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.fall();
+        self.0.punch(offset, len)
+    }
+    fn label(&self) -> String {
+        "slow".into()
+    }
+}
+
+/// Nobody is told that it went well: somebody else may have had base meanwhile.
+#[test]
+fn what_ends_after_the_fence_fell_has_failed() {
+    type Io = fn(&dyn Device) -> io::Result<()>;
+    let all: [Io; 5] = [
+        |device| device.read_at(&mut [0; 8], 0).map(drop),
+        |device| device.write_at(&[1; 8], 0),
+        |device| device.sync(false),
+        |device| device.set_len(4),
+        |device| device.punch(0, 4),
+    ];
+    for io in all {
+        let fence = Arc::new(Falling(AtomicBool::new(true)));
+        let device = During(MemoryDevice::with_len(8), Arc::clone(&fence));
+        let fenced = Fenced::new(device, fence as Arc<dyn Fence>);
+        let error = io(&fenced).expect_err("the fence fell");
+        assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
+    }
+}
