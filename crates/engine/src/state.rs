@@ -17,6 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use thermocline_core::health::Way;
 use thermocline_core::hierarchy::{Action, Hierarchy};
 use thermocline_core::writers::WriterPace;
 use thermocline_core::{Fault, ObjectId, PageId};
@@ -114,6 +115,11 @@ impl Engine {
         let answer = event(&mut inner.hierarchy, &mut inner.actions);
         self.carry_out(inner, bytes);
         answer
+    }
+
+    /// All pages of a call of the device were told, since `begin_call`.
+    pub(crate) fn end_call(&self, inner: &mut Inner, way: Way) {
+        self.decide(inner, &[], |hierarchy, out| hierarchy.end_call(way, out));
     }
 
     fn carry_out(&self, inner: &mut Inner, bytes: &[u8]) {

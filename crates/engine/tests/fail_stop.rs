@@ -231,6 +231,73 @@ fn no_name_and_no_hole_fails_because_of_flash() {
     }
 }
 
+/// What the device is asked for as one, and answers late.
+type Call = fn(&Engine, &Arc<Object>) -> io::Result<()>;
+
+/// Each call is of four pages. One late call leaves the tier on, a few do not.
+#[test]
+fn a_late_request_of_many_pages_is_one_time_out() {
+    let read: Call = |engine, file| {
+        let mut bytes = [0; 4 * PAGE];
+        engine.read(&request(file, 0), &mut bytes).map(drop)
+    };
+    let write: Call = |engine, file| {
+        let mut bytes = [0; 4 * PAGE];
+        engine.read(&request(file, 8), &mut bytes)?;
+        assert!(engine.step(), "staged pages are written");
+        Ok(())
+    };
+    let commit: Call = |engine, file| {
+        engine.write(&request(file, 0), &[7; 4 * PAGE])?;
+        engine.sync(file, false)
+    };
+    for (what, call, write_back) in [
+        ("read", read, false),
+        ("write", write, false),
+        ("write", commit, true),
+    ] {
+        let faults = FaultScript::new();
+        let device = Arc::new(MemoryDevice::new());
+        // Blocks that hold late writes are not used again: there are some to spare.
+        let options = StoreOptions {
+            size: Some(Store::length_for(640, PAGE as u32)),
+            ..options(true)
+        };
+        let store = Store::with_device(device, "cache", &options).expect("cache");
+        let planted = Arc::clone(&faults);
+        let limit = Some(Duration::from_millis(1));
+        let store = store.wrapped(|device| Arc::new(Faulty::new(device, planted, limit)));
+        let config = EngineConfig {
+            write_back,
+            read_ahead: 0,
+            ..config()
+        };
+        let engine = Engine::start(config, Some(store)).expect("starts");
+        let base = Arc::new(MemoryDevice::new());
+        base.write_at(&[1; 16 * PAGE], 0).expect("base");
+        let file = engine
+            .open_object(spec(&base, &Arc::default()))
+            .expect("opens");
+        let late = (1..=4).find(|_| {
+            let mut bytes = [0; 4 * PAGE];
+            engine.read(&request(&file, 0), &mut bytes).expect("reads");
+            while engine.step() {}
+            let before = engine.stats().tier.expect("there is one");
+            faults
+                .load(&format!("{what} times 4 hang 1s"))
+                .expect("script");
+            call(&engine, &file).expect("base has it");
+            faults.clear();
+            let tier = engine.stats().tier.expect("there is one");
+            let late = tier.faults["timed-out"] - before.faults["timed-out"];
+            assert_eq!(late, 4, "{what}: all pages of the call were late");
+            tier.off.is_some()
+        });
+        // What went well between two of them counts too.
+        assert!(matches!(late, Some(2..=3)), "{what}: {late:?}");
+    }
+}
+
 #[test]
 fn a_hole_of_any_length_costs_what_is_there() {
     let device = Arc::new(MemoryDevice::new());

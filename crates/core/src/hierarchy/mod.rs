@@ -726,6 +726,19 @@ impl Hierarchy {
         }
     }
 
+    /// The ends of pages that are told until [`Hierarchy::end_call`] are those of one call of the
+    /// device.
+    pub fn begin_call(&mut self, way: Way) {
+        self.health.begin_call(way);
+    }
+
+    /// All pages of that call were told: it counts once for the device's health.
+    pub fn end_call(&mut self, way: Way, out: &mut Vec<Action>) {
+        if self.health.end_call(way) {
+            self.switch_off(out);
+        }
+    }
+
     fn count_fault(&mut self, way: Way, fault: Fault, out: &mut Vec<Action>) {
         self.counters.faults[fault as usize] += 1;
         if self.health.fault(way, fault) {

@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use thermocline_core::health::Way;
 use thermocline_core::hint::RequestType;
 use thermocline_core::tier::SlotState;
 use thermocline_core::{Fault, HintSet, PageId, ReadStart, SlotId, hint_type};
@@ -377,6 +378,7 @@ impl Reading<'_> {
         assert!(read.len() == run.len() && bytes.len() == run.len() * size);
         let (mut on_base, mut result) = (Vec::new(), Ok(()));
         let mut inner = engine.inner();
+        inner.hierarchy.begin_call(Way::Read);
         let pages = run.iter().zip(bytes.chunks_exact_mut(size));
         for ((&(slot, stored), bytes), read) in pages.zip(read) {
             let Err(fault) = read else {
@@ -391,6 +393,7 @@ impl Reading<'_> {
                 false => result = Err(lost_error()),
             }
         }
+        engine.end_call(&mut inner, Way::Read);
         drop(inner);
         if on_base.len() < run.len() {
             self.note(Served::Flash);

@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use thermocline_core::health::Way;
 use thermocline_core::hierarchy::DestageJob;
 use thermocline_core::{Fault, ObjectId};
 
@@ -158,14 +159,17 @@ impl Engine {
         let size = self.page_size();
         let mut bytes = AlignedBuf::new(run.len() * size);
         let read = self.dirty_bytes(run, &mut bytes);
+        let mut inner = self.inner();
+        inner.hierarchy.begin_call(Way::Read);
         for (job, read) in run.iter().zip(&read) {
             if let Err(fault) = *read {
-                let mut inner = self.inner();
                 self.decide(&mut inner, &[], |hierarchy, out| {
                     hierarchy.destage_failed(job, fault, out)
                 });
             }
         }
+        self.end_call(&mut inner, Way::Read);
+        drop(inner);
         let mut result = Ok(());
         let mut at = 0;
         while at < run.len() {
