@@ -65,7 +65,7 @@ impl Signals {
 }
 
 /// How often age alone is looked at.
-const TICK: Duration = Duration::from_millis(500);
+pub(crate) const TICK: Duration = Duration::from_millis(500);
 /// Ticks between two looks at quiet write intents.
 const EXPIRE_TICKS: u64 = 8;
 /// Steps between them where there are no threads.
