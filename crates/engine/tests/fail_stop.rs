@@ -173,6 +173,50 @@ fn a_panic_under_the_lock_ends_the_process_and_nothing_is_called_clean() {
     assert!(!found.clean_stop, "it was not ended cleanly");
 }
 
+/// Starts an engine as a user who may have no more threads, and says what came of it.
+fn start_without_threads() {
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the call reads the limit; both calls change this process alone.
+    let limited = unsafe {
+        // Root has no such limit.
+        let user = libc::geteuid() != 0 || libc::setresuid(65534, 65534, 65534) == 0;
+        user && libc::setrlimit(libc::RLIMIT_NPROC, &raw const none) == 0
+    };
+    assert!(limited, "{}", io::Error::last_os_error());
+    let store = Store::with_device(Arc::new(MemoryDevice::new()), "cache", &options(true));
+    let config = EngineConfig {
+        inline: false,
+        ..config()
+    };
+    match Engine::start(config, Some(store.expect("cache"))) {
+        Ok(_) => println!("started"),
+        Err(error) => println!("refused: {error}"),
+    }
+}
+
+#[test]
+fn a_start_without_threads_fails_and_says_so() {
+    if std::env::var_os(KEY).is_some() {
+        return start_without_threads();
+    }
+    let name = "a_start_without_threads_fails_and_says_so";
+    let ended = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(KEY, "")
+        .output()
+        .expect("child");
+    let out = String::from_utf8_lossy(&ended.stdout);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        out.contains("refused: cannot start a thread"),
+        "{out}{said}"
+    );
+    assert!(out.contains("ulimit -u"), "{out}");
+}
+
 /// What is done to a file.
 type Deed = fn(&Engine, &Arc<Object>) -> io::Result<()>;
 
