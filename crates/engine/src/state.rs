@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::files::registry::Registry;
 use crate::frames::Hit;
-use crate::lock::MutexGuard;
+use crate::lock::{self, MutexGuard};
 use crate::request::ahead::Ahead;
 use crate::store::{Fate, Store};
 use std::collections::{BTreeMap, HashMap};
@@ -130,8 +130,9 @@ impl Engine {
                 Action::Stage { slot, .. } => inner.stage(slot.0, bytes),
                 Action::StageFrame { slot, page, .. } => {
                     let mut copy = inner.take_buffer(self.page_size());
-                    let hit = self.frames.read(page, |frame| copy.copy_from_slice(frame));
-                    debug_assert!(hit.is_some(), "a frame is staged before it is evicted");
+                    if !self.frames.peek(page, |frame| copy.copy_from_slice(frame)) {
+                        lock::die("a frame is staged before it is evicted");
+                    }
                     if let Some(old) = inner.staged.insert(slot.0, Arc::new(copy)) {
                         inner.recycle(old);
                     }
@@ -169,6 +170,21 @@ impl Engine {
         let Hit::BatchDue(shard) = hit else { return };
         if let Some(mut inner) = self.try_inner() {
             self.drain_hits(&mut inner, shard);
+        }
+    }
+
+    /// Lends the bytes of `page`, which is in the core's pool, for a hit. The policy hears of it
+    /// in a batch, as of every other.
+    pub(crate) fn hit_under_lock(
+        &self,
+        inner: &mut Inner,
+        page: PageId,
+        use_bytes: impl FnOnce(&[u8]),
+    ) {
+        match self.frames.read(page, use_bytes) {
+            Some(Hit::BatchDue(shard)) => self.drain_hits(inner, shard),
+            Some(Hit::Served) => {}
+            None => lock::die("frames agree with the core's pool under the lock"),
         }
     }
 
