@@ -4,6 +4,9 @@
 //! Sixteen faults in a row, two time-outs, or faults in more than about one I/O in nine switch the
 //! tier off; an occasional bad page does not. Off is a state that only a person (or a restart)
 //! ends.
+//!
+//! What the device is asked for as one counts once, by the worst of its pages: a request that is
+//! late is late once, however many pages it is of.
 
 /// A flash I/O that did not do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,10 +64,19 @@ pub enum Way {
     Write,
 }
 
+/// What the pages of one call of the device said so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Call {
+    good: u32,
+    worst: u32,
+}
+
 /// Trust in the flash device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
     scores: [u32; 2],
+    /// The call whose pages end now, each way.
+    calls: [Option<Call>; 2],
     off: bool,
 }
 
@@ -77,14 +89,50 @@ impl Health {
 
     /// An I/O did its work.
     pub fn success(&mut self, way: Way) {
-        let score = &mut self.scores[way as usize];
-        *score = score.saturating_sub(1);
+        match &mut self.calls[way as usize] {
+            Some(call) => call.good += 1,
+            None => self.forgive(way, 1),
+        }
     }
 
     /// An I/O did not. True when this one switched the tier off.
     pub fn fault(&mut self, way: Way, fault: Fault) -> bool {
+        match &mut self.calls[way as usize] {
+            Some(call) => {
+                call.worst = call.worst.max(fault.weight());
+                false
+            }
+            None => self.blame(way, fault.weight()),
+        }
+    }
+
+    /// What follows, until [`Health::end_call`], is about the pages of one call.
+    pub fn begin_call(&mut self, way: Way) {
+        let call = &mut self.calls[way as usize];
+        assert!(call.is_none(), "the pages of one call end together");
+        *call = Some(Call::default());
+    }
+
+    /// That call counts, as one. True when it switched the tier off.
+    pub fn end_call(&mut self, way: Way) -> bool {
+        let call = self.calls[way as usize].take().unwrap_or_default();
+        match call.worst {
+            0 => {
+                self.forgive(way, call.good);
+                false
+            }
+            worst => self.blame(way, worst),
+        }
+    }
+
+    fn forgive(&mut self, way: Way, good: u32) {
         let score = &mut self.scores[way as usize];
-        *score = score.saturating_add(fault.weight()).min(LIMIT);
+        *score = score.saturating_sub(good);
+    }
+
+    fn blame(&mut self, way: Way, weight: u32) -> bool {
+        let score = &mut self.scores[way as usize];
+        *score = score.saturating_add(weight).min(LIMIT);
         let was_off = self.off;
         self.off |= *score >= LIMIT;
         self.off && !was_off
@@ -121,6 +169,27 @@ mod tests {
         assert!(!hung.fault(Way::Read, Fault::TimedOut), "it goes off once");
         hung.switch_on();
         assert!(!hung.is_off());
+    }
+
+    #[test]
+    fn a_call_counts_once_by_its_worst_page() {
+        let late = |health: &mut Health| {
+            health.begin_call(Way::Write);
+            for fault in [Fault::WriteError, Fault::TimedOut, Fault::TimedOut] {
+                assert!(!health.fault(Way::Write, fault));
+            }
+            (0..200).for_each(|_| health.success(Way::Write));
+            health.end_call(Way::Write)
+        };
+        let mut health = Health::default();
+        assert!(!late(&mut health));
+        assert!(late(&mut health), "two time-outs, which no page excuses");
+        health.switch_on();
+        assert!(!late(&mut health));
+        health.begin_call(Way::Write);
+        (0..64).for_each(|_| health.success(Way::Write));
+        assert!(!health.end_call(Way::Write));
+        assert!(!late(&mut health), "every page of a good call counts");
     }
 
     #[test]

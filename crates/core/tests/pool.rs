@@ -376,9 +376,12 @@ impl World {
         assert_eq!(soon.len(), order.len().min(depth as usize));
         let idle = |index: &u64| self.is_dirty(*index) && !self.busy.contains(index);
         let replaced = soon.into_iter().map(index).find(idle);
-        assert_eq!(self.pool.next_replacement(depth).map(index), replaced);
+        assert_eq!(
+            self.pool.next_replacement(depth, |_| true).map(index),
+            replaced
+        );
         let oldest = self.dirty.iter().find(|d| idle(&d.0)).copied();
-        let found = self.pool.oldest_dirty();
+        let found = self.pool.oldest_dirty(u32::MAX, |_| true);
         assert_eq!(found.map(|(frame, since)| (index(frame), since)), oldest);
         let all = self.pool.dirty_of(ObjectId(1)).into_iter().map(index);
         assert!(all.eq(self.dirty.iter().map(|d| d.0).collect::<BTreeSet<_>>()));
@@ -479,19 +482,23 @@ fn replacement_writes_go_by_h_and_recovery_writes_by_age() {
         pool.set_dirty(frame, &write, now);
     }
     assert_eq!(
-        pool.next_replacement(1),
+        pool.next_replacement(1, |_| true),
         None,
         "page 0 leaves next and is clean"
     );
     let mut replaced = Vec::new();
     let mut ages = Vec::new();
-    while let Some(frame) = pool.next_replacement(6) {
+    while let Some(frame) = pool.next_replacement(6, |_| true) {
         replaced.push(pool.page(frame).expect("filled").index);
         pool.set_busy(frame, true);
     }
-    assert_eq!(pool.oldest_dirty(), None, "all are on their way");
+    assert_eq!(
+        pool.oldest_dirty(u32::MAX, |_| true),
+        None,
+        "all are on their way"
+    );
     (0..6).for_each(|id| pool.set_busy(FrameId(id), false));
-    while let Some((frame, since)) = pool.oldest_dirty() {
+    while let Some((frame, since)) = pool.oldest_dirty(u32::MAX, |_| true) {
         ages.push((pool.page(frame).expect("filled").index, since));
         pool.set_clean(frame);
     }
@@ -511,7 +518,10 @@ fn a_dirty_frame_keeps_its_age_and_time_does_not_fall() {
         pool.assert_invariants();
     }
     assert_eq!(pool.victim(), None, "all are dirty");
-    assert_eq!(pool.oldest_dirty(), Some((frame(&pool, 0), 5)));
+    assert_eq!(
+        pool.oldest_dirty(u32::MAX, |_| true),
+        Some((frame(&pool, 0), 5))
+    );
     // Cleaned and written again it is the youngest; removed it is none.
     let first = frame(&pool, 0);
     pool.set_clean(first);
@@ -519,7 +529,10 @@ fn a_dirty_frame_keeps_its_age_and_time_does_not_fall() {
     pool.set_dirty(first, &HintSet::UNKNOWN, 9);
     let second = frame(&pool, 1);
     pool.remove(second);
-    assert_eq!(pool.oldest_dirty(), Some((frame(&pool, 2), 7)));
+    assert_eq!(
+        pool.oldest_dirty(u32::MAX, |_| true),
+        Some((frame(&pool, 2), 7))
+    );
     pool.assert_invariants();
 }
 

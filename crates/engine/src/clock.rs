@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The clocks of a machine, and how time passes on it.
 pub trait Clock: Debug + Send + Sync {
@@ -54,12 +54,24 @@ impl PartialEq for SharedClock {
 #[derive(Debug)]
 struct SystemClock;
 
-/// What [`SystemClock`] counts from.
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// Time since the machine was started, also what it slept: a lease runs out meanwhile.
+pub(crate) fn since_boot() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a timespec that outlives the call.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    assert_eq!(result, 0, "every Linux has this clock");
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
 
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
-        START.elapsed()
+        since_boot()
     }
 
     fn wall_ns(&self) -> i64 {

@@ -278,6 +278,15 @@ pub enum Error {
         /// What would be allowed.
         rule: &'static str,
     },
+    /// The system gives the engine no thread to work in the background.
+    #[error(
+        "cannot start a thread: {source}; raise the limit of threads (ulimit -u, pids.max of the \
+         control group, TasksMax= of the service) or end other programs, and start again"
+    )]
+    Threads {
+        /// What the system said.
+        source: io::Error,
+    },
     /// A rule of the policy assignment table cannot be used.
     #[error("priority rule {number}: {why}")]
     PriorityRule {

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::files::registry::Registry;
 use crate::frames::Hit;
-use crate::lock::MutexGuard;
+use crate::lock::{self, MutexGuard};
 use crate::request::ahead::Ahead;
 use crate::store::{Fate, Store};
 use std::collections::{BTreeMap, HashMap};
@@ -17,6 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use thermocline_core::health::Way;
 use thermocline_core::hierarchy::{Action, Hierarchy};
 use thermocline_core::writers::WriterPace;
 use thermocline_core::{Fault, ObjectId, PageId};
@@ -116,6 +117,11 @@ impl Engine {
         answer
     }
 
+    /// All pages of a call of the device were told, since `begin_call`.
+    pub(crate) fn end_call(&self, inner: &mut Inner, way: Way) {
+        self.decide(inner, &[], |hierarchy, out| hierarchy.end_call(way, out));
+    }
+
     fn carry_out(&self, inner: &mut Inner, bytes: &[u8]) {
         debug_assert!(bytes.is_empty() || bytes.len() <= self.page_size());
         let mut actions = std::mem::take(&mut inner.actions);
@@ -124,8 +130,9 @@ impl Engine {
                 Action::Stage { slot, .. } => inner.stage(slot.0, bytes),
                 Action::StageFrame { slot, page, .. } => {
                     let mut copy = inner.take_buffer(self.page_size());
-                    let hit = self.frames.read(page, |frame| copy.copy_from_slice(frame));
-                    debug_assert!(hit.is_some(), "a frame is staged before it is evicted");
+                    if !self.frames.peek(page, |frame| copy.copy_from_slice(frame)) {
+                        lock::die("a frame is staged before it is evicted");
+                    }
                     if let Some(old) = inner.staged.insert(slot.0, Arc::new(copy)) {
                         inner.recycle(old);
                     }
@@ -163,6 +170,21 @@ impl Engine {
         let Hit::BatchDue(shard) = hit else { return };
         if let Some(mut inner) = self.try_inner() {
             self.drain_hits(&mut inner, shard);
+        }
+    }
+
+    /// Lends the bytes of `page`, which is in the core's pool, for a hit. The policy hears of it
+    /// in a batch, as of every other.
+    pub(crate) fn hit_under_lock(
+        &self,
+        inner: &mut Inner,
+        page: PageId,
+        use_bytes: impl FnOnce(&[u8]),
+    ) {
+        match self.frames.read(page, use_bytes) {
+            Some(Hit::BatchDue(shard)) => self.drain_hits(inner, shard),
+            Some(Hit::Served) => {}
+            None => lock::die("frames agree with the core's pool under the lock"),
         }
     }
 

@@ -173,6 +173,50 @@ fn a_panic_under_the_lock_ends_the_process_and_nothing_is_called_clean() {
     assert!(!found.clean_stop, "it was not ended cleanly");
 }
 
+/// Starts an engine as a user who may have no more threads, and says what came of it.
+fn start_without_threads() {
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the call reads the limit; both calls change this process alone.
+    let limited = unsafe {
+        // Root has no such limit.
+        let user = libc::geteuid() != 0 || libc::setresuid(65534, 65534, 65534) == 0;
+        user && libc::setrlimit(libc::RLIMIT_NPROC, &raw const none) == 0
+    };
+    assert!(limited, "{}", io::Error::last_os_error());
+    let store = Store::with_device(Arc::new(MemoryDevice::new()), "cache", &options(true));
+    let config = EngineConfig {
+        inline: false,
+        ..config()
+    };
+    match Engine::start(config, Some(store.expect("cache"))) {
+        Ok(_) => println!("started"),
+        Err(error) => println!("refused: {error}"),
+    }
+}
+
+#[test]
+fn a_start_without_threads_fails_and_says_so() {
+    if std::env::var_os(KEY).is_some() {
+        return start_without_threads();
+    }
+    let name = "a_start_without_threads_fails_and_says_so";
+    let ended = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(KEY, "")
+        .output()
+        .expect("child");
+    let out = String::from_utf8_lossy(&ended.stdout);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        out.contains("refused: cannot start a thread"),
+        "{out}{said}"
+    );
+    assert!(out.contains("ulimit -u"), "{out}");
+}
+
 /// What is done to a file.
 type Deed = fn(&Engine, &Arc<Object>) -> io::Result<()>;
 
@@ -228,6 +272,73 @@ fn no_name_and_no_hole_fails_because_of_flash() {
                 "{what} while flash does \"{script}\": {done:?}"
             );
         }
+    }
+}
+
+/// What the device is asked for as one, and answers late.
+type Call = fn(&Engine, &Arc<Object>) -> io::Result<()>;
+
+/// Each call is of four pages. One late call leaves the tier on, a few do not.
+#[test]
+fn a_late_request_of_many_pages_is_one_time_out() {
+    let read: Call = |engine, file| {
+        let mut bytes = [0; 4 * PAGE];
+        engine.read(&request(file, 0), &mut bytes).map(drop)
+    };
+    let write: Call = |engine, file| {
+        let mut bytes = [0; 4 * PAGE];
+        engine.read(&request(file, 8), &mut bytes)?;
+        assert!(engine.step(), "staged pages are written");
+        Ok(())
+    };
+    let commit: Call = |engine, file| {
+        engine.write(&request(file, 0), &[7; 4 * PAGE])?;
+        engine.sync(file, false)
+    };
+    for (what, call, write_back) in [
+        ("read", read, false),
+        ("write", write, false),
+        ("write", commit, true),
+    ] {
+        let faults = FaultScript::new();
+        let device = Arc::new(MemoryDevice::new());
+        // Blocks that hold late writes are not used again: there are some to spare.
+        let options = StoreOptions {
+            size: Some(Store::length_for(640, PAGE as u32)),
+            ..options(true)
+        };
+        let store = Store::with_device(device, "cache", &options).expect("cache");
+        let planted = Arc::clone(&faults);
+        let limit = Some(Duration::from_millis(1));
+        let store = store.wrapped(|device| Arc::new(Faulty::new(device, planted, limit)));
+        let config = EngineConfig {
+            write_back,
+            read_ahead: 0,
+            ..config()
+        };
+        let engine = Engine::start(config, Some(store)).expect("starts");
+        let base = Arc::new(MemoryDevice::new());
+        base.write_at(&[1; 16 * PAGE], 0).expect("base");
+        let file = engine
+            .open_object(spec(&base, &Arc::default()))
+            .expect("opens");
+        let late = (1..=4).find(|_| {
+            let mut bytes = [0; 4 * PAGE];
+            engine.read(&request(&file, 0), &mut bytes).expect("reads");
+            while engine.step() {}
+            let before = engine.stats().tier.expect("there is one");
+            faults
+                .load(&format!("{what} times 4 hang 1s"))
+                .expect("script");
+            call(&engine, &file).expect("base has it");
+            faults.clear();
+            let tier = engine.stats().tier.expect("there is one");
+            let late = tier.faults["timed-out"] - before.faults["timed-out"];
+            assert_eq!(late, 4, "{what}: all pages of the call were late");
+            tier.off.is_some()
+        });
+        // What went well between two of them counts too.
+        assert!(matches!(late, Some(2..=3)), "{what}: {late:?}");
     }
 }
 

@@ -411,6 +411,30 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     ));
 }
 
+/// The device fails while the cache is made shorter, and keeps the tier from going back.
+#[test]
+fn a_tier_that_stayed_small_is_made_as_large_as_its_cache() {
+    let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+    let script = FaultScript::new();
+    let faults = Arc::clone(&script);
+    let store = cache(&flash, 100).wrapped(|device| Arc::new(Faulty::new(device, faults, None)));
+    let (engine, id) = file.start(config("lru", 0, true), store);
+    fill(&engine, &id, 1);
+    engine.flush(|_| true).expect("flushes");
+    let before = tier(&engine).slots;
+    script.load("sync fail EIO").expect("script");
+    engine.resize(length(40), |_| true).expect_err("no commit");
+    script.clear();
+    assert!(tier(&engine).slots < before);
+    assert_eq!(tier(&engine).bytes, length(100));
+    engine.tier_on().expect("it works again");
+    engine.resize(length(100), |_| true).expect("resizes");
+    assert_eq!(tier(&engine).slots, before);
+    engine.assert_invariants();
+    fill(&engine, &id, 2);
+    all_are(&engine, &id, 2);
+}
+
 fn copy_of(device: &MemoryDevice) -> MemoryDevice {
     let copy = MemoryDevice::new();
     copy.write_at(&device.snapshot(), 0).expect("writes");

@@ -183,7 +183,7 @@ impl Beacon {
 }
 
 /// Somebody who answers at a socket, for ever where it is not ended.
-struct Listening {
+pub(super) struct Listening {
     over: Arc<AtomicBool>,
     listener: Arc<UnixListener>,
     thread: JoinHandle<()>,
@@ -191,7 +191,7 @@ struct Listening {
 
 impl Listening {
     /// Nobody answers any more, and the name is free.
-    fn end(self) {
+    pub(super) fn end(self) {
         self.over.store(true, Ordering::Release);
         // SAFETY: no pointers; the descriptor lives for the whole call. It wakes whoever accepts.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
@@ -233,14 +233,26 @@ pub(crate) fn of_cache(path: &Path) -> Option<Standing> {
     ask("cache", path)
 }
 
+/// Whether process `pid` is there and answers for this mountpoint, though perhaps not in time.
+pub(crate) fn is_lit(path: &Path, pid: u32) -> bool {
+    let answer = connect("mount", path).map(answer);
+    answer.is_some_and(|standing| standing.is_none_or(|standing| standing.mount.pid == pid))
+}
+
 fn ask(kind: &str, path: &Path) -> Option<Standing> {
+    answer(connect(kind, path)?)
+}
+
+/// Where it is answered, if it may be believed.
+fn connect(kind: &str, path: &Path) -> Option<UnixStream> {
     let path = path.canonicalize().ok()?;
     let address = SocketAddr::from_abstract_name(name(kind, &path)).ok()?;
-    let mut stream = UnixStream::connect_addr(&address).ok()?;
+    let stream = UnixStream::connect_addr(&address).ok()?;
+    is_trusted(&stream).then_some(stream)
+}
+
+fn answer(mut stream: UnixStream) -> Option<Standing> {
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    if !is_trusted(&stream) {
-        return None;
-    }
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
@@ -275,6 +287,17 @@ fn name(kind: &str, path: &Path) -> String {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
     });
     format!("thermocline/{kind}/{hash:016x}")
+}
+
+/// A beacon of nothing but these facts.
+#[cfg(test)]
+pub(super) fn of(facts: &MountFacts) -> io::Result<Listening> {
+    let standing = Standing {
+        stage: Stage::Saving,
+        dirty: 0,
+        mount: facts.clone(),
+    };
+    listen(&name("mount", &facts.mountpoint), move || standing.clone())
 }
 
 #[cfg(test)]

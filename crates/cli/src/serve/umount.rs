@@ -109,31 +109,62 @@ fn facts(mountpoint: &Path) -> Result<MountFacts, Failure> {
     Ok(ending.mount)
 }
 
+/// How the end of a process is seen.
+enum Watch {
+    /// By a pidfd: it stays right even when the pid is reused.
+    Process(OwnedFd),
+    /// Where there are none (an older kernel, a container that forbids it), or the pid is that of
+    /// another namespace: it answers at its beacon until it has ended.
+    Beacon,
+    /// There is no beacon either. Base's mark names it until it ends in good order.
+    Mark,
+    /// It had ended before.
+    Ended,
+}
+
 /// The process behind a mount.
 struct Serving {
-    /// `None` when it ended before it could be watched.
-    process: Option<OwnedFd>,
+    watch: Watch,
     pid: u32,
+    mountpoint: PathBuf,
     base: PathBuf,
     news: News,
 }
 
 impl Serving {
-    /// Watches the process named in `report`; a pidfd stays right even when the pid is reused.
+    /// Watches the process that `facts` name.
     fn find(facts: &MountFacts) -> Self {
         let pid = facts.pid;
-        // SAFETY: no pointers. A negative return is an error and not wrapped.
-        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        // SAFETY: the descriptor was just opened and belongs to nobody else.
-        let process = i32::try_from(opened)
-            .ok()
-            .filter(|fd| *fd >= 0)
-            .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let watch = match pidfd(pid) {
+            Ok(process) => Watch::Process(process),
+            Err(_) if beacon::is_lit(&facts.mountpoint, pid) => Watch::Beacon,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Watch::Ended,
+            Err(_) => Watch::Mark,
+        };
         Self {
-            process,
+            watch,
             pid,
+            mountpoint: facts.mountpoint.clone(),
             base: facts.base.clone(),
             news: News::of(&facts.log),
+        }
+    }
+
+    /// Whether the process has ended; waits up to 100 ms for it.
+    fn has_ended(&self) -> Result<bool, Failure> {
+        let is_there = || match self.watch {
+            Watch::Beacon => beacon::is_lit(&self.mountpoint, self.pid),
+            _ => standing_of(&self.base)
+                .map_or(true, |mark| mark.is_some_and(|mark| mark.pid == self.pid)),
+        };
+        match &self.watch {
+            Watch::Process(process) => ended(process),
+            Watch::Ended => Ok(true),
+            Watch::Beacon | Watch::Mark if !is_there() => Ok(true),
+            Watch::Beacon | Watch::Mark => {
+                std::thread::sleep(LOOK);
+                Ok(false)
+            }
         }
     }
 
@@ -145,10 +176,7 @@ impl Serving {
                 .unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
         let (mut news, mut log_length) = (Instant::now(), 0);
-        while let Some(process) = &self.process {
-            if ended(process)? {
-                break;
-            }
+        while !self.has_ended()? {
             let length = self.news.length();
             if length != log_length {
                 (news, log_length) = (Instant::now(), length);
@@ -178,10 +206,10 @@ impl Serving {
         }
     }
 
-    /// By base's mark. Of one that names another process, a mount of after this one, nothing is
-    /// known; where there is none, nothing was promised.
+    /// By base's mark. Of one that names another process, a mount of after this one, or that cannot
+    /// be read, nothing is known; where there is none, nothing was promised.
     fn has_ended_well(&self, keep_dirty: bool) -> Outcome {
-        let Some(standing) = standing_of(&self.base)? else {
+        let Ok(Some(standing)) = standing_of(&self.base) else {
             return Ok(());
         };
         let base = self.base.display();
@@ -208,7 +236,20 @@ impl Serving {
     }
 }
 
-/// Whether the process has ended; waits up to 100 ms for it.
+/// The time between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers. A negative return is an error and not wrapped.
+    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    match i32::try_from(opened) {
+        // SAFETY: the descriptor was just opened and belongs to nobody else.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether the process has ended; waits for it for one [`LOOK`].
 fn ended(process: &OwnedFd) -> Result<bool, Failure> {
     let mut poll = libc::pollfd {
         fd: process.as_raw_fd(),
@@ -216,7 +257,7 @@ fn ended(process: &OwnedFd) -> Result<bool, Failure> {
         revents: 0,
     };
     // SAFETY: one element, as said; it outlives the call.
-    match unsafe { libc::poll(&raw mut poll, 1, 100) } {
+    match unsafe { libc::poll(&raw mut poll, 1, LOOK.as_millis() as libc::c_int) } {
         -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(false),
         -1 => Err(io::Error::last_os_error().into()),
         ready => Ok(ready > 0),
@@ -291,6 +332,7 @@ fn busy(mountpoint: &Path) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn the_log_before_the_unmount_does_not_count() {
@@ -298,8 +340,9 @@ mod tests {
         fs::write(log.path(), "error: old\n").expect("write");
         let base = tempfile::tempdir().expect("base");
         let serving = Serving {
-            process: None,
+            watch: Watch::Ended,
             pid: 1,
+            mountpoint: base.path().into(),
             base: base.path().into(),
             news: News::of(log.path()),
         };
@@ -314,6 +357,32 @@ mod tests {
         fs::write(log.path(), "error: old\nerror: full\n  try: more room\n").expect("write");
         let failure = serving.wait(Duration::ZERO, false).unwrap_err();
         assert_eq!(failure.advice.as_deref(), Some("more room"));
+    }
+
+    /// As for a mount in a container: its pid is nobody's here. Base cannot be looked at.
+    #[test]
+    fn a_process_that_only_its_beacon_tells_of_is_waited_for() {
+        let directory = tempfile::tempdir().expect("directory");
+        let facts = MountFacts {
+            pid: i32::MAX as u32,
+            mountpoint: directory.path().canonicalize().expect("path"),
+            base: directory.path().join("none"),
+            ..MountFacts::default()
+        };
+        assert!(pidfd(facts.pid).is_err());
+        let lit = beacon::of(&facts).expect("listens");
+        let serving = Serving::find(&facts);
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(LOOK * 3);
+                ended.store(true, Ordering::Release);
+                lit.end();
+            });
+            let waited = serving.wait(Duration::from_secs(60), false);
+            assert!(ended.load(Ordering::Acquire), "it was there");
+            assert!(waited.is_ok(), "nothing is known against it: {waited:?}");
+        });
     }
 
     #[test]

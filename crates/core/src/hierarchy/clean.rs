@@ -5,6 +5,9 @@
 //! bounds its cleaners' scan), in the order they would; *recovery writes* go to pages that have
 //! been dirty for longer than [`super::HierarchyOptions::recovery_age`], oldest first. A
 //! written-out page stays in its frame, clean.
+//!
+//! A frame that base refuses, or that has to wait for an older version of its page, holds up no
+//! other: it is passed over until the next [`Hierarchy::on_time`].
 
 use super::write::Placed;
 use super::{Action, Hierarchy};
@@ -17,6 +20,10 @@ use crate::pool::{Evicted, FlashMove};
 /// The most frames that are looked at for a dirty one: what one step costs must not grow with the
 /// pool.
 const CLEAN_DEPTH_MAX: u32 = 1024;
+
+/// The most pages that are passed over because base refused them: base that takes nothing is asked
+/// so often from one [`Hierarchy::on_time`] to the next.
+const REFUSED_MAX: usize = 32;
 
 /// What came of asking for a dirty frame to clean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +56,24 @@ impl Hierarchy {
 
     /// Cleans the next page that is due at `now`.
     pub fn next_clean(&mut self, now: u64, out: &mut Vec<Action>) -> Cleaned {
+        if self.refused.len() >= REFUSED_MAX {
+            return Cleaned::Nothing;
+        }
         let depth = self.clean_depth();
+        let may = |frame: FrameId| {
+            self.pool
+                .page(frame)
+                .is_some_and(|page| self.may_clean(page))
+        };
         let full = self.pool.filled().saturating_add(depth) > self.pool.capacity();
         let next = match full {
-            true => self.pool.next_replacement(depth),
+            true => self.pool.next_replacement(depth, may),
             false => None,
         };
         if let Some(frame) = next {
             return self.clean_frame(frame, Cleaning::Replacement, out);
         }
-        let oldest = self.pool.oldest_dirty();
+        let oldest = self.pool.oldest_dirty(CLEAN_DEPTH_MAX, may);
         let overdue = |since: u64| {
             !self.back || self.health.is_off() || now.saturating_sub(since) >= self.recovery_age
         };
@@ -77,15 +92,24 @@ impl Hierarchy {
         }
     }
 
+    /// Whether nothing holds `page`, dirty in a frame, up.
+    fn may_clean(&self, page: PageId) -> bool {
+        !self.refused.contains(&page) && !self.waits_for_older(page)
+    }
+
+    /// Whether flash holds an older version that base has not, and takes no newer one: it goes to
+    /// base first, or keeps the page from it for good.
+    fn waits_for_older(&self, page: PageId) -> bool {
+        let slot = self.slots.find(page);
+        self.health.is_off() && slot.is_some_and(|slot| self.slots.is_dirty(slot))
+    }
+
     fn clean_frame(&mut self, frame: FrameId, why: Cleaning, out: &mut Vec<Action>) -> Cleaned {
         let Some(page) = self.pool.page(frame) else {
             return Cleaned::Nothing;
         };
         let hints = *self.pool.hints(frame);
-        // Flash holds an older version that base has not, and takes no newer one: it goes to base
-        // first, or keeps the page from it for good.
-        let slot = self.slots.find(page);
-        if self.health.is_off() && slot.is_some_and(|slot| self.slots.is_dirty(slot)) {
+        if self.waits_for_older(page) {
             return match self.lost.contains(&page) {
                 true => Cleaned::Nothing,
                 false => Cleaned::Wait,
@@ -144,6 +168,9 @@ impl Hierarchy {
             self.pool.set_clean(job.frame);
             let how = entered_by(job.why);
             self.wrote_base(&access, Some(job.frame), true, ended.asked, how, out);
+        }
+        if stands && !ok && !self.refused.contains(&job.page) {
+            self.refused.push(job.page);
         }
         self.wake(job.page, ended.wake, out);
         out.push(Action::Room);

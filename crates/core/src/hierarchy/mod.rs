@@ -266,6 +266,8 @@ pub struct Hierarchy {
     held: BTreeSet<PageId>,
     /// Dirty pages whose bytes could not be read.
     lost: BTreeSet<PageId>,
+    /// Pages of dirty frames that base refused since the last [`Hierarchy::on_time`].
+    refused: Vec<PageId>,
     /// Objects of which base's answers may not be durable: see [`Hierarchy::doubt`].
     doubted: BTreeSet<ObjectId>,
     health: Health,
@@ -363,6 +365,7 @@ impl Hierarchy {
             destaging: Destaging::default(),
             held: BTreeSet::new(),
             lost: BTreeSet::new(),
+            refused: Vec::new(),
             doubted: BTreeSet::new(),
             queue: VecDeque::new(),
             stagings: 0,
@@ -412,8 +415,10 @@ impl Hierarchy {
         self.policy.as_ref()
     }
 
-    /// Tells the policy what time it is ([`TierPolicy::on_time`]).
+    /// Tells the policy what time it is ([`TierPolicy::on_time`]). Base may take by now what it
+    /// refused.
     pub fn on_time(&mut self, now_ms: u64) {
+        self.refused.clear();
         self.policy.on_time(now_ms);
     }
 
@@ -723,6 +728,19 @@ impl Hierarchy {
     fn count_read(&mut self, how: ReadStart) {
         if let Some(source) = how.source() {
             self.counters.reads[source as usize] += 1;
+        }
+    }
+
+    /// The ends of pages that are told until [`Hierarchy::end_call`] are those of one call of the
+    /// device.
+    pub fn begin_call(&mut self, way: Way) {
+        self.health.begin_call(way);
+    }
+
+    /// All pages of that call were told: it counts once for the device's health.
+    pub fn end_call(&mut self, way: Way, out: &mut Vec<Action>) {
+        if self.health.end_call(way) {
+            self.switch_off(out);
         }
     }
 

@@ -69,6 +69,15 @@ impl Hierarchy {
         self.calm == Calm::Still && idle
     }
 
+    /// Whether the tier has the slots and gives out the blocks of `options`.
+    #[must_use]
+    pub fn is_shaped(&self, options: &HierarchyOptions) -> bool {
+        let slots = &self.slots;
+        let areas = (slots.capacity(), slots.keeps(), slots.reserve());
+        let blocks = (self.ledger.blocks(), self.ledger.limit());
+        areas == options.areas() && blocks == (options.all_blocks(), options.all_blocks())
+    }
+
     /// Gives the tier the slots and blocks of `options`; pages keep their blocks and their kind of
     /// slot. Where there will be fewer blocks, clean pages past the new end leave, and some more
     /// when there are more pages than slots; the blocks are then given out no more

@@ -232,6 +232,12 @@ impl Ledger {
         self.blocks.release(block);
     }
 
+    /// Blocks from this one on are given out no more ([`Ledger::retire`]).
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.blocks.limit()
+    }
+
     /// Blocks from `limit` on are given out no more: the device will be shorter. What they hold
     /// stays until it leaves.
     pub fn retire(&mut self, limit: u32) {

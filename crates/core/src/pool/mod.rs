@@ -352,24 +352,29 @@ impl Pool {
         found
     }
 
-    /// The frame that has been dirty longest and is not busy, and since when (GDL3: recovery
-    /// writes go by age). Passes over busy frames.
+    /// The frame that has been dirty longest of those that are not busy and `may` be cleaned, and
+    /// since when (GDL3: recovery writes go by age). Looks at `depth` frames that are not busy.
     #[must_use]
-    pub fn oldest_dirty(&self) -> Option<(FrameId, u64)> {
-        let oldest = self.dirty.iter().find(|frame| !self.is_busy(*frame))?;
+    pub fn oldest_dirty(
+        &self,
+        depth: u32,
+        may: impl Fn(FrameId) -> bool,
+    ) -> Option<(FrameId, u64)> {
+        let idle = self.dirty.iter().filter(|frame| !self.is_busy(*frame));
+        let oldest = idle.take(depth as usize).find(|frame| may(*frame))?;
         self.dirty.since(oldest).map(|since| (oldest, since))
     }
 
-    /// Among the `depth` frames that would leave next the first that is dirty and not busy (GDL3:
-    /// replacement writes go by H, whichever queue the frame is in). O(depth).
+    /// Among the `depth` frames that would leave next the first that is dirty, not busy, and `may`
+    /// be cleaned (GDL3: replacement writes go by H, whichever queue the frame is in). O(depth).
     #[must_use]
-    pub fn next_replacement(&self, depth: u32) -> Option<FrameId> {
+    pub fn next_replacement(&self, depth: u32, may: impl Fn(FrameId) -> bool) -> Option<FrameId> {
         if self.dirty() == 0 {
             return None;
         }
         let mut found = None;
         self.policy.tail(depth, &mut |frame| {
-            if self.is_dirty(frame) && !self.is_busy(frame) {
+            if self.is_dirty(frame) && !self.is_busy(frame) && may(frame) {
                 found = Some(frame);
             }
             found.is_none()

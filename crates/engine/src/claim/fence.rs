@@ -6,6 +6,7 @@
 //! mark to be ours.
 
 use super::{Claim, FRESH, Mark, RELY};
+use crate::clock::since_boot;
 use crate::device::{Device, Witness};
 use crate::engine::Engine;
 use crate::lock::Mutex;
@@ -85,16 +86,9 @@ fn stale() -> io::Error {
     io::Error::from_raw_os_error(libc::ESTALE)
 }
 
-/// A clock that goes on while the machine sleeps.
+/// Milliseconds of a clock that goes on while the machine sleeps.
 fn now_ms() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a timespec that outlives the call.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
-    assert_eq!(result, 0, "every Linux has this clock");
-    time.tv_sec.unsigned_abs() * 1000 + time.tv_nsec.unsigned_abs() / 1_000_000
+    since_boot().as_millis() as u64
 }
 
 impl Claim {

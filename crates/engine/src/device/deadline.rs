@@ -29,7 +29,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
@@ -177,7 +177,7 @@ pub(super) fn perform_all(call: Call<'_>, batch: &mut [Transfer<'_>]) -> Option<
     let mut at = 0;
     for (adjacent, result) in batch.chunk_by_mut(Transfer::is_followed_by).zip(results) {
         let len: usize = adjacent.iter().map(Transfer::len).sum();
-        let result = result.unwrap_or_else(|| Err(expired()));
+        let result = result.unwrap_or_else(|| Err(ended.error()));
         let moved = *result.as_ref().unwrap_or(&0);
         assert!(moved <= len, "the kernel moves no more than was asked for");
         share(adjacent, result, &lane.buf[at..at + moved]);
@@ -235,6 +235,19 @@ enum Ended {
     NotStarted(io::Error),
     /// The kernel still has so many requests, and the buffer.
     Expired { in_kernel: usize },
+}
+
+impl Ended {
+    /// That of a request without a result.
+    fn error(&self) -> io::Error {
+        match self {
+            Self::NotStarted(error) => match error.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => error.kind().into(),
+            },
+            Self::Done | Self::Expired { .. } => expired(),
+        }
+    }
 }
 
 thread_local! {
@@ -409,11 +422,16 @@ impl Lane {
             if left == 0 {
                 return Ended::Done;
             }
-            let retry = match &entered {
-                Ok(_) => true,
-                Err(error) => error.raw_os_error() == Some(libc::EINTR),
-            };
+            let code = entered.as_ref().err().map(io::Error::raw_os_error);
+            let retry = matches!(
+                code,
+                None | Some(Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+            );
             if retry && Instant::now() < until {
+                // The kernel lacks memory just now, which says nothing of the device.
+                if matches!(code, Some(Some(libc::EAGAIN | libc::EBUSY))) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 continue;
             }
             // What the kernel has not taken it never will: nobody enters this ring again.
@@ -467,7 +485,6 @@ fn reap() {
 mod tests {
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
-    use std::time::Duration;
 
     use super::*;
 
@@ -601,5 +618,28 @@ mod tests {
             result.unwrap().unwrap_err().raw_os_error(),
             Some(libc::EINVAL)
         );
+    }
+
+    /// What the kernel does not take says nothing of the device.
+    #[test]
+    fn requests_that_were_never_taken_are_not_late() {
+        let Some(lane) = take_lane() else { return };
+        let nothing = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: both descriptors are open; the ring's is closed with the lane.
+        let made = unsafe { libc::dup2(nothing.as_raw_fd(), lane.ring.as_raw_fd()) };
+        assert!(made >= 0);
+        put_back(lane);
+        let abandoned = Arc::new(Abandoned::default());
+        let (mut first, mut second) = ([0u8; ALIGNMENT], [0u8; ALIGNMENT]);
+        let mut batch = [
+            Transfer::read(0, &mut first),
+            Transfer::read(1 << 20, &mut second),
+        ];
+        perform_all(call(nothing.as_fd(), 60_000, &abandoned), &mut batch).unwrap();
+        for one in batch {
+            let error = one.result.unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{error}");
+        }
+        assert_eq!(abandoned.count(), 0);
     }
 }

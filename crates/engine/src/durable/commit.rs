@@ -44,6 +44,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use thermocline_core::health::Way;
 use thermocline_core::ledger::UNDER_WAY_MAX;
 use thermocline_core::{BlockId, Fault, MapChange, ObjectId, WriteJob};
 
@@ -590,6 +591,7 @@ impl Engine {
 
     /// The pages were written with a batch, and how: `None`, the batch failed.
     fn end_pages(&self, inner: &mut Inner, pages: &Pages, written: Option<&[Result<(), Fault>]>) {
+        inner.hierarchy.begin_call(Way::Write);
         for (at, page) in pages.all.iter().enumerate() {
             let result = written.map(|written| written[at]);
             self.decide(inner, &[], |hierarchy, out| match (result, page.named) {
@@ -601,6 +603,7 @@ impl Engine {
                 }
             });
         }
+        self.end_call(inner, Way::Write);
         if !pages.all.is_empty() {
             self.page_free.notify_all();
         }

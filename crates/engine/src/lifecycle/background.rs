@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use thermocline_core::WriteJob;
+use thermocline_core::health::Way;
 use thermocline_core::ledger::UNDER_WAY_MAX;
 
 /// What the engine's threads wait for, each kind for its own: a signal that wakes those who have
@@ -64,7 +65,7 @@ impl Signals {
 }
 
 /// How often age alone is looked at.
-const TICK: Duration = Duration::from_millis(500);
+pub(crate) const TICK: Duration = Duration::from_millis(500);
 /// Ticks between two looks at quiet write intents.
 const EXPIRE_TICKS: u64 = 8;
 /// Steps between them where there are no threads.
@@ -321,6 +322,7 @@ fn write(engine: &Engine, flash: &Store, jobs: &[Job]) {
     let mut inner = engine.inner();
     assert!(inner.writers_at_work > 0, "an end follows a start");
     inner.writers_at_work -= 1;
+    inner.hierarchy.begin_call(Way::Write);
     for (((job, _), result), sum) in jobs.iter().zip(results).zip(sums) {
         assert!(
             inner.hierarchy.slots().is_writing(job.slot),
@@ -330,6 +332,7 @@ fn write(engine: &Engine, flash: &Store, jobs: &[Job]) {
             hierarchy.end_write(*job, result.map(|()| sum), out)
         });
     }
+    engine.end_call(&mut inner, Way::Write);
     let took = ended.saturating_sub(started);
     let staged = inner.hierarchy.staged();
     let (ended, took) = (ended.as_nanos() as u64, took.as_nanos() as u64);

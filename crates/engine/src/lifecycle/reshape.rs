@@ -66,9 +66,10 @@ impl Engine {
         let store = self.store().ok_or(Error::NoTier)?;
         self.must_be_on()?;
         let blocks = store.resizable(length)?;
+        let options = hierarchy_options(&self.config, blocks, &self.pins());
         match length.cmp(&store.length()) {
-            // Not when it is of this length since a change that failed after the store had grown.
-            Ordering::Equal if self.inner().hierarchy.ledger().blocks() == blocks => {}
+            // Not after a change that failed: the tier may have another shape than the store.
+            Ordering::Equal if self.inner().hierarchy.is_shaped(&options) => {}
             Ordering::Equal => self.reshape(blocks, false, &mut progress)?,
             Ordering::Greater => {
                 store.resize(length)?;

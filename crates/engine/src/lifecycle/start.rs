@@ -32,7 +32,8 @@ impl Engine {
     /// take them back.
     ///
     /// # Errors
-    /// [`Error::Setting`], [`Error::Policy`], [`Error::PageSize`], and those of the store.
+    /// [`Error::Setting`], [`Error::Policy`], [`Error::PageSize`], [`Error::Threads`], and those of
+    /// the store.
     pub fn start(config: EngineConfig, flash: Option<Store>) -> Result<Arc<Self>, Error> {
         config.check()?;
         // While the map is unread there is no slot.
@@ -88,7 +89,7 @@ impl Engine {
             (Some(found), None) => engine.restore(found),
             (None, _) => {}
         }
-        engine.start_threads();
+        engine.start_threads()?;
         Ok(engine)
     }
 
@@ -130,51 +131,55 @@ impl Engine {
         }
     }
 
-    pub(crate) fn start_threads(self: &Arc<Self>) {
-        if self.config.inline {
-            return;
-        }
-        let spawn = |name: String, work: ThreadBody| {
+    /// All of them: without a writer, who waits for room in the write buffer would wait for ever.
+    fn start_threads(self: &Arc<Self>) -> Result<(), Error> {
+        for (name, work) in self.threads_wanted() {
             // Weak: the threads must not keep a forgotten engine alive.
             let engine = Arc::downgrade(self);
             let thread = crate::lock::thread::Builder::new().name(name);
-            thread.spawn(move || work(&engine)).ok()
-        };
-        let reader = |number: usize| {
-            let name = format!("tc-ahead-{number}");
-            spawn(name, Box::new(ahead::run_reader))
-        };
+            match thread.spawn(move || work(&engine)) {
+                Ok(thread) => self.threads.lock().push(thread),
+                Err(source) => {
+                    self.end_threads();
+                    return Err(Error::Threads { source });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the threads that the engine works with, and what they do.
+    fn threads_wanted(&self) -> Vec<(String, ThreadBody)> {
+        if self.config.inline {
+            return Vec::new();
+        }
         let paged = self.has_flash || self.frame_count > 0;
         let readers = if paged && self.config.read_ahead > 0 {
             READERS
         } else {
             0
         };
-        let mut threads: Vec<_> = (0..readers).filter_map(reader).collect();
+        let mut all: Vec<(String, ThreadBody)> = Vec::new();
+        for number in 0..readers {
+            all.push((format!("tc-ahead-{number}"), Box::new(ahead::run_reader)));
+        }
         if !self.has_flash {
-            *self.threads.lock() = threads;
-            return;
+            return all;
         }
-        let writer = |number: u32| {
+        for number in 0..self.config.writers_max {
             let work = move |engine: &Weak<Self>| background::run_writer(engine, number);
-            spawn(format!("tc-writer-{number}"), Box::new(work))
-        };
-        threads.extend((0..self.config.writers_max).filter_map(writer));
-        threads.extend(spawn(
-            "tc-commit".into(),
-            Box::new(background::run_committer),
-        ));
-        threads.extend(spawn("tc-clean".into(), Box::new(background::run_cleaner)));
-        threads.extend(spawn(
-            "tc-destage".into(),
-            Box::new(background::run_destager),
-        ));
-        if self.inner().hierarchy.is_loading() {
-            threads.extend(spawn("tc-load".into(), Box::new(load::run_loader)));
-        } else if self.inner().hierarchy.doubts() > 0 {
-            threads.extend(spawn("tc-verify".into(), Box::new(verify::run_verifier)));
+            all.push((format!("tc-writer-{number}"), Box::new(work)));
         }
-        *self.threads.lock() = threads;
+        all.push(("tc-commit".into(), Box::new(background::run_committer)));
+        all.push(("tc-clean".into(), Box::new(background::run_cleaner)));
+        all.push(("tc-destage".into(), Box::new(background::run_destager)));
+        let inner = self.inner();
+        if inner.hierarchy.is_loading() {
+            all.push(("tc-load".into(), Box::new(load::run_loader)));
+        } else if inner.hierarchy.doubts() > 0 {
+            all.push(("tc-verify".into(), Box::new(verify::run_verifier)));
+        }
+        all
     }
 }
 

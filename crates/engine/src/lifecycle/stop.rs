@@ -26,14 +26,7 @@ impl Engine {
     pub fn stop(&self) -> Result<(), Error> {
         // What base refuses stays dirty, and is counted below.
         let _ = self.clean_everything();
-        self.inner().stopping = true;
-        self.signals.wake_all();
-        let writers = std::mem::take(&mut *self.threads.lock());
-        for thread in writers {
-            if thread.join().is_err() {
-                lock::die("a thread of the engine panicked");
-            }
-        }
+        self.end_threads();
         self.bury();
         while self.config.inline && self.step() {}
         let Some(flash) = self.store() else {
@@ -80,6 +73,18 @@ impl Engine {
         let all_clean = self.inner().hierarchy.ledger().is_all_clean();
         flash.close_as(objects, all_clean)?;
         frames_saved
+    }
+
+    /// The engine stops: its threads end what they are at.
+    pub(crate) fn end_threads(&self) {
+        self.inner().stopping = true;
+        self.signals.wake_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            if thread.join().is_err() {
+                lock::die("a thread of the engine panicked");
+            }
+        }
     }
 
     /// The table that a stop leaves replaces all records of before. A file that is not in it loses

@@ -17,6 +17,9 @@ pub(crate) mod read;
 pub(crate) mod run;
 pub(crate) mod write;
 
+#[cfg(test)]
+mod tests;
+
 /// Pages read from base in one I/O at most.
 pub(crate) const RUN_BYTES_MAX: usize = 1 << 20;
 

@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use thermocline_core::health::Way;
 use thermocline_core::hint::RequestType;
 use thermocline_core::tier::SlotState;
 use thermocline_core::{Fault, HintSet, PageId, ReadStart, SlotId, hint_type};
@@ -149,7 +150,7 @@ impl Reading<'_> {
             }
         };
         match start {
-            ReadStart::Frame(_) => self.serve_frame(&mut inner, start, &part, buf),
+            ReadStart::Frame(_) => self.serve_frame(&mut inner, &part, buf),
             ReadStart::Buffer(slot) => self.serve_buffer(&mut inner, slot, &part, buf),
             ReadStart::Slot(slot) => {
                 let run = self.extend_slots(&mut inner, slot, &part, last);
@@ -257,23 +258,10 @@ impl Reading<'_> {
     }
 
     /// The page came into the pool just now.
-    pub(crate) fn serve_frame(
-        &mut self,
-        inner: &mut Inner,
-        start: ReadStart,
-        part: &Part,
-        buf: &mut [u8],
-    ) {
+    pub(crate) fn serve_frame(&mut self, inner: &mut Inner, part: &Part, buf: &mut [u8]) {
         let to = &mut buf[part.outside.clone()];
-        let frames = &self.engine.frames;
-        let hit = frames.read(part.page, |b| to.copy_from_slice(&b[part.inside.clone()]));
-        debug_assert!(
-            hit.is_some(),
-            "frames agree with the core's pool under the lock"
-        );
-        self.engine.decide(inner, &[], |hierarchy, out| {
-            hierarchy.finish_read(part.page, &self.request.hints, start, out);
-        });
+        let copy = |frame: &[u8]| to.copy_from_slice(&frame[part.inside.clone()]);
+        self.engine.hit_under_lock(inner, part.page, copy);
         self.note(Served::Pool);
     }
 
@@ -284,9 +272,9 @@ impl Reading<'_> {
         part: &Part,
         buf: &mut [u8],
     ) {
-        let staged = inner.staged.get(&slot.0).cloned();
-        debug_assert!(staged.is_some(), "a staged slot has bytes");
-        let Some(bytes) = staged else { return };
+        let Some(bytes) = inner.staged.get(&slot.0).cloned() else {
+            lock::die("a staged slot has bytes");
+        };
         debug_assert_eq!(bytes.len(), self.engine.page_size());
         buf[part.outside.clone()].copy_from_slice(&bytes[part.inside.clone()]);
         self.finish(inner, part.page, ReadStart::Buffer(slot), &bytes);
@@ -377,6 +365,7 @@ impl Reading<'_> {
         assert!(read.len() == run.len() && bytes.len() == run.len() * size);
         let (mut on_base, mut result) = (Vec::new(), Ok(()));
         let mut inner = engine.inner();
+        inner.hierarchy.begin_call(Way::Read);
         let pages = run.iter().zip(bytes.chunks_exact_mut(size));
         for ((&(slot, stored), bytes), read) in pages.zip(read) {
             let Err(fault) = read else {
@@ -391,6 +380,7 @@ impl Reading<'_> {
                 false => result = Err(lost_error()),
             }
         }
+        engine.end_call(&mut inner, Way::Read);
         drop(inner);
         if on_base.len() < run.len() {
             self.note(Served::Flash);

@@ -32,8 +32,7 @@
 
 use super::read::{Reading, stored};
 use super::{Part, RUN_BYTES_MAX, with_scratch};
-use crate::frames::Hit;
-use crate::lock::{self, MutexGuard};
+use crate::lock::MutexGuard;
 use crate::mutant::Mutant;
 use crate::state::{Inner, page_of};
 use crate::store::{Stored, checksum};
@@ -212,14 +211,7 @@ impl Reading<'_> {
         };
         match inner.hierarchy.start_read(page) {
             ReadStart::Frame(_) => {
-                let hit = engine
-                    .frames
-                    .read(page, |frame| bytes.copy_from_slice(frame));
-                match hit {
-                    Some(Hit::BatchDue(shard)) => engine.drain_hits(inner, shard),
-                    Some(Hit::Served) => {}
-                    None => lock::die("frames agree with the core's pool under the lock"),
-                }
+                engine.hit_under_lock(inner, page, |frame| bytes.copy_from_slice(frame));
             }
             ReadStart::Buffer(slot) => self.serve_buffer(inner, slot, &whole, bytes),
             ReadStart::Slot(slot) => {

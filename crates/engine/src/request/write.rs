@@ -111,11 +111,7 @@ impl Engine {
     /// The newest bytes of `page`, whose write was started, into `bytes`; zeros past base's end.
     pub(crate) fn fetch(&self, object: &Object, page: PageId, bytes: &mut [u8]) -> io::Result<()> {
         debug_assert_eq!(bytes.len(), self.page_size());
-        if self
-            .frames
-            .read(page, |frame| bytes.copy_from_slice(frame))
-            .is_some()
-        {
+        if self.frames.peek(page, |frame| bytes.copy_from_slice(frame)) {
             return Ok(());
         }
         loop {

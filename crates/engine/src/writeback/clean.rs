@@ -6,7 +6,7 @@
 use crate::device::AlignedBuf;
 use crate::engine::Engine;
 use crate::files::object::Object;
-use crate::lock::MutexGuard;
+use crate::lock::{self, MutexGuard};
 use crate::state::Inner;
 use std::io;
 use thermocline_core::hierarchy::{CleanJob, Cleaned};
@@ -23,7 +23,11 @@ impl Engine {
         drop(inner);
         match cleaned {
             Cleaned::Placed => true,
-            Cleaned::Base(job) => self.clean_to_base(&job).is_ok(),
+            Cleaned::Base(job) => {
+                // What base refused is passed over for a while; there may be others.
+                let _ = self.clean_to_base(&job);
+                true
+            }
             Cleaned::Nothing | Cleaned::Wait => false,
         }
     }
@@ -101,16 +105,17 @@ impl Engine {
 
     pub(crate) fn frame_to_base(&self, object: &Object, job: &CleanJob) -> io::Result<()> {
         let _layout = object.layout();
-        if !self.inner().hierarchy.clean_stands(job) {
-            return Ok(());
-        }
         let mut bytes = AlignedBuf::new(self.page_size());
-        let found = self
-            .frames
-            .read(job.page, |frame| bytes.copy_from_slice(frame));
-        debug_assert!(found.is_some(), "a frame that stands has bytes");
-        if found.is_none() {
-            return Ok(());
+        {
+            // Held until the bytes are copied: pages are trimmed without the layout lock too.
+            let inner = self.inner();
+            if !inner.hierarchy.clean_stands(job) {
+                return Ok(());
+            }
+            let copy = |frame: &[u8]| bytes.copy_from_slice(frame);
+            if !self.frames.peek(job.page, copy) {
+                lock::die("a frame that stands has bytes");
+            }
         }
         let offset = job.page.index * self.page_size() as u64;
         let written = self.write_quietly(object, &bytes, offset);

@@ -7,12 +7,14 @@ use crate::device::{AlignedBuf, Witness};
 use crate::durable::lease::Change;
 use crate::engine::Engine;
 use crate::files::object::Object;
+use crate::lifecycle::background::TICK;
 use crate::mutant::Mutant;
 use crate::store::Stored;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use thermocline_core::health::Way;
 use thermocline_core::hierarchy::DestageJob;
 use thermocline_core::{Fault, ObjectId};
 
@@ -59,17 +61,24 @@ impl Engine {
         buried || done.is_ok_and(|cleaned| cleaned > 0)
     }
 
-    /// Keeps to the rate that was asked for, while there is time.
+    /// Keeps to the rate that was asked for, while there is time: until the engine stops, somebody
+    /// waits for a flush, or the reserve is nearly full.
     pub(crate) fn slow_down(&self, pages: usize, took: Duration) {
         let rate = self.config.dirty.rate;
-        let urgent = {
-            let inner = self.inner();
+        if rate == 0 || self.config.inline {
+            return;
+        }
+        let due = Duration::from_secs_f64(pages as f64 / f64::from(rate));
+        let until = self.config.clock.now() + due.saturating_sub(took);
+        let mut inner = self.inner();
+        loop {
+            let left = until.saturating_sub(self.config.clock.now());
             let slots = inner.hierarchy.slots();
-            inner.flushing > 0 || u64::from(slots.reserved()) * 10 > u64::from(slots.reserve()) * 9
-        };
-        if rate > 0 && !urgent && !self.config.inline {
-            let due = Duration::from_secs_f64(pages as f64 / f64::from(rate));
-            self.config.clock.pass(due.saturating_sub(took));
+            let full = u64::from(slots.reserved()) * 10 > u64::from(slots.reserve()) * 9;
+            if left.is_zero() || full || inner.flushing > 0 || inner.stopping {
+                return;
+            }
+            inner = self.signals.destager.wait_timeout(inner, left.min(TICK));
         }
     }
 
@@ -158,14 +167,17 @@ impl Engine {
         let size = self.page_size();
         let mut bytes = AlignedBuf::new(run.len() * size);
         let read = self.dirty_bytes(run, &mut bytes);
+        let mut inner = self.inner();
+        inner.hierarchy.begin_call(Way::Read);
         for (job, read) in run.iter().zip(&read) {
             if let Err(fault) = *read {
-                let mut inner = self.inner();
                 self.decide(&mut inner, &[], |hierarchy, out| {
                     hierarchy.destage_failed(job, fault, out)
                 });
             }
         }
+        self.end_call(&mut inner, Way::Read);
+        drop(inner);
         let mut result = Ok(());
         let mut at = 0;
         while at < run.len() {
@@ -284,12 +296,13 @@ mod tests {
     use super::*;
     use crate::classify::Dialect;
     use crate::clock::{Clock, SharedClock};
-    use crate::config::EngineConfig;
+    use crate::config::{DirtySettings, EngineConfig};
     use crate::device::{Device, FaultScript, Faulty, MemoryDevice};
     use crate::durable::lease::LEASE;
     use crate::engine::Request;
     use crate::files::object::{Identity, ObjectSpec, Stamp, TouchFn};
     use crate::lock::Mutex;
+    use crate::state::Inner;
     use crate::store::{Store, StoreOptions};
     use std::sync::atomic::AtomicU64;
     use std::sync::{OnceLock, Weak};
@@ -479,5 +492,44 @@ mod tests {
         assert_eq!(started.dirty_pages(), 1);
         started.flush(|_| true).expect("flushes");
         assert_eq!(*within.lock(), [true]);
+    }
+
+    /// Time stands still: whoever waits for it to pass waits for ever.
+    #[derive(Debug)]
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn wall_ns(&self) -> i64 {
+            0
+        }
+        fn pass(&self, time: Duration) {
+            panic!("{time:?} without a look at what is asked for");
+        }
+    }
+
+    /// A stop joins the destager, and whoever flushes waits for what it holds.
+    #[test]
+    fn a_pause_between_batches_ends_when_somebody_waits() {
+        let ends: [fn(&mut Inner); 2] = [|inner| inner.stopping = true, |inner| inner.flushing = 1];
+        for end in ends {
+            let config = EngineConfig {
+                write_back: true,
+                clock: SharedClock::new(Arc::new(Still)),
+                dirty: DirtySettings {
+                    rate: 1,
+                    ..DirtySettings::default()
+                },
+                ..EngineConfig::default()
+            };
+            let engine = Engine::start(config, None).expect("starts");
+            let pausing = Arc::clone(&engine);
+            let pause = std::thread::spawn(move || pausing.slow_down(BATCH, Duration::ZERO));
+            end(&mut engine.inner());
+            engine.signals.wake_all();
+            pause.join().expect("has ended");
+        }
     }
 }
