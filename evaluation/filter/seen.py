@@ -146,7 +146,7 @@ def pages(thermocline, trace, page_size):
         convert = [thermocline, "trace", "convert", trace, file.name, "--force"]
         subprocess.run(convert, check=True, capture_output=True)
         for row in csv.DictReader(open(file.name)):
-            if row["operation"] not in ("read", "write") or row["served"] == "bypassed":
+            if row["operation"] not in ("read", "write") or row["served"] == "bypass":
                 continue
             first = int(row["offset"]) // page_size
             last = (int(row["offset"]) + int(row["length"]) - 1) // page_size

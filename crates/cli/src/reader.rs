@@ -3,7 +3,9 @@
 //! Rust's `println!` panics when the other end of a pipe is closed. That panic unwinds, so that
 //! files made for a while are removed, but nothing is printed.
 
+use crate::failure::Failure;
 use std::any::Any;
+use std::io;
 use std::panic::{self, AssertUnwindSafe};
 
 /// The exit code of a command whose reader is gone: as if SIGPIPE had ended it.
@@ -24,8 +26,20 @@ pub(crate) fn until_gone<T>(command: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
+/// How `println!` begins to say that the pipe is closed.
+const CLOSED: &str = "failed printing to stdout: Broken pipe";
+
+/// What a failed write to standard output means. Where the pipe is closed it does not return, as
+/// `println!` does not.
+pub(crate) fn failed(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => panic::panic_any(CLOSED.to_string()),
+        _ => error.into(),
+    }
+}
+
 /// Whether a panic is that of `println!` at a closed pipe.
 fn is_gone(payload: &(dyn Any + Send)) -> bool {
     let text = payload.downcast_ref::<String>();
-    text.is_some_and(|text| text.starts_with("failed printing to stdout: Broken pipe"))
+    text.is_some_and(|text| text.starts_with(CLOSED))
 }

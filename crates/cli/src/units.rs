@@ -262,10 +262,14 @@ pub(crate) fn show_share(part: u64, whole: u64) -> String {
     format!("{:.1} %", 100.0 * part as f64 / whole as f64)
 }
 
+/// The number before the sign in `text`: without one it could be meant as a fraction.
+pub(crate) fn in_percent(text: &str) -> Option<f64> {
+    text.trim().strip_suffix('%')?.trim().parse().ok()
+}
+
 /// A sample of all extents, its share written in per cent.
 pub(crate) fn sample(text: &str) -> Result<Sample, String> {
-    let number = text.trim().trim_end_matches('%').trim().parse::<f64>();
-    let sample = number.ok().and_then(|percent| Sample::of(percent / 100.0));
+    let sample = in_percent(text).and_then(|percent| Sample::of(percent / 100.0));
     sample.ok_or_else(|| format!("\"{text}\" is not a share; write 12.5%: above 0%, at most 100%"))
 }
 
@@ -337,6 +341,19 @@ mod tests {
         assert_eq!(show_nanoseconds(7_240_000), "7.2 ms");
         assert_eq!(show_share(1, 3), "33.3 %");
         assert_eq!(show_share(0, 0), "-");
+    }
+
+    #[test]
+    fn shares_have_their_sign() {
+        assert_eq!(
+            (in_percent("12.5%"), in_percent("50 %")),
+            (Some(12.5), Some(50.0))
+        );
+        assert_eq!(sample("50%"), Sample::of(0.5).ok_or(String::new()));
+        for text in ["0.5", "50", "%", "x%", "50%%", ""] {
+            assert_eq!(in_percent(text), None, "{text}");
+            assert!(sample(text).is_err(), "{text}");
+        }
     }
 
     proptest! {

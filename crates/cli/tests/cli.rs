@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::process::{Command, Output};
+use thermocline_core::{HintSet, ObjectId};
+use thermocline_trace::{Op, Recorder, RecorderOptions, Sample, Served, TraceRecord};
 
 fn thermocline(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
@@ -242,7 +244,12 @@ fn malformed_traces_are_refused_with_their_place() {
 /// As under `| head`: no message, no panic.
 #[test]
 fn a_reader_who_has_seen_enough_ends_a_command_quietly() {
-    for arguments in [["config", "--defaults"], ["config", "--json"]] {
+    let commands: [&[&str]; 3] = [
+        &["config", "--defaults"],
+        &["config", "--json"],
+        &["policies"],
+    ];
+    for arguments in commands {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
@@ -251,4 +258,41 @@ fn a_reader_who_has_seen_enough_ends_a_command_quietly() {
         assert_eq!(output.status.code(), Some(141), "{arguments:?}");
         assert_eq!(text(&output.stderr), "", "{arguments:?}");
     }
+}
+
+#[test]
+fn a_sample_in_a_format_that_does_not_say_so_is_told() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = |name: &str| directory.path().join(name);
+    let options = RecorderOptions {
+        sample: Sample::of(0.5).expect("a share"),
+        ..RecorderOptions::default()
+    };
+    let recorder = Recorder::create(path("s.parquet"), options).expect("creates");
+    recorder.record(TraceRecord {
+        time_ns: 0,
+        client: 0,
+        op: Op::Read,
+        served: Served::Base,
+        object: ObjectId(0),
+        offset: 0,
+        length: 4096,
+        latency_ns: 0,
+        hints: HintSet::UNKNOWN,
+    });
+    recorder.finish().expect("finishes");
+    let convert = |from: &str, to: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+        command
+            .args(["trace", "convert"])
+            .arg(path(from))
+            .arg(path(to));
+        let output = command.output().expect("runs");
+        assert!(output.status.success());
+        text(&output.stderr)
+    };
+    let note = convert("s.parquet", "s.csv");
+    assert!(note.contains("50.0 % of all extents"), "{note}");
+    assert_eq!(convert("s.parquet", "copy.parquet"), "");
+    assert_eq!(convert("s.csv", "whole.csv"), "");
 }

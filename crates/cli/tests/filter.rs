@@ -214,3 +214,30 @@ fn a_filter_larger_than_the_format_allows_is_refused() {
     }
     assert!(!directory.join("g").exists() && !directory.join("g.partial").exists());
 }
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_key() {
+    let ground = ground();
+    let path = |name| ground.path().join(name);
+    fs::write(path("marked"), "\u{feff}5\n77777\n").expect("written");
+    for of in ["f", "n"] {
+        let rows = success(ground.path(), &format!("probe {of} marked"));
+        assert_eq!(rows.lines().next(), Some("5"), "{of}");
+    }
+    success(ground.path(), "build marked --out m");
+    fs::write(path("plain"), "5\n").expect("written");
+    assert_eq!(success(ground.path(), "probe m plain"), "5\n");
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_ends_it() {
+    let ground = ground();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+    command.current_dir(ground.path()).stdout(writer);
+    let output = command.args(["filter", "probe", "f", "keys"]).output();
+    let output = output.expect("runs");
+    assert_eq!(output.status.code(), Some(141));
+    assert!(output.stderr.is_empty());
+}

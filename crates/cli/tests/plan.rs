@@ -167,3 +167,71 @@ fn wrong_options_are_named() {
         );
     }
 }
+
+#[test]
+fn a_pool_that_serves_all_has_a_speed() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = directory.path().join("loop.csv");
+    let rows = (0..2000).map(|at| format!("{at},r,{}\n", at % 100));
+    fs::write(
+        &path,
+        format!("time_ms,op,page\n{}", rows.collect::<String>()),
+    )
+    .expect("writes");
+    let picture = directory.path().join("plan.html");
+    let [path, picture] = [&path, &picture].map(|path| path.to_str().expect("path"));
+    let columns = "time=time_ms,op=op,page=page";
+    let common = [
+        "plan",
+        path,
+        "--columns",
+        columns,
+        "--unit",
+        "4KiB",
+        "--policy",
+        "lru",
+    ];
+    let sizes = ["--flash", "50%", "--pool", "100%", "--html", picture];
+    let text = success(&[&common[..], &sizes].concat());
+    assert!(!text.contains("inf") && !text.contains("NaN"), "{text}");
+    let html = fs::read_to_string(picture).expect("written");
+    assert!(!html.contains("inf") && !html.contains("NaN"), "{html}");
+    let json = success(&[&common[..], &sizes, &["--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    for option in json["options"].as_array().expect("options") {
+        for field in ["ios_per_s", "speedup", "mean_io_ms"] {
+            assert!(option[field].is_number(), "{field} in {option}");
+        }
+    }
+}
+
+#[test]
+fn times_of_day_are_no_years() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = directory.path().join("epoch.csv");
+    let mut text = "ts,op,page\n".to_string();
+    for number in 0..2000 {
+        let second = 1_700_000_000.0 + f64::from(number) * 0.3;
+        let _ = writeln!(text, "{second:.1},w,{}", number % 100);
+    }
+    fs::write(&path, text).expect("writes");
+    let path = path.to_str().expect("path");
+    let columns = "time=ts,op=op,page=page";
+    let json = success(&[
+        "plan",
+        path,
+        "--columns",
+        columns,
+        "--flash",
+        "50%",
+        "--policy",
+        "lru",
+        "--json",
+    ]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let seconds = json["seconds"].as_f64().expect("seconds");
+    assert!(
+        (475.0..485.0).contains(&seconds),
+        "0.8 of ten minutes: {seconds}"
+    );
+}

@@ -314,3 +314,73 @@ fn drive_writes_are_a_number_from_0() {
         assert!(message.contains("is not a number from 0"), "{message}");
     }
 }
+
+#[test]
+fn later_parts_of_a_recording_are_no_clients_of_their_own() {
+    let directory = tempfile::tempdir().expect("dir");
+    let lis = trace(directory.path());
+    let parts = ["t.parquet", "t.0002.parquet"].map(|name| directory.path().join(name));
+    for part in &parts {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+        let converted = command
+            .args(["trace", "convert"])
+            .arg(&lis)
+            .arg(part)
+            .output();
+        assert!(converted.expect("runs").status.success());
+    }
+    let [first, second] = parts.each_ref().map(|part| part.to_str().expect("path"));
+    let common = ["--policy", "lru", "--flash", "30p", "--json"];
+    let named_once = simulate(&[&[first][..], &common].concat());
+    let by_the_shell = simulate(&[&[second, first][..], &common].concat());
+    assert!(named_once.status.success() && by_the_shell.status.success());
+    assert!(named_once.stdout == by_the_shell.stdout);
+    let note = String::from_utf8_lossy(&by_the_shell.stderr).into_owned();
+    assert!(
+        note.contains(second) && note.contains("later part"),
+        "{note}"
+    );
+    assert!(named_once.stderr.is_empty());
+}
+
+#[test]
+fn a_picture_does_not_go_over_a_trace() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let before = fs::read(&path).expect("reads");
+    let link = directory.path().join("link.html");
+    fs::hard_link(&path, &link).expect("link");
+    for output in [&path, &link] {
+        let [path, output] = [&path, output].map(|path| path.to_str().expect("path"));
+        let message = failure(&[path, "--html", output], 2);
+        assert!(message.contains("would be lost"), "{message}");
+    }
+    assert!(fs::read(&path).expect("reads") == before);
+}
+
+#[test]
+fn there_is_no_share_of_opt_under_a_pool() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = directory.path().join("loop.ids");
+    fs::write(&path, "0\n1\n2\n3\n4\n5\n6\n".repeat(300)).expect("writes");
+    let path = path.to_str().expect("path");
+    let common = [path, "--flash", "2p", "--policy", "mv-fifo,opt-bypass"];
+    let shares = |pool: &str| {
+        let runs = json(&[&common[..], &["--json", "--pool", pool]].concat());
+        let shares = runs.iter().map(|run| run["opt_share"].as_f64());
+        shares.collect::<Vec<_>>()
+    };
+    assert_eq!(shares("5p"), [None, None]);
+    assert_eq!(shares("0")[1], Some(1.0));
+}
+
+#[test]
+fn columns_are_not_passed_over() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    let message = failure(&[path, "--from", "lis", "--columns", "page=a"], 2);
+    assert!(message.contains("leave --columns out"), "{message}");
+    let message = failure(&[path, "--columns", "page=a"], 1);
+    assert!(message.contains("column \"a\""), "{message}");
+}

@@ -157,6 +157,10 @@ impl Results {
             run.speedup = speedup(run);
         }
         self.base_only.speedup = speedup(&self.base_only);
+        // Under a pool it is no bound: what leaves the pool may be admitted, by others than OPT.
+        if self.base_only.pool_pages > 0 {
+            return;
+        }
         for run in &mut self.runs {
             let same = |bound: &&RunResult| bound.capacity_pages == run.capacity_pages;
             let bound = self.bound.iter().find(same);

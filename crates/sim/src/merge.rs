@@ -7,17 +7,20 @@ use thermocline_trace::TraceRecord;
 /// In which order the requests of several traces come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interleave {
-    /// By time since the start of each trace.
+    /// By time since the first record of each trace.
     #[default]
     Time,
     /// One from each in turn until the shortest ends, as thesis §3.4.5 does.
     RoundRobin,
 }
 
-/// Records of several traces in one order.
+/// Records of several traces in one order, with times that count from the first record of each:
+/// some formats have times of day.
 pub(crate) struct Merge {
     sources: Vec<Box<dyn Records>>,
     heads: Vec<Option<TraceRecord>>,
+    /// Of each trace: the time of its first record, ns.
+    begins: Vec<Option<u64>>,
     read: Vec<u64>,
     turn: usize,
     order: Interleave,
@@ -36,6 +39,7 @@ impl Merge {
         let mut merge = Self {
             sources,
             heads: vec![None; count],
+            begins: vec![None; count],
             read: vec![0; count],
             turn: 0,
             order,
@@ -51,7 +55,12 @@ impl Merge {
     }
 
     fn advance(&mut self, trace: usize) -> Result<(), SimError> {
-        self.heads[trace] = self.sources[trace].next().transpose()?;
+        let mut head = self.sources[trace].next().transpose()?;
+        if let Some(record) = &mut head {
+            let begin = *self.begins[trace].get_or_insert(record.time_ns);
+            record.time_ns = record.time_ns.saturating_sub(begin);
+        }
+        self.heads[trace] = head;
         Ok(())
     }
 

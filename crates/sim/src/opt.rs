@@ -7,7 +7,8 @@
 //!   every write, and so gives up a page that is written whole before it is read. No policy of the
 //!   same size has more read hits: each read takes a slot from the last chance to admit its page
 //!   on, and of such intervals the greedy choice serves the most. It is the bound that "share of
-//!   OPT" refers to.
+//!   OPT" refers to. Under a DRAM pool it is no bound, and there is no such share: other policies
+//!   may admit a page as it leaves the pool, these two admit only what is read or written.
 //!
 //! A page's next read is the next one that reaches the tier (reads the DRAM pool serves do not
 //! count) and that the copy survives (after a trim, or a write of a part of the page, a copy is

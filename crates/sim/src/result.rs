@@ -232,7 +232,8 @@ pub struct RunResult {
     pub wear: Option<f64>,
     /// I/Os counted.
     pub ios: u64,
-    /// Flash hits / flash hits of opt-bypass at the same size.
+    /// Flash hits / flash hits of opt-bypass at the same size; none under a pool, where others may
+    /// have more than it.
     pub opt_share: Option<f64>,
     /// Time both devices spent serving, ms.
     pub device_ms: f64,

@@ -91,7 +91,7 @@ pub struct Facts {
     pub skipped_bypassed: u64,
     /// Writes left out because they are to be ignored.
     pub skipped_writes: u64,
-    /// Time of the last request, milliseconds.
+    /// From the first record of a trace to the last request, milliseconds.
     pub duration_ms: u32,
     /// Whether the trace counts pages of a size it does not know.
     pub counts_pages: bool,
@@ -612,6 +612,26 @@ mod tests {
         assert!(decoded.decoded().is_some() && streamed.decoded().is_none());
         assert_eq!(collect(&decoded), collect(&streamed));
         assert_eq!(decoded.facts(), streamed.facts());
+    }
+
+    #[test]
+    fn times_of_day_count_from_the_first_record_of_each_trace() {
+        let day_ns = 86_400_000_000_000;
+        let opener = |days: u64, pages: [u64; 2]| {
+            let record = |(second, page): (u64, u64)| TraceRecord {
+                time_ns: (19_000 + days) * day_ns + second * 1_000_000_000,
+                ..record(Op::Read, page, 1)
+            };
+            let records = [(0, pages[0]), (10, pages[1])].map(record);
+            VecRecords::opener(records.to_vec(), 4096)
+        };
+        let openers = vec![opener(0, [1, 2]), opener(7, [3, 4])];
+        let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+        let workload = workload.expect("opens");
+        let requests = workload.decoded().expect("in memory");
+        let seen: Vec<_> = requests.iter().map(|r| (r.index, r.time_ms)).collect();
+        assert_eq!(seen, [(1, 0), (3, 0), (2, 10_000), (4, 10_000)]);
+        assert_eq!(workload.facts().duration_ms, 10_000);
     }
 
     #[test]

@@ -185,6 +185,16 @@ pub enum ReadError {
         /// Its range.
         expected: &'static str,
     },
+    /// An option of the reader says something about the file that its format does not ask.
+    #[error("{}: {option} would mean nothing for {what}", path.display())]
+    Unused {
+        /// The file.
+        path: PathBuf,
+        /// The option.
+        option: &'static str,
+        /// The format, with what makes the option useless.
+        what: &'static str,
+    },
     /// More hint columns than a hint set can hold.
     #[error("{}: {found} hint types, at most {max} are possible; first one too many: {column:?}",
         path.display())]

@@ -7,7 +7,9 @@
 //! a process that is killed loses its `.partial` part and nothing else.
 
 use std::ffi::OsString;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::ReadError;
@@ -37,6 +39,47 @@ pub fn partial_path(part: &Path) -> PathBuf {
     let mut name = part.as_os_str().to_os_string();
     name.push(".partial");
     PathBuf::from(name)
+}
+
+/// Makes the unfinished file at `partial`, empty. Whoever writes it holds a lock on it until it has
+/// its final name, so that nobody else begins it anew meanwhile.
+pub(crate) fn create_partial(partial: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.open(partial)?;
+    lock(&file)?;
+    // It may have got its final name before the lock was there.
+    let (ours, found) = (file.metadata()?, partial.metadata()?);
+    if (ours.dev(), ours.ino()) != (found.dev(), found.ino()) {
+        return Err(being_written());
+    }
+    file.set_len(0)?;
+    Ok(file)
+}
+
+/// The unfinished file at `partial`, when there is one, locked.
+///
+/// # Errors
+/// When somebody writes it.
+pub(crate) fn lock_partial(partial: &Path) -> io::Result<Option<File>> {
+    match File::open(partial) {
+        Ok(file) => lock(&file).map(|()| Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A file system that knows no locks is none to fail for.
+fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(being_written()),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+fn being_written() -> io::Error {
+    let text = "it is being written; wait until it is finished, or choose another name";
+    io::Error::new(io::ErrorKind::ResourceBusy, text)
 }
 
 /// The finished parts of the trace at `path`, in order.

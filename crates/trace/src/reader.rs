@@ -51,7 +51,7 @@ pub struct TraceMeta {
     pub sample: Sample,
     /// The program that wrote the first file.
     pub product: Option<String>,
-    /// Records the recorder dropped (from the last part that says so).
+    /// Records the recorder dropped (the most that a part says).
     pub dropped: u64,
     /// Number of files.
     pub parts: usize,
@@ -229,7 +229,8 @@ fn join(paths: &[PathBuf], footers: &[Footer]) -> Result<TraceMeta, ReadError> {
         }
         rows = rows.saturating_add(footer.rows);
         meta.bytes += footer.bytes;
-        meta.dropped = footer.dropped.unwrap_or(meta.dropped);
+        // Each part counts from the beginning of its recording.
+        meta.dropped = meta.dropped.max(footer.dropped.unwrap_or(0));
         meta.start_unix_ns = match (meta.start_unix_ns, footer.start_unix_ns) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -37,7 +37,7 @@ use thermocline_core::{HintSchema, ObjectId};
 
 use crate::column::check_hint_names;
 use crate::error::RecordError;
-use crate::parts::{part_numbers, part_path, partial_path};
+use crate::parts::{create_partial, lock_partial, part_numbers, part_path, partial_path};
 use crate::record::TraceRecord;
 use crate::sample::Sample;
 pub(crate) use encode::{NameSource, Part};
@@ -357,13 +357,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Refuses or removes an earlier trace at `path`. Part 1 left unfinished by a process that was
-/// killed is no trace: it is overwritten.
+/// killed is no trace: it is overwritten. One that is being written is refused before anything is
+/// removed.
 fn make_room(path: &Path, overwrite: bool) -> Result<(), RecordError> {
     let file_error = |path: &Path, source| {
         let path = path.to_path_buf();
         RecordError::File { path, source }
     };
     let numbers = part_numbers(path).map_err(|source| file_error(path, source))?;
+    let unfinished = partial_path(&part_path(path, numbers.last().map_or(1, |last| last + 1)));
+    let locked = lock_partial(&unfinished);
+    let _locked = locked.map_err(|source| file_error(&unfinished, source))?;
     for &number in &numbers {
         let part = part_path(path, number);
         if !overwrite || !part.is_file() {
@@ -371,7 +375,6 @@ fn make_room(path: &Path, overwrite: bool) -> Result<(), RecordError> {
         }
         fs::remove_file(&part).map_err(|source| file_error(&part, source))?;
     }
-    let unfinished = partial_path(&part_path(path, numbers.last().map_or(1, |last| last + 1)));
     match fs::remove_file(&unfinished) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
             Err(file_error(&unfinished, source))
@@ -381,5 +384,5 @@ fn make_room(path: &Path, overwrite: bool) -> Result<(), RecordError> {
 }
 
 fn create_file(path: &Path) -> io::Result<Box<dyn Write + Send>> {
-    Ok(Box::new(fs::File::create(path)?))
+    Ok(Box::new(create_partial(path)?))
 }

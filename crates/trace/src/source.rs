@@ -17,10 +17,12 @@ use crate::record::TraceRecord;
 pub struct ImportOptions {
     /// The format; found out when not given.
     pub format: Option<Format>,
-    /// What the columns of a CSV file are; the names in its header say so when not given.
+    /// What the columns of a CSV file are; the names in its header say so when not given. With them
+    /// the file is CSV where no format is given; other formats refuse them.
     pub columns: Option<CsvColumns>,
     /// Bytes per block or page where a trace counts in them: 512 for `.lis` when not given; page
-    /// columns of CSV stay numbers of pages of unknown size when not given.
+    /// columns of CSV stay numbers of pages of unknown size when not given. What counts in neither
+    /// refuses it.
     pub unit: Option<u32>,
     /// The `blkparse` action that stands for a request.
     pub blkparse_action: char,
@@ -72,18 +74,17 @@ enum Kind {
 pub fn open(path: impl AsRef<Path>, options: &ImportOptions) -> Result<Source, ReadError> {
     let path = path.as_ref();
     check(options)?;
-    let native = || TraceReader::open(path).map(Source::native);
+    let native = || {
+        used(path, Format::Parquet, options)?;
+        TraceReader::open(path).map(Source::native)
+    };
     if options.format == Some(Format::Parquet) || !path.exists() {
         return native();
     }
     let mut input = Input::open(path)?;
-    let format = match options.format {
-        Some(format) => format,
-        None => detect(path, &mut input)?,
-    };
-    match format {
+    match format_of(path, &mut input, options)? {
         Format::Parquet => native(),
-        _ => Source::stream(format, input, options),
+        format => Source::stream(format, input, options),
     }
 }
 
@@ -95,7 +96,12 @@ pub fn open(path: impl AsRef<Path>, options: &ImportOptions) -> Result<Source, R
 pub fn open_files(paths: &[PathBuf], options: &ImportOptions) -> Result<Source, ReadError> {
     match paths {
         [path] => open(path, options),
-        _ => TraceReader::open_files(paths).map(Source::native),
+        _ => {
+            for path in paths {
+                used(path, Format::Parquet, options)?;
+            }
+            TraceReader::open_files(paths).map(Source::native)
+        }
     }
 }
 
@@ -110,10 +116,7 @@ pub fn open_reader(
 ) -> Result<Source, ReadError> {
     check(options)?;
     let mut input = Input::new(name.as_ref(), Box::new(reader), 0)?;
-    let format = match options.format {
-        Some(format) => format,
-        None => detect(name.as_ref(), &mut input)?,
-    };
+    let format = format_of(name.as_ref(), &mut input, options)?;
     Source::stream(format, input, options)
 }
 
@@ -125,6 +128,34 @@ fn check(options: &ImportOptions) -> Result<(), ReadError> {
         });
     }
     Ok(())
+}
+
+/// The format asked for, or the one that the file looks like: CSV whatever it looks like where its
+/// columns are given, but for Parquet.
+fn format_of(path: &Path, input: &mut Input, options: &ImportOptions) -> Result<Format, ReadError> {
+    let format = match (options.format, &options.columns) {
+        (Some(format), _) => format,
+        (None, Some(_)) if !input.head()?.starts_with(b"PAR1") => Format::Csv,
+        _ => detect(path, input)?,
+    };
+    used(path, format, options)?;
+    Ok(format)
+}
+
+/// Refuses options that `format` does not use. Whether CSV uses a unit, its columns say.
+fn used(path: &Path, format: Format, options: &ImportOptions) -> Result<(), ReadError> {
+    let option = match format {
+        Format::Csv => return Ok(()),
+        _ if options.columns.is_some() => "columns",
+        Format::Lis => return Ok(()),
+        _ if options.unit.is_some() => "unit",
+        _ => return Ok(()),
+    };
+    Err(ReadError::Unused {
+        path: path.to_path_buf(),
+        option,
+        what: format.name(),
+    })
 }
 
 fn detect(path: &Path, input: &mut Input) -> Result<Format, ReadError> {

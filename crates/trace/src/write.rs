@@ -1,8 +1,8 @@
 //! Writing traces that do not come from a running engine, and converting between formats.
 //!
 //! Three formats can be written: the native one (nothing is lost), CSV (nothing is lost but the
-//! page size and the start), and libCacheSim's oracleGeneral (a sequence of pages: operations,
-//! hints and latencies have no place there).
+//! page size, the start, and of how much it is), and libCacheSim's oracleGeneral (a sequence of
+//! pages: operations, hints and latencies have no place there).
 //!
 //! A file is written beside its final name, which it gets when it is complete.
 
@@ -119,6 +119,7 @@ struct Head<'a> {
     page_size: u32,
     start_unix_ns: u64,
     sample: Sample,
+    dropped: u64,
     split: bool,
 }
 
@@ -236,6 +237,7 @@ fn open(
         page_size,
         start_unix_ns: source.meta().start_unix_ns.unwrap_or(0),
         sample: source.meta().sample,
+        dropped: source.meta().dropped,
         split,
     };
     match format {

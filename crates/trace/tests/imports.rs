@@ -462,6 +462,8 @@ const BLKPARSE: &str = "
   8,0    3        3     0.000002197   697  Q   W 223490 + 8 [kjournald]
   8,16   0        4     1.500000000  4162  Q  RA 100 + 16 [cat]
   8,0    1        5     2.000000001   697  Q FWS [kjournald]
+  8,0    1        5     2.000000002   697  Q FWS 0 + 0 [kjournald]
+  8,0    1        5     2.000000003   697  Q FWFS 1008 + 8 [jbd2/sda1-8]
   8,0    1        6     2.100000000   697  Q  DS 64 + 128 [fstrim]
   8,0    1        7     2.200000000   697  Q   N 0 + 0 [x]
   8,0    1        0     2.300000000     0  m   N cfq697 slice expired t=0
@@ -477,11 +479,14 @@ fn blkparse_text() {
         (0, 223_490 * 512, 4096),
         (1, 51_200, 8192),
         (0, 0, 0),
+        (0, 0, 0),
+        (0, 1008 * 512, 4096),
         (0, 32_768, 65_536),
     ];
     assert_eq!(places(&records), expected);
     let ops: Vec<Op> = records.iter().map(|r| r.op).collect();
-    assert_eq!(ops, [Op::Write, Op::Read, Op::Sync, Op::Trim]);
+    let (read, write, sync) = (Op::Read, Op::Write, Op::Sync);
+    assert_eq!(ops, [write, read, sync, sync, write, Op::Trim]);
     assert_eq!(
         (records[1].time_ns, records[1].client),
         (1_500_000_000, 4162)
@@ -501,6 +506,62 @@ fn blkparse_text() {
 }
 
 #[test]
+fn columns_make_it_csv_whatever_the_first_line_looks_like() {
+    // They look like MSR and like page numbers.
+    for (text, columns, place) in [
+        (
+            "1,hm,1,Read,4096,8192,7\n",
+            "time=#1,offset=#6,length=#7",
+            (0, 8192, 7),
+        ),
+        ("5\n", "page=#1", (0, 5, 1)),
+    ] {
+        let options = ImportOptions {
+            columns: Some(columns.parse().unwrap()),
+            ..ImportOptions::default()
+        };
+        let opened = open_reader("t.ids", Cursor::new(text), &options);
+        let source = opened.unwrap();
+        assert_eq!(source.format(), Format::Csv);
+        let records: Vec<_> = source.map(Result::unwrap).collect();
+        assert_eq!(places(&records), [place], "{text}");
+    }
+}
+
+#[test]
+fn options_that_a_format_does_not_use_are_refused() {
+    let unused = |format, options: ImportOptions, text: &'static str| {
+        let options = ImportOptions { format, ..options };
+        let opened = open_reader("t", Cursor::new(text), &options);
+        match opened.map(|source| source.format()) {
+            Err(ReadError::Unused { option, .. }) => Some(option),
+            other => {
+                assert!(other.is_ok(), "{other:?}");
+                None
+            }
+        }
+    };
+    let columns = || ImportOptions {
+        columns: Some("page=#1".parse().unwrap()),
+        ..ImportOptions::default()
+    };
+    let unit = || ImportOptions {
+        unit: Some(4096),
+        ..ImportOptions::default()
+    };
+    let (lis, ids, msr) = ("1 1 0 0\n", "1\n", "1,h,1,Read,0,512,1\n");
+    assert_eq!(unused(Some(Format::Ids), columns(), ids), Some("columns"));
+    assert_eq!(unused(Some(Format::Lis), columns(), lis), Some("columns"));
+    assert_eq!(unused(None, columns(), "PAR1"), Some("columns"));
+    assert_eq!(unused(Some(Format::Csv), columns(), ids), None);
+    assert_eq!(unused(None, unit(), ids), Some("unit"));
+    assert_eq!(unused(None, unit(), msr), Some("unit"));
+    assert_eq!(unused(None, unit(), lis), None);
+    assert_eq!(unused(None, unit(), "page,op\n1,r\n"), None);
+    assert_eq!(unused(None, unit(), "offset,length\n1,1\n"), Some("unit"));
+}
+
+#[test]
 fn damaged_blkparse() {
     let line = "8,0 3 1 0.5 697 Q W 8 + 8 [x]";
     for (from, to, expected) in [
@@ -514,6 +575,11 @@ fn damaged_blkparse() {
         ("697", "4294967296", "t: line 2: process 4294967296"),
         (" + 8 [x]", "", "t: line 2: the + is missing"),
         ("+", "-", "t: line 2: \"-\" where + is expected"),
+        (
+            "W 8 + 8",
+            "FWFS 8 + x",
+            "t: line 2: \"x\" is not a whole number",
+        ),
         ("W 8", "W 18446744073709551615", "times 512 does not fit"),
         (" Q W 8 + 8 [x]", "", "t: line 2: the action is missing"),
     ] {

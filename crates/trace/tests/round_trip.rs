@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use thermocline_core::{FileKind, HintSchema, HintSet, ObjectId, PageType, RequestType, Role};
 use thermocline_core::{hint::HINT_TYPES_MAX, hint_type};
 use thermocline_trace::{
-    Op, ReadError, RecordError, Recorder, RecorderOptions, Served, TraceReader, TraceRecord,
-    part_path, partial_path, summarise,
+    ImportOptions, Op, ReadError, RecordError, Recorder, RecorderOptions, Served, TraceReader,
+    TraceRecord, WriteOptions, convert, open, part_path, partial_path, summarise,
 };
 
 /// xorshift64*: enough for test data, the same everywhere.
@@ -256,6 +256,39 @@ fn an_existing_trace_is_replaced_only_on_request() {
     assert!(!unfinished.exists());
     let reader = TraceReader::open(&path).unwrap();
     assert_eq!((reader.meta().parts, reader.count()), (1, 5));
+}
+
+#[test]
+fn a_recording_under_way_is_not_begun_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, other] = ["trace.parquet", "other.ids"].map(|name| dir.path().join(name));
+    std::fs::write(&other, "1\n2\n").unwrap();
+    let recorder = Recorder::create(&path, options()).unwrap();
+    for overwrite in [false, true] {
+        let options = RecorderOptions {
+            overwrite,
+            ..options()
+        };
+        let refused = Recorder::create(&path, options).err().unwrap();
+        assert!(refused.to_string().contains("being written"), "{refused}");
+        let options = WriteOptions {
+            overwrite,
+            ..WriteOptions::default()
+        };
+        let source = open(&other, &ImportOptions::default()).unwrap();
+        let refused = convert(source, &path, &options, |_, _| {}).unwrap_err();
+        assert!(refused.to_string().contains("being written"), "{refused}");
+    }
+    recorder.finish().unwrap();
+    assert_eq!(TraceReader::open(&path).unwrap().meta().rows, Some(0));
+    // What was killed holds no lock.
+    let left = dir.path().join("left.parquet");
+    std::fs::write(partial_path(&left), "left by a process that was killed").unwrap();
+    Recorder::create(&left, options())
+        .unwrap()
+        .finish()
+        .unwrap();
+    assert_eq!(TraceReader::open(&left).unwrap().meta().rows, Some(0));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Curves as one HTML file: inline SVG, no scripts, nothing fetched.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
+use crate::show::beside;
 use crate::show::chart::{Chart, end_of_axis};
 use crate::show::plot::Curve;
 use std::fmt::Write;
@@ -44,8 +45,7 @@ pub(crate) struct Page<'a> {
 
 /// Writes `page` to the file at `path`.
 pub(crate) fn write(path: &Path, page: &Page) -> Outcome {
-    let html = html(page);
-    std::fs::write(path, html).map_err(|error| Failure::io("write", path, &error))
+    beside::write(path, &html(page))
 }
 
 fn html(page: &Page) -> String {

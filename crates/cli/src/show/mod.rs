@@ -1,6 +1,7 @@
 //! What people and programs see: the report of a mount, tables, pictures, pages, progress, man
 //! pages.
 
+pub(crate) mod beside;
 pub(crate) mod chart;
 pub(crate) mod config;
 pub(crate) mod curve_page;

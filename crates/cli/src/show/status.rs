@@ -1,6 +1,7 @@
 //! `status`: what a mount says about itself, once or refreshed.
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::reader;
 use crate::serve::beacon;
 use crate::serve::client;
 use crate::show::report::{Report, live, text};
@@ -83,11 +84,11 @@ fn live(args: &StatusArgs) -> Outcome {
                 terminal.draw(&live::render(&report, before, terminal.screen()))?;
                 terminal.wants_to_leave(interval)?
             }
-            None if shown(&text::render(&report, before))? => {
+            None => {
+                print(&text::render(&report, before))?;
                 std::thread::sleep(interval);
                 false
             }
-            None => true,
         };
         if leaves {
             return Ok(());
@@ -96,19 +97,11 @@ fn live(args: &StatusArgs) -> Outcome {
     }
 }
 
-/// Prints `text`; a reader that has gone away is no error.
+/// Prints `text`; ends the command when the reader has gone away.
 pub(crate) fn print(text: &str) -> Outcome {
-    shown(text).map(|_| ())
-}
-
-/// Prints `text`; false when the reader has gone away.
-fn shown(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(reader::failed)
 }
 
 /// The statistics of the mount at `mountpoint`.

@@ -20,10 +20,11 @@ pub(crate) struct ImportArgs {
     pub(crate) from: Option<String>,
     /// What the columns of a CSV file are, as WHAT=COLUMN,... with WHAT one of time, time_us (also
     /// _ns, _ms, _s), op, object, offset, length, page, pages, client, hint:NAME; rows to leave
-    /// out as skip:COLUMN=VALUE; several columns for one object as object=a+b
+    /// out as skip:COLUMN=VALUE; several columns for one object as object=a+b. The file is then
+    /// read as CSV whatever it looks like
     #[arg(long, value_name = "MAPPING")]
     pub(crate) columns: Option<CsvColumns>,
-    /// Bytes per page of CSV page columns, or per block of .lis (512)
+    /// Bytes per page of CSV page columns, or per block of .lis (512); other formats refuse it
     #[arg(long, value_name = "SIZE")]
     pub(crate) unit: Option<Size>,
     /// Which action of blkparse text stands for a request: Q when queued, D when sent to the device
@@ -74,6 +75,8 @@ pub(crate) fn explain(error: &ReadError) -> Failure {
         ReadError::Column { .. } => {
             failure.advise("say what the columns are with --columns, e.g. time=ts,op=rw,page=block")
         }
+        ReadError::Unused { option, .. } => Failure::usage(error.to_string())
+            .advise(format!("leave --{option} out; --from says another format")),
         ReadError::Line { .. } | ReadError::Record { .. } => {
             failure.advise("when this is another format than it looks, say so with --from")
         }

@@ -25,6 +25,7 @@ Formats that can be written:
   parquet         the native one: nothing is lost
   csv             under the native column names; page size and start are lost
   oracle-general  libCacheSim's: one record per page, reads and writes alike, no hints
+Only parquet says that a trace is a sample, and how many requests were not recorded.
 A name that ends with .zst is written compressed (csv, oracle-general).";
 
 /// `thermocline trace info`.
@@ -37,7 +38,7 @@ pub(crate) struct TraceInfoArgs {
     /// Objects and hint values to list at most
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     pub(crate) top: usize,
-    /// Page size to count pages with, when the trace does not say
+    /// Page size to count pages with [default: the trace's own, or 4KiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) page_size: Option<Size>,
     /// Print the summary as JSON
@@ -105,12 +106,20 @@ pub(crate) fn convert(args: &TraceConvertArgs) -> Outcome {
     }
     let source = thermocline_trace::open(&args.input, &args.import.options()?);
     let source = source.map_err(|error| explain(&error))?;
+    let (share, dropped) = (source.meta().sample.share(), source.meta().dropped);
     let bar = progress_bar(source.bytes_total());
     let written = thermocline_trace::convert(source, &args.output, &options, |read, _| {
         bar.set_position(read);
     });
     bar.finish_and_clear();
     let written = written.map_err(refused)?;
+    if written.format != Format::Parquet && (share < 1.0 || dropped > 0) {
+        let (percent, format) = (100.0 * share, written.format);
+        eprintln!(
+            "note: this is {percent:.1} % of all extents, without {dropped} requests that were not \
+             recorded; {format} does not say so and will be read as the whole"
+        );
+    }
     let text = if args.json {
         json(&summary(&written))?
     } else {

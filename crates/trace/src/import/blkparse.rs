@@ -54,13 +54,19 @@ impl Decoder for Blkparse {
             return Ok(Decoded::Nothing);
         }
         let flags = next("kind (RWBS)")?;
-        let Some(op) = operation(flags) else {
+        let placed = words.clone().nth(1) == Some(b"+");
+        let Some(op) = operation(flags, placed) else {
             return Ok(Decoded::Skipped);
         };
         let client = u32::try_from(client).map_err(|_| format!("process {client}"))?;
         let (offset, length) = match op {
             Op::Sync => (0, 0),
-            _ => extent(next("sector")?, next("+")?, next("number of sectors")?)?,
+            _ => extent(&mut words)?,
+        };
+        // A flush alone may have a place, of no length.
+        let op = match (op, length) {
+            (Op::Write, 0) if flags.starts_with(b"F") => Op::Sync,
+            _ => op,
         };
         let mut record = read_of(object(catalog, text(device)?)?, offset, length);
         (record.op, record.time_ns, record.client) = (op, time_ns, client);
@@ -78,8 +84,9 @@ fn check_device(word: &[u8]) -> Result<(), String> {
     Err(format!("{} is not a device (major,minor)", shown(word)))
 }
 
-/// What the RWBS letters ask for; `None` for events that are no request for data (`N`).
-fn operation(flags: &[u8]) -> Option<Op> {
+/// What the RWBS letters ask for, of a request that has a place or none; `None` for events that are
+/// no request for data (`N`). An `F` in front is a flush, which comes before the data of a write.
+fn operation(flags: &[u8], placed: bool) -> Option<Op> {
     let has = |letter: u8| flags.contains(&letter);
     if has(b'R') {
         return Some(Op::Read);
@@ -87,13 +94,16 @@ fn operation(flags: &[u8]) -> Option<Op> {
     if has(b'D') {
         return Some(Op::Trim);
     }
-    if has(b'W') && flags.first() != Some(&b'F') {
+    if has(b'W') && (placed || !flags.starts_with(b"F")) {
         return Some(Op::Write);
     }
     has(b'F').then_some(Op::Sync)
 }
 
-fn extent(sector: &[u8], plus: &[u8], sectors: &[u8]) -> Result<(u64, u64), String> {
+fn extent<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<(u64, u64), String> {
+    let mut next = |what: &str| words.next().ok_or_else(|| format!("the {what} is missing"));
+    let (sector, plus) = (next("sector")?, next("+")?);
+    let sectors = next("number of sectors")?;
     if plus != b"+" {
         return Err(format!("{} where + is expected", shown(plus)));
     }

@@ -57,7 +57,14 @@ pub(super) fn open(input: &mut Input, options: &ImportOptions) -> Result<Opened,
     catalog.add_hint_columns(input.path(), &meaning.hint_names())?;
     let columns = used(&meaning, &names, &catalog);
     let columns = columns.map_err(|(column, reason)| refuse(column, reason))?;
-    let page_size = options.unit.filter(|_| meaning.in_pages());
+    if options.unit.is_some() && !meaning.in_pages() {
+        return Err(ReadError::Unused {
+            path: input.path().to_path_buf(),
+            option: "unit",
+            what: "csv without page columns",
+        });
+    }
+    let page_size = options.unit;
     let mut opened = Opened::bytes(
         Csv {
             delimiter,

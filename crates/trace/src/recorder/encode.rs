@@ -100,8 +100,9 @@ impl<W: Write + Send> Part<W> {
         Ok(())
     }
 
-    /// Writes the directory and returns the size of the file in bytes.
-    pub(crate) fn close(mut self, dropped: u64) -> Result<u64, ParquetError> {
+    /// Writes the directory and returns the size of the file in bytes. The file stays open, and so
+    /// locked, until it has its name.
+    pub(crate) fn close(&mut self, dropped: u64) -> Result<u64, ParquetError> {
         self.file
             .append_key_value_metadata(pair(key::DROPPED, dropped));
         self.file.finish()?;

@@ -181,7 +181,7 @@ impl Writer {
 
     /// Closes the open part and gives it its final name.
     fn close_part(&mut self) -> Result<(), RecordError> {
-        let Some(part) = self.part.take() else {
+        let Some(mut part) = self.part.take() else {
             return Ok(());
         };
         let dropped = self.shared.dropped.load(Ordering::Relaxed);

@@ -24,6 +24,8 @@ pub(super) struct TraceWriter {
     part: Part<BufWriter<File>>,
     /// The row group being filled.
     rows: Vec<TraceRecord>,
+    /// Records that the recorder of the trace dropped.
+    dropped: u64,
 }
 
 impl TraceWriter {
@@ -45,6 +47,7 @@ impl TraceWriter {
             output,
             part,
             rows: Vec::with_capacity(GROUP_ROWS),
+            dropped: head.dropped,
         })
     }
 
@@ -75,8 +78,65 @@ impl Sink for TraceWriter {
 
     fn finish(mut self: Box<Self>, catalog: &Catalog) -> Result<(u64, u64), WriteError> {
         self.flush(catalog)?;
-        let Self { output, part, .. } = *self;
-        part.close(0).map_err(|error| failed(&output, error))?;
+        let Self {
+            output,
+            mut part,
+            dropped,
+            ..
+        } = *self;
+        part.close(dropped)
+            .map_err(|error| failed(&output, error))?;
         Ok((output.commit()?, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reader::Addressing;
+    use crate::record::{Op, Served};
+    use crate::{ImportOptions, Sample, WriteOptions, convert, open, open_files};
+    use thermocline_core::{HintSchema, HintSet, ObjectId};
+
+    #[test]
+    fn dropped_records_are_passed_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let [seven, none, copy] = ["a", "b", "c"].map(|name| dir.path().join(name));
+        for (path, dropped) in [(&seven, 7), (&none, 0)] {
+            let head = Head {
+                schema: &HintSchema::default(),
+                addressing: Addressing::Bytes,
+                page_size: 4096,
+                start_unix_ns: 0,
+                sample: Sample::default(),
+                dropped,
+                split: false,
+            };
+            let writer = TraceWriter::create(path, &head, false).unwrap();
+            let mut writer: Box<dyn Sink> = Box::new(writer);
+            let row = TraceRecord {
+                time_ns: 0,
+                client: 0,
+                op: Op::Read,
+                served: Served::Base,
+                object: ObjectId(0),
+                offset: 0,
+                length: 4096,
+                latency_ns: 0,
+                hints: HintSet::UNKNOWN,
+            };
+            assert!(writer.write(&row, &Catalog::new()).is_ok());
+            writer.finish(&Catalog::new()).unwrap();
+        }
+        let options = WriteOptions {
+            format: Some(crate::Format::Parquet),
+            ..WriteOptions::default()
+        };
+        let source = open(&seven, &ImportOptions::default()).unwrap();
+        convert(source, &copy, &options, |_, _| {}).unwrap();
+        let copied = open(&copy, &ImportOptions::default()).unwrap();
+        assert_eq!(copied.meta().dropped, 7);
+        let both = open_files(&[seven, none], &ImportOptions::default()).unwrap();
+        assert_eq!(both.meta().dropped, 7);
     }
 }

@@ -121,7 +121,7 @@ impl Sink for OracleWriter {
 
     fn finish(self: Box<Self>, catalog: &Catalog) -> Result<(u64, u64), WriteError> {
         let Self {
-            output,
+            mut output,
             file,
             numbers,
             records,
@@ -133,14 +133,14 @@ impl Sink for OracleWriter {
         });
         let file = linked.map_err(|source| output.failed(source))?;
         if output.compressed() {
-            compress(file, &output).map_err(|source| output.failed(source))?;
+            compress(file, &mut output).map_err(|source| output.failed(source))?;
         }
         Ok((output.commit()?, numbers.far(catalog)))
     }
 }
 
 /// Puts the content of `file`, compressed, into the output's place.
-fn compress(mut file: File, output: &Output) -> io::Result<()> {
+fn compress(mut file: File, output: &mut Output) -> io::Result<()> {
     file.seek(SeekFrom::Start(0))?;
     let mut stream = Stream::new(output.replace()?, true)?;
     let mut buffer = vec![0; CHUNK as usize];

@@ -1,12 +1,12 @@
 //! A file that gets its name when it is complete.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::WriteError;
 use crate::error::RecordError;
-use crate::parts::partial_path;
+use crate::parts::{create_partial, partial_path};
 
 /// Zstandard level of files whose name ends with `.zst`.
 const LEVEL: i32 = 3;
@@ -15,6 +15,8 @@ const LEVEL: i32 = 3;
 pub(super) struct Output {
     path: PathBuf,
     partial: PathBuf,
+    /// Keeps the lock until the file has its name.
+    lock: File,
     committed: bool,
 }
 
@@ -26,20 +28,25 @@ impl Output {
             return Err(RecordError::Exists { path }.into());
         }
         let partial = partial_path(path);
-        let file = create(&partial).map_err(|source| WriteError::file(&partial, source))?;
+        let failed = |source| WriteError::file(&partial, source);
+        let file = create_partial(&partial).map_err(failed)?;
+        let lock = file.try_clone().map_err(failed)?;
         let path = path.to_path_buf();
         let output = Self {
             path,
             partial,
+            lock,
             committed: false,
         };
         Ok((output, file))
     }
 
     /// Another file in place of the one being written, which is gone when it is closed.
-    pub(super) fn replace(&self) -> io::Result<File> {
+    pub(super) fn replace(&mut self) -> io::Result<File> {
         fs::remove_file(&self.partial)?;
-        create(&self.partial)
+        let file = create_partial(&self.partial)?;
+        self.lock = file.try_clone()?;
+        Ok(file)
     }
 
     /// Gives the file its name; returns its size in bytes.
@@ -58,12 +65,6 @@ impl Output {
     pub(super) fn compressed(&self) -> bool {
         self.path.extension().is_some_and(|ending| ending == "zst")
     }
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true);
-    options.open(path)
 }
 
 impl Drop for Output {

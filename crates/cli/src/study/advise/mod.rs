@@ -7,14 +7,13 @@ mod text;
 
 use crate::failure::{Failure, Outcome};
 use crate::serve::record::{Share, share as recorded};
-use crate::show::status;
+use crate::show::{beside, status};
 use crate::study::modelled::{self, ModelArgs, Reading};
 use crate::study::plan::{percent, price};
 use crate::study::simulate::{Amount, TierSize};
-use crate::units::{sample, span};
+use crate::units::{in_percent, sample, span};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 use thermocline_core::policy::{NAMES, PolicyOptions};
@@ -166,8 +165,7 @@ pub(crate) struct AdviseArgs {
 
 /// A share from 0 to 1, written in per cent.
 fn share(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim();
-    let number: f64 = number.parse().unwrap_or(f64::NAN);
+    let number = in_percent(text).unwrap_or(f64::NAN);
     match (0.0..=100.0).contains(&number) {
         true => Ok(number / 100.0),
         false => Err(format!("\"{text}\" is not a share; write 0% to 100%")),
@@ -183,6 +181,9 @@ pub(crate) fn run(args: &AdviseArgs) -> Outcome {
 }
 
 fn of_traces(args: &AdviseArgs) -> Outcome {
+    let input = &args.reading.input;
+    input.apart_from("--html", args.html.as_ref())?;
+    input.apart_from("--placements", args.placements.as_ref())?;
     if args.begin >= args.end {
         let fact = format!("--begin {}% is not before --end", 100.0 * args.begin);
         return Err(Failure::usage(fact).advise("--begin 0% --end 50%"));
@@ -199,7 +200,7 @@ fn of_traces(args: &AdviseArgs) -> Outcome {
     }
     if let Some(path) = &args.placements {
         let text = modelled::json(&advice.placements)?;
-        fs::write(path, text).map_err(|error| Failure::io("write", path, &error))?;
+        beside::write(path, &text)?;
     }
     if args.json {
         let lines = advice
@@ -289,6 +290,14 @@ fn sizes(args: &AdviseArgs, workload: &Workload, now: Option<u32>) -> Result<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_a_trace_are_in_per_cent() {
+        assert_eq!((share("0%"), share("50%")), (Ok(0.0), Ok(0.5)));
+        for text in ["0.5", "50", "101%", "-1%"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_cache_is_as_much_longer_as_it_has_more_pages() {

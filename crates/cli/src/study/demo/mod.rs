@@ -13,6 +13,7 @@ mod run;
 mod tpcc;
 
 use crate::failure::{Failure, Outcome as Done};
+use crate::show::beside;
 use crate::units::Size;
 use anyhow::{Context, Result};
 use clap::ValueHint;
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &DemoArgs) -> Done {
     let page_size = page_size(args.page_size)?;
     let (outcomes, bands, summary) = demonstrate(args, page_size)?;
     let html = picture::html(&outcomes, &bands, &summary, args.region_pages);
-    std::fs::write(&args.out, html).map_err(|e| Failure::io("write", &args.out, &e))?;
+    beside::write(&args.out, &html)?;
     if args.json {
         let json = serde_json::to_string_pretty(&outcomes).map_err(anyhow::Error::from)?;
         println!("{json}");

@@ -3,6 +3,7 @@
 mod rows;
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::reader;
 use crate::show::status;
 use crate::study::modelled::{self, Bar};
 use crate::units::{Size, show_bytes, show_count};
@@ -391,15 +392,9 @@ fn answers(rows: &Rows, filter: &Filter, lanes: &Lanes) -> Result<(ProbeReport, 
 /// Prints those rows that may be in, or those that are not.
 fn print_rows(rows: &Rows, maybe: &Bits, not: bool) -> Outcome {
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut gone = false;
     let mut line = |text: &[u8]| {
-        // A reader that has enough is no failure of ours.
         let written = out.write_all(text).and_then(|()| out.write_all(b"\n"));
-        match written {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => gone = true,
-            other => return other,
-        }
-        Ok(())
+        written.map_err(reader::failed)
     };
     if let Some(heading) = rows.heading()? {
         line(heading.as_bytes())?;
@@ -410,10 +405,7 @@ fn print_rows(rows: &Rows, maybe: &Bits, not: bool) -> Outcome {
         }
         Ok(())
     })?;
-    match gone {
-        true => Ok(()),
-        false => Ok(out.flush()?),
-    }
+    out.flush().map_err(reader::failed)
 }
 
 /// Reads all rows under a bar.

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thermocline_filter::{Key, KeyKind};
 
+/// The byte-order mark, in UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// A key of its own; none is a null, which is no key.
 #[derive(Debug, PartialEq)]
 pub(super) enum OwnKey {
@@ -192,6 +195,10 @@ impl Rows {
             }
             position += read as u64;
             numbered += 1;
+            // The mark that some programs put at the beginning of UTF-8 text is no part of a key.
+            if numbered == 1 && line.starts_with(MARK) {
+                line.drain(..MARK.len());
+            }
             while line.last().is_some_and(|end| matches!(end, b'\n' | b'\r')) {
                 line.pop();
             }

@@ -67,10 +67,10 @@ pub(crate) struct JointArgs {
     #[arg(long, value_name = "REQUESTS|%", default_value = "40%")]
     pub(crate) warm_up: Amount,
     /// Transactions in the whole trace: device time is then told per transaction
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = transactions)]
     pub(crate) transactions: Option<f64>,
-    /// Share of the tier set aside for dirty pages that the policy does not hold
-    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "5%")]
+    /// Share of the tier set aside for dirty pages that the policy does not hold: at most 90%
+    #[arg(long, value_name = "PERCENT", value_parser = reserve, default_value = "5%")]
     pub(crate) reserve: f64,
     /// Pool and tier policies weigh a page there as one on flash, which serves it; else as one of
     /// base, where it soon is
@@ -117,8 +117,30 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A share that leaves the policy some of the tier.
+fn reserve(text: &str) -> Result<f64, String> {
+    let share = percent(text)?;
+    match share <= 0.9 {
+        true => Ok(share),
+        false => Err(format!("\"{text}\" leaves too little; write at most 90%")),
+    }
+}
+
+fn transactions(text: &str) -> Result<f64, String> {
+    let count: f64 = text.trim().parse().unwrap_or(f64::NAN);
+    match count > 0.0 && count.is_finite() {
+        true => Ok(count),
+        false => Err(format!(
+            "\"{text}\" is not a number of transactions; write 7071"
+        )),
+    }
+}
+
 /// Simulates and prints.
 pub(crate) fn run(args: &JointArgs) -> Outcome {
+    args.reading
+        .input
+        .apart_from("--html", args.html.as_ref())?;
     let workload = args.reading.open()?;
     let experiment = experiment(args, &workload)?;
     let work = |progress: &_| joint::run(&workload, &experiment, progress);
@@ -152,7 +174,7 @@ fn experiment(args: &JointArgs, workload: &Workload) -> Result<JointExperiment, 
             .beside(args.combination.clone(), |pair| &mut pair.tier)?,
         databases: args.database.clone(),
         pools: args.pool.clone(),
-        reserve: args.reserve.min(0.9),
+        reserve: args.reserve,
         reserve_as_flash: args.reserve_as_flash,
         watermarks: Watermarks {
             dirty_high: args.dirty_high,
@@ -183,6 +205,11 @@ mod tests {
         }
         for text in ["10", "x%", "-1%", "%"] {
             assert!(percent(text).is_err(), "{text}");
+        }
+        assert_eq!((reserve("90%"), transactions("7e3")), (Ok(0.9), Ok(7000.0)));
+        assert!(reserve("91%").is_err() && reserve("10").is_err());
+        for text in ["0", "-5", "inf", "NaN", "many"] {
+            assert!(transactions(text).is_err(), "{text}");
         }
     }
 }

@@ -100,6 +100,9 @@ impl FromStr for Share {
 
 /// Draws and prints.
 pub(crate) fn run(args: &MrcArgs) -> Outcome {
+    args.reading
+        .input
+        .apart_from("--html", args.html.as_ref())?;
     let workload = args.reading.open()?;
     let options = options(args, &workload)?;
     let work = |progress: &_| mrc::curves(&workload, &options, progress);

@@ -6,6 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::show::status;
 use crate::study::modelled::{self, ModelArgs, Reading};
 use crate::study::simulate::{Amount, TierSize};
+use crate::units::in_percent;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -115,8 +116,7 @@ pub(crate) fn price(text: &str) -> Result<f64, String> {
 
 /// A gain of at least 0.1 %.
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim();
-    let number: f64 = number.parse().unwrap_or(f64::NAN);
+    let number = in_percent(text).unwrap_or(f64::NAN);
     match (0.1..=1000.0).contains(&number) {
         true => Ok(number / 100.0),
         false => Err(format!(
@@ -151,6 +151,9 @@ struct Printed<'a> {
 
 /// Plans and prints.
 pub(crate) fn run(args: &PlanArgs) -> Outcome {
+    args.reading
+        .input
+        .apart_from("--html", args.html.as_ref())?;
     let workload = args.reading.open()?;
     let options = options(args, &workload)?;
     let work = |progress: &_| plan::plan(&workload, &options, progress);
@@ -228,10 +231,11 @@ mod tests {
     #[test]
     fn prices_and_gains_are_numbers() {
         assert_eq!(
-            (price("0.08"), percent("10%"), percent("5")),
+            (price("0.08"), percent("10%"), percent("5 %")),
             (Ok(0.08), Ok(0.1), Ok(0.05))
         );
         assert!(price("-1").is_err() && price("cheap").is_err() && price("inf").is_err());
-        assert!(percent("0").is_err() && percent("much").is_err());
+        assert!(percent("10").is_err() && percent("0.5").is_err());
+        assert!(percent("0%").is_err() && percent("much").is_err());
     }
 }

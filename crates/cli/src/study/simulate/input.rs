@@ -1,18 +1,23 @@
 //! Which traces, and how to read them: shared by the commands that work on traces.
 
 use crate::config;
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
+use crate::show::beside;
 use crate::study::import::ImportArgs;
 use crate::units::Size;
 use clap::{Args, ValueHint};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use thermocline_sim::{Opener, opener};
+use thermocline_trace::parts_of;
 
 /// Trace files and what they do not say about themselves.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TraceInput {
     /// Traces: recorded by `mount --record`, or of another tool (oracleGeneral, vscsi, MSR, .lis,
-    /// blkparse, CSV; compressed or not). Several are several clients of one tier
+    /// blkparse, CSV; compressed or not). Several are several clients of one tier. A recording's
+    /// later parts (t.0002.parquet) are read with its first, and are no clients of their own
     #[arg(required = true, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub(crate) traces: Vec<PathBuf>,
     /// Page size of the simulation [default: the trace's own, or 4KiB]
@@ -37,8 +42,30 @@ impl TraceInput {
     /// One opener for each trace.
     pub(crate) fn openers(&self) -> Result<Vec<Opener>, Failure> {
         let options = self.import.options()?;
-        let open = |path: &PathBuf| opener(path.clone(), options.clone());
-        Ok(self.traces.iter().map(open).collect())
+        let whole = self.whole();
+        for part in self.traces.iter().filter(|path| !whole.contains(path)) {
+            let part = part.display();
+            eprintln!("note: {part} is a later part of a trace that is named, and read with it");
+        }
+        let open = |path: &&PathBuf| opener((*path).clone(), options.clone());
+        Ok(whole.iter().map(open).collect())
+    }
+
+    /// The traces without those files that are later parts of another one, which brings them along.
+    fn whole(&self) -> Vec<&PathBuf> {
+        let native = self.traces.iter().filter(|path| is_native(path));
+        let later = native.flat_map(|path| parts_of(path).unwrap_or_default().into_iter().skip(1));
+        let later: Vec<_> = later.map(|part| part.canonicalize().ok()).collect();
+        let is_whole = |path: &&PathBuf| match path.canonicalize() {
+            Ok(path) => !later.contains(&Some(path)),
+            Err(_) => true,
+        };
+        self.traces.iter().filter(is_whole).collect()
+    }
+
+    /// Refuses an output, which `option` names, that would overwrite one of the traces.
+    pub(crate) fn apart_from(&self, option: &str, output: Option<&PathBuf>) -> Outcome {
+        beside::apart(option, output, &self.traces)
     }
 
     /// The traces' names, for titles.
@@ -47,6 +74,17 @@ impl TraceInput {
             let name = path.file_name().unwrap_or(path.as_os_str());
             name.to_string_lossy().into_owned()
         };
-        self.traces.iter().map(name).collect::<Vec<_>>().join(", ")
+        self.whole()
+            .into_iter()
+            .map(name)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
+}
+
+/// Whether `path` is of the native format, whose later parts are found by name.
+fn is_native(path: &Path) -> bool {
+    let mut head = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head == *b"PAR1"
 }

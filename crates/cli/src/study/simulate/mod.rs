@@ -136,6 +136,9 @@ fn policies() -> impl Iterator<Item = &'static str> {
 
 /// Simulates and prints.
 pub(crate) fn run(args: &SimulateArgs) -> Outcome {
+    args.reading
+        .input
+        .apart_from("--html", args.html.as_ref())?;
     let noise = Noise {
         types: args.noise,
         seed: args.seed,
@@ -148,7 +151,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Outcome {
     if let Some(path) = &args.html {
         let title = args.reading.input.title();
         let html = page::html(&title, &workload, &experiment, &results, &ranking);
-        std::fs::write(path, html).map_err(|error| Failure::io("write", path, &error))?;
+        show::beside::write(path, &html)?;
     }
     let text = match args.json {
         true => json(&results)?,
