@@ -200,6 +200,8 @@ impl Auto {
         let fit = Fit::of(options).unwrap_or_else(|| Fit::smallest(options));
         let mut options = options.clone();
         options.value = fit.value;
+        // Who leads is decided at the price of 0.12: `auto` knows no allowance.
+        options.value.drive_writes_per_day = None;
         // What there is has been divided.
         options.memory = None;
         let scaled = scaled(&options, sampled);

@@ -474,6 +474,30 @@ fn a_renewed_copy_costs_the_tier_its_price() {
     assert_eq!(auto.race.stretches(), 1);
 }
 
+/// An allowance that `value` had before is none of `auto`'s: no dial turns in secret.
+#[test]
+fn an_allowance_of_drive_writes_is_not_kept_in_secret() {
+    let mut options = PolicyOptions::new(SLOTS);
+    options.value.drive_writes_per_day = Some(0.001);
+    let mut auto = Auto::new(&options);
+    for minute in 0..60 {
+        (0..SLOTS).for_each(|at| {
+            let access = Access {
+                page: PageId::new(ObjectId(1), u64::from(at)),
+                op: Op::Read,
+                hints: HintSet::UNKNOWN,
+                number: 1,
+            };
+            auto.value.on_admit(&access, SlotId(at));
+            auto.value
+                .on_remove(access.page, SlotId(at), Removal::Evicted);
+        });
+        auto.on_time(minute * 60_000);
+    }
+    let unbound = Value::new(&PolicyOptions::new(SLOTS));
+    assert_eq!(auto.value.kappa(), unbound.kappa());
+}
+
 /// A page that comes to flash after its request, as one does that leaves the pool, costs the tier
 /// its price too; one that is on flash already costs nothing.
 #[test]
