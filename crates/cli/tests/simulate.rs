@@ -303,6 +303,21 @@ fn wrong_parameters_name_what_there_is() {
     }
 }
 
+/// `auto` knows no allowance, here as on a mount.
+#[test]
+fn drive_writes_are_no_matter_of_auto() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let path = path.to_str().expect("path");
+    let option = ["--flash", "50p", "--drive-writes-per-day", "1"];
+    let message = failure(
+        &[&[path, "--policy", "value,auto"], &option[..]].concat(),
+        2,
+    );
+    let said = "1 drive writes a day are no matter of the policy auto";
+    assert!(message.contains(said), "{message}");
+}
+
 #[test]
 fn drive_writes_are_a_number_from_0() {
     let directory = tempfile::tempdir().expect("dir");

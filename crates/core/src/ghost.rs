@@ -3,8 +3,9 @@
 //! Bounded, in order of insertion (or of the caller's [`Ghost::refresh`]); each page carries a
 //! value. When it is full the oldest page leaves first. Every operation is O(1) expected.
 //!
-//! Trims are not reported here: object ids are never used again, so an entry of a deleted object
-//! is never asked for and leaves by age.
+//! Trims are not reported here: pages that are gone leave by age. Those of a deleted object are
+//! never asked for, as object ids are never used again. Those past the end of a file that was cut
+//! are when it grows again: then what is known is of the page before, which costs speed at most.
 //!
 //! Memory: `24 + size_of::<T>()` bytes an entry, rounded up to 8, plus 6 to 23 for the map (a
 //! power of two of buckets, more where entries come and go); it grows with the number of entries,

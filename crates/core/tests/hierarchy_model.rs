@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use thermocline_core::hierarchy::{Absorbed, Action, Calm, CleanJob, Cleaned, DestageJob};
 use thermocline_core::ledger::UNDER_WAY_MAX;
 use thermocline_core::policy::{
-    self, Access, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
+    self, Access, Aside, Decision, Opportunity, PolicyOptions, Refusal, Removal, TierPolicy,
 };
 use thermocline_core::pool;
 use thermocline_core::tier::SlotTable;
@@ -1371,6 +1371,14 @@ impl TierPolicy for Audited {
         let page = resident.map(|slot| self.resident.get(&slot));
         assert!(page.is_none_or(|page| page == Some(&access.page)));
         self.policy.on_request(access, resident);
+    }
+
+    fn on_aside(&mut self, access: &Access, resident: Option<SlotId>, why: Aside) {
+        let page = resident.map(|slot| self.resident.get(&slot));
+        assert!(page.is_none_or(|page| page == Some(&access.page)));
+        let reserved = self.reserved.contains(&access.page);
+        assert!(why != Aside::Reserve || reserved, "{:?}", access.page);
+        self.policy.on_aside(access, resident, why);
     }
 
     fn on_admit(&mut self, access: &Access, slot: SlotId) {

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use thermocline_core::policy::{
-    self, Access, Cac, CacConfig, CacCounts, Decision, Measured, Op, Opportunity, PolicyOptions,
-    Refusal, Removal, TierPolicy,
+    self, Access, Aside, Cac, CacConfig, CacCounts, Decision, Measured, Op, Opportunity,
+    PolicyOptions, Refusal, Removal, TierPolicy,
 };
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{BlockId, Costs, HintSet, ObjectId, PageId, RequestType, SlotId, hint_type};
@@ -490,6 +490,11 @@ impl TierPolicy for Both {
         self.plain.on_request(access, resident);
     }
 
+    fn on_aside(&mut self, access: &Access, resident: Option<SlotId>, why: Aside) {
+        self.fast.on_aside(access, resident, why);
+        self.plain.on_request(access, resident);
+    }
+
     fn decide(&mut self, access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
         self.compare();
         let decision = self.fast.decide(access, why, slots);
@@ -616,8 +621,8 @@ proptest! {
 struct Boxed(Box<dyn TierPolicy>);
 
 impl TierPolicy for Boxed {
-    thermocline_core::pass_on!(0: name, on_request, decide, surplus, on_admit, on_found, on_remove,
-        on_trim, on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated,
+    thermocline_core::pass_on!(0: name, on_request, on_aside, decide, surplus, on_admit, on_found,
+        on_remove, on_trim, on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated,
         on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned,
         bytes, bytes_full, assert_invariants);
 }

@@ -79,9 +79,9 @@ impl TierPolicy for Logged {
         self.policy.on_pool_hits(page, hits);
     }
 
-    thermocline_core::pass_on!(policy: name, surplus, on_found, on_pool, on_reserve, on_time,
-        dirty_pages, keeps_outdated, on_dirty, on_clean, write_buffer, is_buffered, is_synchronous,
-        worth, taught, learned, bytes, bytes_full, assert_invariants);
+    thermocline_core::pass_on!(policy: name, on_aside, surplus, on_found, on_pool, on_reserve,
+        on_time, dirty_pages, keeps_outdated, on_dirty, on_clean, write_buffer, is_buffered,
+        is_synchronous, worth, taught, learned, bytes, bytes_full, assert_invariants);
 }
 
 /// One request of the common stream.

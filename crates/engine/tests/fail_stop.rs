@@ -115,10 +115,10 @@ impl TierPolicy for Fragile {
         assert!(!self.broken.load(Ordering::Relaxed), "planted panic");
         self.policy.on_request(access, resident);
     }
-    thermocline_core::pass_on!(policy: name, decide, surplus, on_admit, on_found, on_remove,
-        on_trim, on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated, on_dirty,
-        on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned, bytes,
-        bytes_full, assert_invariants);
+    thermocline_core::pass_on!(policy: name, on_aside, decide, surplus, on_admit, on_found,
+        on_remove, on_trim, on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated,
+        on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned,
+        bytes, bytes_full, assert_invariants);
 }
 
 /// The process that is to end: a policy panics in one thread, another thread asks on.

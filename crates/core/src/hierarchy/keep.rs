@@ -21,7 +21,7 @@
 
 use super::{Action, Hierarchy};
 use crate::page::{FrameId, ObjectId, PageId, SlotId};
-use crate::policy::{Access, Refusal, Removal};
+use crate::policy::{Access, Aside, Refusal, Removal};
 use crate::pool::FlashMove;
 use crate::tier::Area;
 
@@ -78,9 +78,14 @@ impl Hierarchy {
             Some(area) => area == Area::Kept,
             None => self.keeps(access.page),
         };
-        if !kept {
-            let known = resident.filter(|_| area == Some(Area::Policy));
-            self.policy.on_request(access, known);
+        if kept {
+            return;
+        }
+        let known = resident.filter(|_| area == Some(Area::Policy));
+        match area {
+            _ if self.health.is_off() => self.policy.on_aside(access, known, Aside::Off),
+            Some(Area::Reserve) => self.policy.on_aside(access, None, Aside::Reserve),
+            _ => self.policy.on_request(access, known),
         }
     }
 

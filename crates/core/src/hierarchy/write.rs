@@ -419,14 +419,10 @@ impl Hierarchy {
             return None;
         };
         self.came_in(access.page);
-        self.admitted(access, slot, how);
-        Some(slot)
-    }
-
-    fn admitted(&mut self, access: &Access, slot: SlotId, how: FlashMove) {
         self.policy.on_admit(access, slot);
         self.counters.admissions += 1;
         self.flash_move(access.page, how);
+        Some(slot)
     }
 
     /// Asks the policy, and makes its victim leave.
@@ -456,7 +452,10 @@ impl Hierarchy {
             Some(to) => {
                 self.came_in(access.page);
                 self.tell_reserve(access.page, false);
-                self.admitted(access, to, FlashMove::Entered);
+                // It is on flash already.
+                self.policy.on_found(access, to);
+                self.counters.admissions += 1;
+                self.flash_move(access.page, FlashMove::Entered);
                 self.became_dirty(access, to, out);
             }
             None => self.refuse(Refusal::Pinned),

@@ -255,6 +255,15 @@ impl WriteBuffer {
     }
 }
 
+/// What sets a request apart from those that the tier decides about as usual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aside {
+    /// Its page, which has no slot of the policy's, is in the write-back reserve: flash serves it.
+    Reserve,
+    /// The tier is off: no page comes in.
+    Off,
+}
+
 /// A tier policy. See the module text for who calls what. A policy around another one writes down
 /// every method, or names it to [`pass_on!`](crate::pass_on).
 pub trait TierPolicy: Send {
@@ -264,6 +273,11 @@ pub trait TierPolicy: Send {
     /// A page request reached the tier; `resident` is the page's slot, if it has one.
     /// Called once per request and before [`TierPolicy::decide`] for the same request.
     fn on_request(&mut self, access: &Access, resident: Option<SlotId>);
+
+    /// The same in place of [`Self::on_request`], for policies that care how a request is served.
+    fn on_aside(&mut self, access: &Access, resident: Option<SlotId>, _why: Aside) {
+        self.on_request(access, resident);
+    }
 
     /// May `access.page`, which has no slot, come in? Changes nothing that [`Self::on_admit`]
     /// and [`Self::on_remove`] are told of afterwards.
@@ -278,9 +292,9 @@ pub trait TierPolicy: Send {
     /// The page was given `slot`, and is written there.
     fn on_admit(&mut self, access: &Access, slot: SlotId);
 
-    /// The page lies in `slot` already, and nothing is written: as a restart found it, or as a
-    /// policy before this one left it. `access.number` is that of the newest request, 0 where
-    /// there was none.
+    /// The page lies in `slot` already, and nothing is written: as a restart found it, as a policy
+    /// before this one left it, or as the reserve had it. `access.number` is that of the newest
+    /// request, 0 where there was none.
     fn on_found(&mut self, access: &Access, slot: SlotId) {
         self.on_admit(access, slot);
     }
@@ -288,7 +302,8 @@ pub trait TierPolicy: Send {
     /// The page in `slot` lost it.
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal);
 
-    /// Pages `first..` of an object are gone for good: what is remembered of absent ones is void.
+    /// Pages `first..` of an object are gone: what is remembered of absent ones is void. Others may
+    /// come in their place, where a file was cut and grows again.
     fn on_trim(&mut self, _object: ObjectId, _first: u64) {}
 
     /// The page was found in the DRAM pool `hits` times since the last call: logical reads that
@@ -301,7 +316,7 @@ pub trait TierPolicy: Send {
     /// `page`, which has no slot of the policy's, came into the write-back reserve (`reserved`), or
     /// left it. While it is there flash serves it, though its requests come without a slot. Only
     /// with [`HierarchyOptions::reserve_as_flash`](crate::HierarchyOptions::reserve_as_flash).
-    /// Called after [`Self::on_remove`] and before [`Self::on_admit`] when it changes over.
+    /// Called after [`Self::on_remove`] and before [`Self::on_found`] when it changes over.
     fn on_reserve(&mut self, _page: PageId, _reserved: bool) {}
 
     /// It is `now_ms` milliseconds since a moment that stays the same. For policies that have an
@@ -320,8 +335,8 @@ pub trait TierPolicy: Send {
     }
 
     /// The page in `slot` is newer than base from now on: `access` wrote it, or it was so when it
-    /// came in. Called after [`Self::on_admit`] or [`Self::on_request`], more than once for a page
-    /// that is written again (write-back only).
+    /// came in. Called after [`Self::on_admit`], [`Self::on_found`] or [`Self::on_request`], more
+    /// than once for a page that is written again (write-back only).
     fn on_dirty(&mut self, _access: &Access, _slot: SlotId) {}
 
     /// Base has what is in `slot`, whose page stays.

@@ -18,10 +18,10 @@
 ///         self.1 += 1;
 ///         self.0.on_request(access, resident);
 ///     }
-///     thermocline_core::pass_on!(0: name, decide, surplus, on_admit, on_found, on_remove, on_trim,
-///         on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated, on_dirty,
-///         on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned, bytes,
-///         bytes_full, assert_invariants);
+///     thermocline_core::pass_on!(0: name, on_aside, decide, surplus, on_admit, on_found,
+///         on_remove, on_trim, on_pool_hits, on_pool, on_reserve, on_time, dirty_pages,
+///         keeps_outdated, on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth,
+///         taught, learned, bytes, bytes_full, assert_invariants);
 /// }
 /// let lru = policy::build("lru", &PolicyOptions::new(1)).expect("lru");
 /// assert_eq!(Counted(lru, 0).name(), "lru");
@@ -43,6 +43,16 @@ macro_rules! pass_on {
             resident: Option<$crate::SlotId>,
         ) {
             self.$of.on_request(access, resident);
+        }
+    };
+    (@ $of:tt on_aside) => {
+        fn on_aside(
+            &mut self,
+            access: &$crate::policy::Access,
+            resident: Option<$crate::SlotId>,
+            why: $crate::policy::Aside,
+        ) {
+            self.$of.on_aside(access, resident, why);
         }
     };
     (@ $of:tt decide) => {

@@ -257,7 +257,7 @@ fn innodb(dirs: &[&str], name: &str) -> Option<FileClass> {
     if numbered(name, "ibdata") {
         return cached(FileKind::Catalog);
     }
-    if numbered(name, "undo") {
+    if numbered(name, "undo") || numbered(name, "undo_") {
         return cached(FileKind::Undo);
     }
     let redo = numbered(name, "ib_logfile") || dirs.last() == Some(&"#innodb_redo");
@@ -400,6 +400,7 @@ mod tests {
             ("mysql/innodb_table_stats.ibd", Catalog, true, InnoDb),
             ("ibdata1", Catalog, true, InnoDb),
             ("undo001", Undo, true, InnoDb),
+            ("undo_002", Undo, true, InnoDb),
             ("ib_logfile0", Log, false, InnoDb),
             ("mysql-bin.000012", Log, false, InnoDb),
             ("ibtmp1", Temporary, false, InnoDb),

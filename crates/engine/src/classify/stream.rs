@@ -4,7 +4,8 @@
 //! sessions: three workers that serve one scan leave gaps in every one of their handles, but
 //! none in the file. Several streams interleave in one file (parallel scans, a scan beside
 //! point reads), so a small table of runs is kept. A run is a byte range that grew at its end:
-//! a request that starts in its window extends it.
+//! a request that starts in its window extends it. One that ends before the run does is part of
+//! it only soon after the run grew: later it has nothing to do with it.
 //!
 //! States of a slot: *free* (never used), *candidate* (fewer than [`RUN_MIN`] bytes in a row),
 //! *stream* (that many or more). Requests move a slot candidate → stream; only replacement
@@ -27,6 +28,9 @@ pub const RUN_MIN: u64 = 32 << 10;
 pub const REQUEST_MIN: u64 = 64 << 10;
 /// How far out of order the requests of one run may come, in multiples of the request.
 const WINDOW: u64 = 4;
+/// Requests to the file within which one may come that ends before its run does: as many as runs
+/// side by side have in their windows.
+const BEHIND: u64 = SLOTS as u64 * WINDOW;
 /// Requests to the file after which an idle stream may be replaced.
 const STREAM_IDLE: u64 = 4096;
 
@@ -75,29 +79,30 @@ impl Streams {
     pub fn note(&mut self, offset: u64, len: u64) -> Access {
         self.requests += 1;
         let now = self.requests;
-        let access = match self.extended(offset, len) {
+        let end = offset.saturating_add(len);
+        let (access, grew) = match self.extended(offset, len) {
             Some(run) => {
                 debug_assert!(0 < run.touched && run.touched < now);
-                let before = run.read;
-                run.end = run.end.max(offset.saturating_add(len));
+                let (before, grows) = (run.read, run.end < end);
                 run.read = before.saturating_add(len);
-                run.touched = now;
-                before >= RUN_MIN
+                if grows {
+                    (run.end, run.touched) = (end, now);
+                }
+                (before >= RUN_MIN, grows)
             }
             None => {
-                let end = offset.saturating_add(len);
                 *self.victim() = Run {
                     end,
                     read: len,
                     touched: now,
                 };
-                false
+                (false, true)
             }
         };
         let newest = self.runs.iter().filter(|run| run.touched == now);
         assert_eq!(
             newest.count(),
-            1,
+            usize::from(grew),
             "invariant 1: a request is part of one run"
         );
         if access || len >= REQUEST_MIN {
@@ -110,10 +115,12 @@ impl Streams {
     /// The run this request extends: one that ends exactly here, else the nearest within the
     /// window. Only streams have a window: two random reads close together are no scan.
     fn extended(&mut self, offset: u64, len: u64) -> Option<&mut Run> {
-        let window = len.saturating_mul(WINDOW);
+        let (window, end) = (len.saturating_mul(WINDOW), offset.saturating_add(len));
+        let now = self.requests;
         self.runs
             .iter_mut()
             .filter(|run| run.touched > 0)
+            .filter(|run| run.end < end || now - run.touched <= BEHIND)
             .filter(|run| {
                 let distance = run.end.abs_diff(offset);
                 distance == 0
@@ -224,6 +231,22 @@ mod tests {
             streams.note((1_000_000 + random(&mut state) % 500_000) * PAGE, PAGE);
         }
         assert_eq!(streams.note(8 * PAGE, PAGE), Sequential);
+    }
+
+    /// A scan ended long ago: a page before its end is as random as any other.
+    #[test]
+    fn pages_where_a_scan_ended_are_random_again() {
+        let (mut streams, mut state) = (Streams::default(), 5);
+        let scan = (0..64).map(|page| streams.note(page * PAGE, PAGE));
+        assert_eq!(scan.last(), Some(Sequential));
+        for before in (1..4).cycle().take(30) {
+            for _ in 0..BEHIND {
+                streams.note((1_000_000 + random(&mut state) % 500_000) * PAGE, PAGE);
+            }
+            assert_eq!(streams.note((64 - before) * PAGE, PAGE), Random);
+        }
+        // A reader who goes on where it ended is one.
+        assert_eq!(streams.note(64 * PAGE, PAGE), Sequential);
     }
 
     #[test]

@@ -143,6 +143,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Outcome {
         types: args.noise,
         seed: args.seed,
     };
+    check_allowance(args)?;
     let workload = args.reading.open_with(noise)?;
     let experiment = experiment(args, &workload)?;
     let work = |progress: &_| thermocline_sim::run(&workload, &experiment, progress);
@@ -162,6 +163,18 @@ pub(crate) fn run(args: &SimulateArgs) -> Outcome {
         println!("Picture written to {}.", path.display());
     }
     Ok(())
+}
+
+/// Refuses an allowance of drive writes for a policy that has none, as a mount does.
+fn check_allowance(args: &SimulateArgs) -> Outcome {
+    let follows = |name: &&String| name.as_str() == "auto";
+    match (args.drive_writes_per_day, args.policy.iter().find(follows)) {
+        (Some(writes), Some(policy)) if writes > 0.0 => {
+            let fact = format!("{writes} drive writes a day are no matter of the policy {policy}");
+            Err(Failure::usage(fact).advise("--policy value, or no --drive-writes-per-day"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Failure> {

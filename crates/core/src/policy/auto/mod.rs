@@ -21,9 +21,10 @@
 //! takes beside a random one, but for a tenth at least ([`Streams`]); a page written to flash costs
 //! the time it takes, W_S / ΔR ([`Costs::random_saving`]), and its wear: [`PRICE`] of a hit, as in
 //! `value`. A hit is worth what base alone does for a read, in the mean of late: where reads are in
-//! order, a price of random reads would let wear alone decide. `value` counts read hits, as CLIC,
-//! ARC and LRU do: it leads where these are worth most, `value-time` or TAC where hits save base
-//! little, as under scans.
+//! order, a price of random reads would let wear alone decide. A page in the write-back reserve
+//! counts as found: flash serves it. While the tier is off nothing counts. `value` counts read
+//! hits, as CLIC, ARC and LRU do: it leads where these are worth most, `value-time` or TAC where
+//! hits save base little, as under scans.
 //! *Handicap*: the score of a finalist other than `value` is less by [`HANDICAP`] of what base
 //! alone does, while it leads too: it begins anew in life, and knows less there than in miniature.
 //!
@@ -86,7 +87,7 @@ mod tests;
 
 use super::streams::Streams;
 use super::{
-    Access, Decision, DirtyPages, Learned, LearnedFinalist, LearnedRace, Op, Opportunity,
+    Access, Aside, Decision, DirtyPages, Learned, LearnedFinalist, LearnedRace, Op, Opportunity,
     PolicyOptions, Removal, TierPolicy, Value, WriteBuffer, build, value::Counted,
 };
 use crate::cost::Costs;
@@ -199,6 +200,8 @@ impl Auto {
         let fit = Fit::of(options).unwrap_or_else(|| Fit::smallest(options));
         let mut options = options.clone();
         options.value = fit.value;
+        // Who leads is decided at the price of 0.12: `auto` knows no allowance.
+        options.value.drive_writes_per_day = None;
         // What there is has been divided.
         options.memory = None;
         let scaled = scaled(&options, sampled);
@@ -260,6 +263,15 @@ impl Auto {
         let extent = page.index >> EXTENT;
         let hash = mix(mix(u64::from(page.object.0) + 1, extent), SALT);
         (hash >> 32) * u64::from(self.capacity) < u64::from(self.sampled) << 32
+    }
+
+    /// Tells those in life of a request. None of them asks what sets it apart.
+    fn tell(&mut self, access: &Access, resident: Option<SlotId>) {
+        self.value.on_request(access, resident);
+        if let Some(second) = &mut self.second {
+            let known = resident.filter(|slot| second.knows(*slot));
+            second.policy.on_request(access, known);
+        }
     }
 
     /// Shows `access` to the miniatures, and lets the race know what each earned, and the tier.
@@ -423,13 +435,16 @@ impl TierPolicy for Auto {
     }
 
     fn on_request(&mut self, access: &Access, resident: Option<SlotId>) {
-        self.value.on_request(access, resident);
-        if let Some(second) = &mut self.second {
-            let known = resident.filter(|slot| second.knows(*slot));
-            second.policy.on_request(access, known);
-        }
+        self.tell(access, resident);
         if self.is_sampled(access.page) {
             self.run_miniatures(access, resident.is_some());
+        }
+    }
+
+    fn on_aside(&mut self, access: &Access, resident: Option<SlotId>, why: Aside) {
+        self.tell(access, resident);
+        if why == Aside::Reserve && self.is_sampled(access.page) {
+            self.run_miniatures(access, true);
         }
     }
 
@@ -458,7 +473,7 @@ impl TierPolicy for Auto {
         if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
             second.policy.on_admit(access, slot);
         }
-        if self.absent.take_if(|page| *page == access.page).is_some() {
+        if self.is_sampled(access.page) {
             self.race.charge(self.price());
             self.call();
         }

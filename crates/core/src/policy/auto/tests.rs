@@ -474,6 +474,52 @@ fn a_renewed_copy_costs_the_tier_its_price() {
     assert_eq!(auto.race.stretches(), 1);
 }
 
+/// An allowance that `value` had before is none of `auto`'s: no dial turns in secret.
+#[test]
+fn an_allowance_of_drive_writes_is_not_kept_in_secret() {
+    let mut options = PolicyOptions::new(SLOTS);
+    options.value.drive_writes_per_day = Some(0.001);
+    let mut auto = Auto::new(&options);
+    for minute in 0..60 {
+        (0..SLOTS).for_each(|at| {
+            let access = Access {
+                page: PageId::new(ObjectId(1), u64::from(at)),
+                op: Op::Read,
+                hints: HintSet::UNKNOWN,
+                number: 1,
+            };
+            auto.value.on_admit(&access, SlotId(at));
+            auto.value
+                .on_remove(access.page, SlotId(at), Removal::Evicted);
+        });
+        auto.on_time(minute * 60_000);
+    }
+    let unbound = Value::new(&PolicyOptions::new(SLOTS));
+    assert_eq!(auto.value.kappa(), unbound.kappa());
+}
+
+/// A page that comes to flash after its request, as one does that leaves the pool, costs the tier
+/// its price too; one that is on flash already costs nothing.
+#[test]
+fn a_page_that_comes_in_later_costs_its_price() {
+    let mut auto = Auto::new(&PolicyOptions::new(SLOTS));
+    let access = |index| Access {
+        page: PageId::new(ObjectId(1), index),
+        op: Op::Read,
+        hints: HintSet::UNKNOWN,
+        number: index + 1,
+    };
+    (0..2).for_each(|index| auto.on_request(&access(index), None));
+    let (price, none) = (auto.price(), auto.race.ahead(0).0);
+    assert_eq!(none, 0.0);
+    for (index, ahead) in [(1, price), (0, 2.0 * price)] {
+        auto.on_admit(&access(index), SlotId(index as u32));
+        assert!((auto.race.ahead(0).0 - ahead).abs() < 1e-9, "{index}");
+    }
+    auto.on_found(&access(2), SlotId(2));
+    assert!((auto.race.ahead(0).0 - 2.0 * price).abs() < 1e-9);
+}
+
 /// Where a tier has several slots for one of a miniature, learning windows have that share of its
 /// requests, pages are sampled in that share, and requests are counted in the sample: a run whose
 /// pages are asked for with many others between them is in order there.

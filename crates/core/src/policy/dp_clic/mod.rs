@@ -8,9 +8,9 @@
 //! `dp-clic` tells all hint sets apart, `dp-clic-topk` the most frequent, `dp-clic-hybrid` by the
 //! hint types that say most.
 //!
-//! *Cost*: O(1) expected a request, O(hint sets with pages) to find a victim (§4.4: O(n)), and
-//! O(buckets) a request, at worst, for the curves when a window closes. *Memory*: see
-//! [`super::hints`]; besides, a hint set has up to 20 bytes for each of
+//! *Cost*: O(1) expected a request, O(n) to find a victim (§4.4), n being the most hint sets that
+//! were told apart at a time, and O(buckets) a request, at worst, for the curves when a window
+//! closes. *Memory*: see [`super::hints`]; besides, a hint set has up to 20 bytes for each of
 //! [`ClicConfig::buckets`] buckets, as many as the distances it was read again at need.
 //!
 //! # Where the thesis leaves a choice
@@ -112,7 +112,7 @@ impl DpClic {
         })
     }
 
-    /// The page to leave, with its priority. O(groups).
+    /// The page to leave, with its priority. O(most groups that there were at a time).
     fn victim(&self, now: u64, slots: &SlotTable) -> Option<(f64, SlotId)> {
         let mut least: Option<(f64, u64, SlotId)> = None;
         for group in (0..self.pages.groups().numbers()).map(GroupId) {

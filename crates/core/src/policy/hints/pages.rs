@@ -143,8 +143,8 @@ impl<E: Evidence> HintedPages<E> {
         }
     }
 
-    /// Pages `first..` of `object` are gone for good. Those in the outqueue leave by age: nobody
-    /// asks for them.
+    /// Pages `first..` of `object` are gone. Those in the outqueue leave by age: see
+    /// [`crate::ghost`].
     pub fn on_trim(&mut self, object: ObjectId, first: u64) {
         let gone = |page: PageId| page.object == object && page.index >= first;
         if let Some(pending) = self.pending.take_if(|pending| gone(pending.page)) {

@@ -238,6 +238,13 @@ impl Regions {
     /// keeps its temperature. O(its regions from there on), or O(regions) if that is less.
     pub(super) fn trim(&mut self, object: ObjectId, first: u64) {
         let first = first.div_ceil(self.region_pages);
+        // Those whose label is still to come would bring their regions back.
+        let in_window = &mut self.in_window;
+        self.window.retain(|(id, requests)| {
+            let goes = id.object == object && id.index >= first;
+            *in_window -= if goes { *requests } else { 0 };
+            !goes
+        });
         let Some(end) = self.ends.get(&object).copied().filter(|end| first < *end) else {
             return;
         };
@@ -388,6 +395,37 @@ mod tests {
         regions.trim(ObjectId(9), 0);
         assert_eq!((known(&regions, 1, 0), known(&regions, 2, 0)), (0, 1000));
         assert_eq!(regions.len(), 1001);
+        regions.assert_invariants();
+    }
+
+    /// A request of an object that is gone brings no region of it back, nor its end.
+    #[test]
+    fn a_trim_forgets_what_waits_for_its_label() {
+        let config = TacConfig {
+            window: 8,
+            ..TacConfig::default()
+        };
+        let mut regions = Regions::new(&config, &Costs::default(), 8);
+        let page = |object, region: u64| PageId::new(ObjectId(object), 32 * region);
+        let read = |regions: &mut Regions, object, region| {
+            regions.learn(&Access {
+                page: page(object, region),
+                op: Op::Read,
+                hints: HintSet::UNKNOWN,
+                number: 0,
+            });
+        };
+        for (object, region) in [(1, 0), (1, 0), (2, 0), (2, 5)] {
+            read(&mut regions, object, region);
+        }
+        regions.trim(ObjectId(1), 0);
+        regions.trim(ObjectId(2), 32);
+        regions.assert_invariants();
+        (0..7).for_each(|_| read(&mut regions, 3, 0));
+        assert!(regions.window.is_empty(), "it was full, and closed");
+        assert!(regions.ends.keys().eq(&[ObjectId(2), ObjectId(3)]));
+        assert_eq!(regions.heat(page(2, 5)), 0.0);
+        assert!(regions.heat(page(2, 0)) > 0.0);
         regions.assert_invariants();
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Choice {
     used: [bool; HINT_TYPES_MAX],
     /// Share of the variance that no grouping by the type explains, as of the last window.
     impurity: [f64; HINT_TYPES_MAX],
+    /// Whether the type had more than one value then.
+    varies: [bool; HINT_TYPES_MAX],
 }
 
 impl Choice {
@@ -62,6 +64,7 @@ impl Choice {
             window: WINDOW_FIRST,
             used: [true; HINT_TYPES_MAX],
             impurity: [1.0; HINT_TYPES_MAX],
+            varies: [false; HINT_TYPES_MAX],
         }
     }
 
@@ -97,12 +100,13 @@ impl Choice {
 
     /// Every type that had more than one value, purest first.
     pub(super) fn learned(&self) -> Vec<LearnedHintType> {
-        let types = (0..HINT_TYPES_MAX).map(|position| LearnedHintType {
+        let varied = (0..HINT_TYPES_MAX).filter(|position| self.varies[*position]);
+        let types = varied.map(|position| LearnedHintType {
             position,
             impurity: self.impurity[position],
             used: self.used[position],
         });
-        let mut types: Vec<_> = types.filter(|of| of.impurity < 1.0 || !of.used).collect();
+        let mut types: Vec<_> = types.collect();
         types.sort_by(|a, b| a.impurity.total_cmp(&b.impurity));
         types
     }
@@ -127,7 +131,12 @@ impl Choice {
     /// Ends the window: decides on every type; what was counted has half its weight from now on.
     fn close(&mut self) {
         for position in 0..HINT_TYPES_MAX {
-            let (f, share) = self.explained(position);
+            let explained = self.explained(position);
+            self.varies[position] = explained.is_some();
+            let Some((f, share)) = explained else {
+                (self.impurity[position], self.used[position]) = (1.0, true);
+                continue;
+            };
             self.impurity[position] = 1.0 - share;
             let used = &mut self.used[position];
             *used = match *used {
@@ -144,9 +153,9 @@ impl Choice {
         self.window = (2 * self.window).min(WINDOW_LAST);
     }
 
-    /// F of the type at `position`, and the share of the variance it explains. A type with one
-    /// value explains nothing and harms nothing: F is infinite.
-    fn explained(&self, position: usize) -> (f64, f64) {
+    /// F of the type at `position`, and the share of the variance it explains; `None` where it had
+    /// one value: it explains nothing then, and harms nothing.
+    fn explained(&self, position: usize) -> Option<(f64, f64)> {
         let seen = self.groups[position]
             .iter()
             .filter(|group| group.samples >= 0.5);
@@ -158,8 +167,11 @@ impl Choice {
             worth += sum;
             between += sum * sum / n;
         }
-        if count < 2.0 || samples <= count + 1.0 {
-            return (f64::INFINITY, if count < 2.0 { SHARE } else { 0.0 });
+        if count < 2.0 {
+            return None;
+        }
+        if samples <= count + 1.0 {
+            return Some((f64::INFINITY, 0.0));
         }
         let all = worth * worth / samples;
         let total = (self.squares - all).max(1e-9);
@@ -168,6 +180,31 @@ impl Choice {
         let f = (between / (count - 1.0)) / (within / (samples - count));
         // Less what chance explains in the mean.
         let chance = (count - 1.0) * within / (samples - count);
-        (f, ((between - chance) / total).max(0.0))
+        Some((f, ((between - chance) / total).max(0.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is listed is what varies, whether it says something or not.
+    #[test]
+    fn types_with_one_value_are_not_listed() {
+        let mut choice = Choice::new();
+        assert_eq!(choice.learned(), []);
+        for number in 0..2 * WINDOW_FIRST {
+            let lot = hash::mix(u64::from(number), 1);
+            let mut values = [7; HINT_TYPES_MAX];
+            // The first says all, the second nothing, and the others do not vary.
+            (values[0], values[1]) = ((lot % 2) as u8, (lot >> 8) as u8 % 2);
+            choice.learn(&values, (lot % 2) as f32);
+        }
+        let seen: Vec<_> = choice.learned();
+        let seen = seen.iter().map(|of| (of.position, of.used));
+        assert_eq!(seen.collect::<Vec<_>>(), [(0, true), (1, false)]);
+        assert_eq!(choice.used[2..], [true; HINT_TYPES_MAX - 2]);
+        assert!(choice.learned()[1].impurity > 0.99);
+        choice.assert_invariants();
     }
 }

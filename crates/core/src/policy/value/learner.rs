@@ -275,7 +275,8 @@ impl Learner {
         self.writes.is_some()
     }
 
-    /// Writes count from now on, and which pages are in the DRAM pool. Allocates, the first time.
+    /// Writes count from now on, and which pages are in the DRAM pool. Allocates, the first time:
+    /// 5 MiB at most.
     pub(super) fn count_writes(&mut self) {
         if self.is_back() {
             return;
@@ -286,7 +287,10 @@ impl Learner {
         self.writes = Some(Model::new());
         self.rate = None;
         self.sampling = 1.0;
-        self.samples = Samples::new(self.samples.capacity().max(SAMPLES_BACK));
+        // All have ended. A larger ring is kept: nobody is to wait for a new one.
+        if self.samples.capacity() < SAMPLES_BACK {
+            self.samples = Samples::new(SAMPLES_BACK);
+        }
     }
 
     /// V of the page in `entry` now. O(tables).
@@ -551,5 +555,36 @@ impl Learner {
         past.reads = past.reads.saturating_add(1);
         past.writes = 0;
         entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hint::HintSet;
+    use crate::page::ObjectId;
+
+    /// A ring that has as many places as write-back needs is not made again.
+    #[test]
+    fn a_large_ring_of_samples_is_kept_in_write_back() {
+        for (slots, stays) in [(SAMPLES_BACK, true), (1000, false)] {
+            let mut learner = Learner::new(slots, 1, &ValueConfig::default(), 0.1);
+            for number in 1..500 {
+                let access = Access {
+                    page: PageId::new(ObjectId(1), number),
+                    op: Op::Read,
+                    hints: HintSet::UNKNOWN,
+                    number,
+                };
+                learner.on_request(&access, false);
+            }
+            assert!(learner.samples.oldest().is_some());
+            let before = learner.samples.address();
+            learner.count_writes();
+            assert!(learner.samples.oldest().is_none(), "all have ended");
+            assert_eq!(learner.samples.address() == before, stays);
+            assert_eq!(learner.samples.capacity(), SAMPLES_BACK);
+            learner.assert_invariants();
+        }
     }
 }

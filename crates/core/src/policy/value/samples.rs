@@ -125,6 +125,12 @@ impl Samples {
         newest
     }
 
+    /// Where the ring lies.
+    #[cfg(test)]
+    pub(super) fn address(&self) -> *const Sample {
+        self.ring.as_ptr()
+    }
+
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
         self.ring.capacity() * size_of::<Sample>()

@@ -17,11 +17,12 @@
 
 /// The price of a flash write in read hits where wear is not at its limit.
 pub(super) const KAPPA: f32 = 0.12;
-/// Nothing earns more: then only free slots are filled.
+/// Little earns more: then hardly more than free slots are filled.
 const KAPPA_MAX: f32 = 64.0;
 /// Windows are this long, milliseconds: a 1440th of a day.
 const WINDOW_MS: u64 = 60_000;
-/// Windows of the allowance that may be saved up for a burst.
+/// Windows of the allowance that may be saved up for a burst, or owed after one: the first fill of
+/// a cache is many times as much, and is not paid back for days.
 const SAVED: f64 = 60.0;
 /// κ changes by at most this factor in a window.
 const STEP: f32 = 1.5;
@@ -80,7 +81,8 @@ impl Dial {
         let windows = 1 + (now_ms - end) / WINDOW_MS;
         let allowed = allowance * windows as f64;
         self.window_end = Some(end + windows * WINDOW_MS);
-        self.saved = (self.saved + allowed - self.written).min(SAVED * allowance);
+        let most = SAVED * allowance;
+        self.saved = (self.saved + allowed - self.written).clamp(-most, most);
         // What is left is meant to last for the windows that can be saved up; what was
         // overdrawn is to be paid back in as many.
         let budget = (allowance + self.saved / SAVED).max(0.0);
@@ -134,6 +136,19 @@ mod tests {
         assert_eq!(day(&mut dial, 50.0), (72_000.0, KAPPA));
         let mut fixed = Dial::new(None, 144_000);
         assert_eq!(day(&mut fixed, 5000.0).1, KAPPA);
+    }
+
+    /// The first fill is a whole drive: what can be paid back in an hour is, no more.
+    #[test]
+    fn a_cache_that_was_filled_is_written_on_the_same_day() {
+        for (per_day, demand) in [(1.0, 1000.0), (0.1, 100.0)] {
+            let slots = 144_000;
+            let mut dial = Dial::new(Some(per_day), slots);
+            (0..slots).for_each(|_| dial.on_write());
+            let (written, _) = day(&mut dial, demand);
+            let share = written / (per_day * f64::from(slots));
+            assert!((0.85..=1.1).contains(&share), "{per_day} {share}");
+        }
     }
 
     #[test]
