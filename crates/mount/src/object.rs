@@ -214,6 +214,13 @@ impl Objects {
         self.engine.change_metadata(&identity, now, change)
     }
 
+    /// Sets the times of the inode behind a descriptor; within [`Objects::change`].
+    pub(crate) fn set_times(&self, fd: RawFd, times: [libc::timespec; 2]) -> io::Result<()> {
+        let identity = identity(fd, &sys::stat(fd)?);
+        self.engine
+            .set_times(&identity, || sys::set_times(fd, times))
+    }
+
     /// Does what takes a name in the directory `parent` from the inode behind an `O_PATH`
     /// descriptor. If that is its last, its pages stay until base has made that durable and nobody
     /// can ask for them any more: while the kernel knows the inode (`node`) somebody can.

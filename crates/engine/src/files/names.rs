@@ -91,6 +91,23 @@ impl Engine {
         changed
     }
 
+    /// Sets a file's times on base, within [`Engine::change_metadata`]: what the tier does to the
+    /// file's times is done before or comes later.
+    ///
+    /// # Errors
+    /// Those of `set`.
+    pub fn set_times(
+        &self,
+        identity: &Identity,
+        set: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let object = self.found(&self.registry(), identity);
+        match object {
+            Some(object) => object.set_times(set),
+            None => set(),
+        }
+    }
+
     /// The file's last name is about to go: should a crash come between, its dirty pages are then
     /// not waited for (rule R6). Matched by [`Engine::unlinked`] or [`Engine::not_unlinked`]. Flash
     /// cannot stand in the way: when it fails, the lease is waited for instead.

@@ -114,7 +114,8 @@ impl Fs {
                 sys::chmod(node.fd(), mode)?;
             }
             if set.atime.is_some() || set.mtime.is_some() {
-                sys::set_times(node.fd(), [timespec(set.atime), timespec(set.mtime)])?;
+                let times = [timespec(set.atime), timespec(set.mtime)];
+                self.objects.set_times(node.fd(), times)?;
             }
             Ok(())
         })?;
