@@ -6,14 +6,17 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thermocline::config::DirtySettings;
 use thermocline::device::{Device, FaultScript, Faulty, FileDevice, FileOptions, Metered};
-use thermocline::{Engine, EngineConfig, FileKind, HintSet, Object, ObjectSpec, Request};
-use thermocline::{Store, StoreOptions};
+use thermocline::{Engine, EngineConfig, FileKind, HintSet, Identity, Object, ObjectSpec, Request};
+use thermocline::{Stamp, Store, StoreOptions, TouchFn};
 
 const PAGE: usize = 4096;
-const LONG_AGO_NS: i64 = 1_000_000_000_000_000_000;
+/// Long enough for another thread to go wrong in.
+const A_WHILE: Duration = Duration::from_millis(300);
 
 type Base = Metered<Faulty<FileDevice>>;
 
@@ -59,16 +62,45 @@ impl Scene {
         if !self.path().exists() {
             fs::write(self.path(), "").expect("a file");
         }
+        let base = Metered::new(Faulty::new(self.file(), self.script.clone(), None));
+        let base = Arc::new(base);
+        let device: Arc<dyn Device> = base.clone();
+        (self.open_on(device, |touch| touch), base)
+    }
+
+    fn file(&self) -> FileDevice {
+        FileDevice::open(self.path(), FileOptions::default()).expect("opens")
+    }
+
+    fn open_on(&self, base: Arc<dyn Device>, touch: impl Fn(TouchFn) -> TouchFn) -> Arc<Object> {
         let spec = ObjectSpec::of_file(self.directory.path(), "file", FileKind::Relation);
         let spec = spec.expect("opens");
-        let file = FileDevice::open(self.path(), FileOptions::default()).expect("opens");
-        let base = Arc::new(Metered::new(Faulty::new(file, self.script.clone(), None)));
-        let device: Arc<dyn Device> = base.clone();
-        let object = self.engine.open_object(ObjectSpec {
-            base: device,
+        let touch = touch(Arc::clone(&spec.touch));
+        let spec = ObjectSpec {
+            base,
+            touch,
             ..spec
-        });
-        (object.expect("opens"), base)
+        };
+        self.engine.open_object(spec).expect("opens")
+    }
+
+    /// Sets the time of change as a mount does, to one of long ago, or none.
+    fn change(&self, at: Option<SystemTime>) {
+        let file = fs::File::options().write(true).open(self.path());
+        let file = file.expect("opens");
+        let identity = Identity::of(&file.metadata().expect("is there"));
+        let stamp = || file.metadata().ok().as_ref().map(Stamp::of);
+        let set = || match at {
+            Some(at) => self.engine.set_times(&identity, || file.set_modified(at)),
+            None => Ok(()),
+        };
+        let changed = self.engine.change_metadata(&identity, stamp, set);
+        changed.expect("changes");
+    }
+
+    fn changed_at(&self) -> SystemTime {
+        let file = fs::metadata(self.path()).expect("is there");
+        file.modified().expect("a time")
     }
 
     fn write(&self, object: &Object, offset: usize, bytes: &[u8]) -> io::Result<()> {
@@ -98,6 +130,80 @@ fn request(object: &Object, offset: usize) -> Request<'_> {
 
 fn allocated(path: &Path) -> u64 {
     fs::metadata(path).expect("is there").blocks() * 512
+}
+
+fn long_ago() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_000_000_000)
+}
+
+/// Where somebody waits while it is shut.
+#[derive(Default)]
+struct Gate {
+    shut: Mutex<bool>,
+    waiting: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn shut(&self) {
+        *self.shut.lock().expect("lock") = true;
+    }
+
+    fn open(&self) {
+        *self.shut.lock().expect("lock") = false;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let shut = self.shut.lock().expect("lock");
+        *self.waiting.lock().expect("lock") = *shut;
+        drop(self.changed.wait_while(shut, |shut| *shut).expect("lock"));
+    }
+
+    fn until_somebody_waits(&self) {
+        while !*self.waiting.lock().expect("lock") {
+            thread::yield_now();
+        }
+    }
+}
+
+/// A base file whose room may end within what is to be set aside, and whose writes pass a gate.
+struct Odd {
+    file: FileDevice,
+    gate: Arc<Gate>,
+    full: bool,
+}
+
+impl Device for Odd {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.gate.pass();
+        self.file.write_at(buf, offset)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.file.sync(data_only)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn reserve(&self, offset: u64, len: u64, ahead: u64) -> io::Result<()> {
+        if !self.full {
+            return self.file.reserve(offset, len, ahead);
+        }
+        self.file.set_len(offset + len / 2)?;
+        Err(io::Error::from_raw_os_error(libc::ENOSPC))
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.punch(offset, len)
+    }
+    fn label(&self) -> String {
+        self.file.label()
+    }
 }
 
 #[test]
@@ -288,27 +394,95 @@ fn room_ahead_is_given_back_and_times_set_by_hand_stay() {
     let before = allocated(&scene.path());
     assert!(before > 64 * PAGE as u64, "room ahead: {before}");
     scene.engine.sync(&object, false).expect("syncs");
-    let file = fs::File::options()
-        .write(true)
-        .open(scene.path())
-        .expect("opens");
-    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(LONG_AGO_NS as u64);
-    let set = || file.set_modified(long_ago);
-    let identity = thermocline::Identity::of(&file.metadata().expect("is there"));
-    let stamp = || file.metadata().ok().as_ref().map(thermocline::Stamp::of);
-    scene
-        .engine
-        .change_metadata(&identity, stamp, set)
-        .expect("sets");
+    scene.change(Some(long_ago()));
     scene.engine.close_object(&object);
     let after = fs::metadata(scene.path()).expect("is there");
     assert!(after.blocks() * 512 < before, "{}", after.blocks());
     assert_eq!(
         (after.len(), after.modified().expect("a time")),
-        (64 * PAGE as u64, long_ago)
+        (64 * PAGE as u64, long_ago())
     );
     let (object, _) = scene.open();
     assert_eq!(scene.read(&object, 65 * PAGE), [1; 64 * PAGE]);
+    scene.engine.close_object(&object);
+    scene.engine.stop().expect("stops");
+}
+
+#[test]
+fn a_part_of_the_room_that_was_to_be_had_leaves_the_file_as_it_was() {
+    let scene = Scene::new("lru", 0.0);
+    fs::write(scene.path(), [1; PAGE]).expect("a file");
+    let base = Odd {
+        file: scene.file(),
+        gate: Arc::default(),
+        full: true,
+    };
+    let object = scene.open_on(Arc::new(base), |touch| touch);
+    let failed = scene.write(&object, PAGE, &[2; 4 * PAGE]);
+    let code = failed.expect_err("no room").raw_os_error();
+    assert_eq!(code, Some(libc::ENOSPC));
+    assert_eq!(scene.length(), PAGE);
+    assert_eq!(scene.read(&object, 9 * PAGE), [1; PAGE]);
+    scene.engine.close_object(&object);
+    scene.engine.stop().expect("stops");
+}
+
+#[test]
+fn a_time_set_while_base_is_written_in_the_background_stays() {
+    let scene = Scene::new("lru", 0.0);
+    fs::write(scene.path(), [1; 4 * PAGE]).expect("a file");
+    let gate = Arc::new(Gate::default());
+    let base = Odd {
+        file: scene.file(),
+        gate: Arc::clone(&gate),
+        full: false,
+    };
+    let object = scene.open_on(Arc::new(base), |touch| touch);
+    gate.shut();
+    scene.write(&object, 0, &[2; 4 * PAGE]).expect("writes");
+    scene.engine.sync(&object, false).expect("syncs");
+    thread::scope(|scope| {
+        let flushed = scope.spawn(|| scene.engine.flush(|_| true));
+        gate.until_somebody_waits();
+        // Whoever waits for the write already lets nobody else by.
+        scope.spawn(|| scene.change(None));
+        thread::sleep(A_WHILE);
+        scope.spawn(|| scene.change(Some(long_ago())));
+        thread::sleep(A_WHILE);
+        gate.open();
+        flushed.join().expect("a thread").expect("flushes");
+    });
+    assert_eq!(scene.changed_at(), long_ago());
+    scene.engine.close_object(&object);
+    assert_eq!(fs::read(scene.path()).expect("reads"), [2; 4 * PAGE]);
+    scene.engine.stop().expect("stops");
+}
+
+#[test]
+fn a_time_set_while_earlier_writes_are_about_to_show_stays() {
+    let scene = Scene::new("lru", 0.0);
+    fs::write(scene.path(), [1; PAGE]).expect("a file");
+    let gate = Arc::new(Gate::default());
+    let object = scene.open_on(Arc::new(scene.file()), |touch| {
+        let gate = Arc::clone(&gate);
+        Arc::new(move |at| {
+            gate.pass();
+            touch(at)
+        })
+    });
+    scene.write(&object, 0, &[2; PAGE]).expect("writes");
+    gate.shut();
+    thread::scope(|scope| {
+        scope.spawn(|| scene.engine.touch(&object));
+        gate.until_somebody_waits();
+        scope.spawn(|| {
+            scene.engine.touch(&object);
+            scene.change(Some(long_ago()));
+        });
+        thread::sleep(A_WHILE);
+        gate.open();
+    });
+    assert_eq!(scene.changed_at(), long_ago());
     scene.engine.close_object(&object);
     scene.engine.stop().expect("stops");
 }

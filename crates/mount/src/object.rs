@@ -3,7 +3,8 @@
 //! States of a slot (one per node): *closed* (no handle has the inode open), *open* (one object,
 //! shared by `users` handles and operations in progress), and *nameless* (the inode's last name is
 //! gone: the object stays open, with users or without).
-//! Transitions: [`Objects::acquire`] closed → open and open → open; [`Objects::release`]
+//! Transitions: [`Objects::acquire`] closed → open and open → open, or closed → nameless when the
+//! last name went before; [`Objects::release`]
 //! open → open, and open → closed when the last user goes; [`Objects::losing_name`] → nameless;
 //! [`Objects::forgotten`] nameless → closed.
 //!
@@ -18,6 +19,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -169,11 +171,35 @@ impl Objects {
         slot.check();
         let object = match &slot.open {
             Some(object) => Arc::clone(object),
-            None => Arc::new(self.open(node)?),
+            None => {
+                assert_eq!(slot.users, 0, "invariant 2: users share what is open");
+                let object = Arc::new(self.open(node)?);
+                slot.nameless = self.note_nameless(&object);
+                object
+            }
         };
         slot.open = Some(Arc::clone(&object));
         slot.users += 1;
         Ok(object)
+    }
+
+    /// Tells the tier of a file that had lost its last name before it was opened; whether it had.
+    fn note_nameless(&self, open: &OpenObject) -> bool {
+        let Ok(stat) = sys::stat(open.file.as_raw_fd()) else {
+            return false;
+        };
+        if stat.st_nlink > 0 {
+            return false;
+        }
+        // Nobody knows which directory had the name.
+        let file = Arc::clone(&open.file);
+        let grave = Grave {
+            directory: (stat.st_dev, stat.st_ino),
+            sync: Arc::new(move || sys::sync_file_system(&sys::descriptor_path(file.as_raw_fd()))),
+        };
+        let identity = identity(open.file.as_raw_fd(), &stat);
+        self.engine.unlinked(&identity, grave);
+        true
     }
 
     /// Whether `object` is the one that the node's handles share.
@@ -214,6 +240,13 @@ impl Objects {
         self.engine.change_metadata(&identity, now, change)
     }
 
+    /// Sets the times of the inode behind a descriptor; within [`Objects::change`].
+    pub(crate) fn set_times(&self, fd: RawFd, times: [libc::timespec; 2]) -> io::Result<()> {
+        let identity = identity(fd, &sys::stat(fd)?);
+        self.engine
+            .set_times(&identity, || sys::set_times(fd, times))
+    }
+
     /// Does what takes a name in the directory `parent` from the inode behind an `O_PATH`
     /// descriptor. If that is its last, its pages stay until base has made that durable and nobody
     /// can ask for them any more: while the kernel knows the inode (`node`) somebody can.
@@ -235,9 +268,7 @@ impl Objects {
             self.engine.before_unlink(&identity);
         }
         let changed = self.change(fd, change);
-        // Of a file that is gone base need not tell anything any more.
-        let gone = sys::stat(fd).map_or(last && changed.is_ok(), |stat| stat.st_nlink == 0);
-        if gone {
+        if is_gone(fd, last && changed.is_ok()) {
             if let Some(node) = node {
                 self.keep_until_forgotten(node);
             }
@@ -289,23 +320,22 @@ impl Objects {
         }
     }
 
-    /// Tells the tier the node's present name, if the node is open.
-    pub(crate) fn renamed(&self, node: &Node) {
-        let Some(open) = lock(&node.object).open.clone() else {
-            return;
-        };
-        if let Ok(name) = self.name(node) {
-            self.engine.rename(&open.object, &name);
+    /// Tells the tier what the file behind a descriptor is called now.
+    pub(crate) fn renamed(&self, fd: RawFd) {
+        let stat = sys::stat(fd).ok().filter(is_file);
+        let Some(stat) = stat else { return };
+        if let Ok(name) = self.name(fd, stat.st_ino) {
+            self.engine.rename_file(&identity(fd, &stat), &name);
         }
     }
 
-    /// The node's path relative to the base; absolute when the base itself was moved. Names are
-    /// for rules and for people: a file that lies deeper than the longest path that the system
-    /// tells is called by its number.
-    fn name(&self, node: &Node) -> io::Result<String> {
-        let path = match sys::path(node.fd()) {
+    /// The path of a descriptor relative to the base; absolute when the base itself was moved.
+    /// Names are for rules and for people: a file that lies deeper than the longest path that the
+    /// system tells is called by its number.
+    fn name(&self, fd: RawFd, number: u64) -> io::Result<String> {
+        let path = match sys::path(fd) {
             Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => {
-                return Ok(format!("(path too long)/{}", node.id()));
+                return Ok(format!("(path too long)/{number}"));
             }
             path => path?,
         };
@@ -400,10 +430,13 @@ impl Objects {
 
     fn open(&self, node: &Node) -> io::Result<OpenObject> {
         let (file, write_error) = open_file(node)?;
-        let name = self.name(node)?;
+        let name = self.name(node.fd(), node.id())?;
         let stat = sys::stat(file.as_raw_fd())?;
         assert!(is_file(&stat), "{name}: only regular files are objects");
-        assert!(node.is(&stat), "invariant 2: {name} is another inode");
+        if !node.is(&stat) {
+            // An overlay copies a file up when it is opened for writing. The kernel looks again.
+            return Err(sys::errno(libc::ESTALE));
+        }
         let mapped = name.ends_with("-shm") || name.contains("pg_dynshmem/");
         let file = Arc::new(file);
         let identity = identity(node.fd(), &stat);
@@ -426,6 +459,25 @@ impl Objects {
             streams,
         })
     }
+}
+
+/// Whether the file behind a descriptor has no name any more; `taken`: its last one was taken.
+fn is_gone(fd: RawFd, taken: bool) -> bool {
+    match sys::stat(fd) {
+        // Of a file that is gone base need not tell anything any more.
+        Err(_) => taken,
+        Ok(stat) => stat.st_nlink == 0 || taken && is_put_aside(fd),
+    }
+}
+
+/// Whether base has given the file a name of its own, because it is open: NFS does so instead of
+/// removing it, and so do file systems in user space. It removes it when nobody has it open.
+fn is_put_aside(fd: RawFd) -> bool {
+    let path = sys::path(fd).unwrap_or_default();
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let own = name.starts_with(b".nfs") || name.starts_with(b".fuse_hidden");
+    // Otherwise it is the name that was taken, and another one was made meanwhile.
+    own && !name.ends_with(b" (deleted)")
 }
 
 pub(crate) fn is_file(stat: &Stat) -> bool {
@@ -512,4 +564,86 @@ fn head(file: &File) -> Vec<u8> {
     assert!(len <= head.len(), "{len} bytes of a header");
     head.truncate(len);
     head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::{Nodes, ROOT};
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::path::Path;
+    use thermocline::classify::Rule;
+    use thermocline::{EngineConfig, Request, Store, StoreOptions};
+
+    fn engine(cache: &Path) -> Arc<Engine> {
+        let options = StoreOptions {
+            page_size: 4096,
+            size: Some(4 << 20),
+            ..StoreOptions::default()
+        };
+        let config = EngineConfig {
+            page_size: 4096,
+            policy: "lru".into(),
+            write_back: true,
+            ..EngineConfig::default()
+        };
+        Engine::start(config, Some(Store::open(cache, &options).unwrap())).unwrap()
+    }
+
+    fn objects(base: &Path, cache: &Path) -> Objects {
+        let rule = Rule {
+            path: "**".into(),
+            kind: Some("relation".into()),
+            cache: Some(true),
+            dialect: None,
+        };
+        let rules = Rules::new(vec![rule]).unwrap();
+        let devices = crate::mount::file_devices();
+        Objects::new(engine(cache), devices, base.into(), rules)
+    }
+
+    /// Whether the next start after a crash waits for a file with dirty pages whose name `a` was
+    /// taken, in that base gave it the name `aside`.
+    fn is_waited_for(aside: &str) -> bool {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, cache) = (dir.path().join("base"), dir.path().join("cache"));
+        fs::create_dir(&base).unwrap();
+        fs::write(base.join("a"), [1; 8192]).unwrap();
+        let objects = objects(&base, &cache);
+        let nodes = Nodes::new(sys::open_base(&base).unwrap()).unwrap();
+        let root = nodes.get(ROOT).unwrap();
+        let find = || sys::open_node(root.fd(), OsStr::new("a")).unwrap();
+        let node = nodes.lookup(find(), &sys::stat(find().as_raw_fd()).unwrap());
+        let open = objects.acquire(&node).unwrap();
+        let request = Request {
+            object: &open.object,
+            offset: 0,
+            hints: HintSet::UNKNOWN,
+            client: 0,
+        };
+        objects.engine.write(&request, &[2; 4096]).unwrap();
+        objects.engine.sync(&open.object, false).unwrap();
+        let put_aside = || fs::rename(base.join("a"), base.join(aside));
+        let lost = objects.losing_name(&find(), Some(&node), &root, put_aside);
+        lost.unwrap();
+        // What it writes from now on is not waited for either.
+        objects.engine.write(&request, &[3; 8192]).unwrap();
+        objects.engine.sync(&open.object, false).unwrap();
+        fs::copy(&cache, dir.path().join("crashed")).unwrap();
+        fs::remove_file(base.join(aside)).unwrap();
+        let after = self::objects(&base, &dir.path().join("crashed"));
+        let find =
+            |wanted: &Identity, name: &str, anywhere: bool| after.find(wanted, name, anywhere);
+        let waited_for = after.engine.adopt(&find, false).is_err();
+        objects.release(&node);
+        waited_for
+    }
+
+    #[test]
+    fn a_file_that_base_puts_aside_instead_of_removing_it_is_gone() {
+        assert!(!is_waited_for(".nfs000000000001"));
+        assert!(!is_waited_for(".fuse_hidden0000000100000001"));
+        assert!(is_waited_for("b"), "a name of somebody's choice");
+    }
 }

@@ -671,6 +671,15 @@ fn the_control_directory_is_found_by_name_and_not_listed() {
     }
     assert!(fs::remove_file(control.join("stats")).is_err());
     assert!(!mount.base().join(".thermocline").exists());
+    // What base has under this name may be its mark.
+    fs::create_dir(mount.base().join(".thermocline")).expect("a directory of base's");
+    let moved = fs::rename(&control, mount.mnt().join("x"));
+    let removed = fs::remove_dir(&control);
+    for refused in [moved, removed] {
+        let code = refused.expect_err("not to be taken away").raw_os_error();
+        assert_eq!(code, Some(libc::EPERM));
+    }
+    assert!(mount.base().join(".thermocline").exists());
     drop(stats);
     mount.end();
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use common::TestMount;
-use thermocline_mount::{Fs, ROOT, file_devices};
+use thermocline_mount::{Caller, Fs, ROOT, WriteOptions, file_devices};
 
 const PAGE: usize = common::PAGE as usize;
 
@@ -174,6 +174,131 @@ fn a_closed_file_restored_on_base_with_its_old_times_is_noticed() {
         read(&open(&path)) == pages(9)
     });
     mount.end();
+}
+
+/// A file system without a mount over `base`, in write-back with a cache file.
+fn over(base: &Path, cache: &Path) -> Fs {
+    let (engine, rules) = (common::engine_on_file(cache, 0), common::cache_everything());
+    Fs::new(base.into(), engine, file_devices(), rules, None).expect("file system")
+}
+
+const NOBODY: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    tid: 0,
+};
+
+fn write_and_sync(fs: &Fs, handle: u64, fill: u8) {
+    let options = WriteOptions::default();
+    let written = fs.write(NOBODY, handle, 0, &pages(fill), options);
+    written
+        .and_then(|()| fs.fsync(handle, false))
+        .expect("durable");
+}
+
+#[test]
+fn a_file_that_is_opened_after_its_last_name_went_is_not_waited_for() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let (base, cache) = (dir.path().join("base"), dir.path().join("cache"));
+    fs::create_dir(&base).expect("base");
+    fs::write(base.join("a"), pages(1)).expect("write");
+    let mount = over(&base, &cache);
+    let node = mount.lookup(ROOT, OsStr::new("a")).expect("found").id;
+    mount.unlink(ROOT, OsStr::new("a")).expect("unlinked");
+    // As through `/proc/self/fd` of a descriptor that was opened with `O_PATH`.
+    let handle = mount.open(node, libc::O_RDWR).expect("opened").handle;
+    write_and_sync(&mount, handle, 2);
+    assert!(mount.engine().dirty_pages() > 0);
+    let crashed = dir.path().join("crashed");
+    fs::copy(&cache, &crashed).expect("what a crash leaves");
+    over(&base, &crashed)
+        .adopt_dirty(false)
+        .expect("not waited for");
+    mount.release(handle).expect("closed");
+    mount.forget(node, 1);
+    eventually("its pages go", || mount.engine().dirty_pages() == 0);
+    mount.engine().stop().expect("stopped");
+}
+
+#[test]
+fn a_file_that_is_renamed_while_it_is_closed_keeps_its_pages() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let (base, cache) = (dir.path().join("base"), dir.path().join("cache"));
+    fs::create_dir(&base).expect("base");
+    fs::write(base.join("a"), pages(1)).expect("write");
+    let mount = over(&base, &cache);
+    let node = mount.lookup(ROOT, OsStr::new("a")).expect("found").id;
+    let handle = mount.open(node, libc::O_RDWR).expect("opened").handle;
+    write_and_sync(&mount, handle, 2);
+    mount.release(handle).expect("closed");
+    mount.engine().flush(|_| true).expect("written back");
+    eventually("it is closed", || mount.engine().open_objects() == 0);
+    let [a, b] = ["a", "b"].map(|name| (ROOT, OsStr::new(name)));
+    mount.rename(a, b, 0).expect("renamed");
+    mount.close_all();
+    mount.engine().stop().expect("stopped");
+    drop(mount);
+    let mount = over(&base, &cache);
+    mount.adopt_dirty(false).expect("nothing waits");
+    let node = mount.lookup(ROOT, OsStr::new("b")).expect("found").id;
+    let handle = mount.open(node, libc::O_RDONLY).expect("opened").handle;
+    let mut bytes = pages(0);
+    let read = mount.read(NOBODY, handle, 0, &mut bytes).expect("read");
+    assert_eq!((read, bytes), (4 * PAGE, pages(2)));
+    assert_eq!(mount.engine().stats().page_reads["flash"], 4);
+    mount.release(handle).expect("closed");
+    mount.engine().stop().expect("stopped");
+}
+
+/// An overlay that is taken away with its directory.
+struct Overlay(tempfile::TempDir);
+
+impl Overlay {
+    /// One whose file `a` gets another inode number when it is copied up: it has two names.
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        for part in ["lower", "upper", "work", "merged"] {
+            fs::create_dir(dir.path().join(part)).expect("a part");
+        }
+        let lower = dir.path().join("lower");
+        fs::write(lower.join("a"), pages(1)).expect("write");
+        fs::hard_link(lower.join("a"), lower.join("b")).expect("link");
+        let parts = "lowerdir=lower,upperdir=upper,workdir=work,index=off";
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "overlay", "-o", parts, "overlay", "merged"])
+            .current_dir(dir.path())
+            .status();
+        let mounted = mounted.is_ok_and(|status| status.success());
+        let required = std::env::var_os("THERMOCLINE_REQUIRE_ALL").is_some();
+        assert!(mounted || !required, "required, but no overlay");
+        mounted.then(|| Self(dir))
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        common::detach(&self.0.path().join("merged"));
+    }
+}
+
+#[test]
+fn a_file_that_an_overlay_copies_up_is_looked_up_again() {
+    let Some(overlay) = common::is_root().then(Overlay::new).flatten() else {
+        eprintln!("skipped: no overlay");
+        return;
+    };
+    let base = overlay.0.path().join("merged");
+    let mount = over(&base, &overlay.0.path().join("cache"));
+    let found = || mount.lookup(ROOT, OsStr::new("a")).expect("found").id;
+    let refused = mount.open(found(), libc::O_RDWR).expect_err("copied up");
+    assert_eq!(refused.raw_os_error(), Some(libc::ESTALE));
+    let handle = mount.open(found(), libc::O_RDWR).expect("opened").handle;
+    write_and_sync(&mount, handle, 2);
+    mount.release(handle).expect("closed");
+    mount.close_all();
+    mount.engine().flush(|_| true).expect("written back");
+    assert_eq!(fs::read(base.join("a")).expect("read"), pages(2));
+    mount.engine().stop().expect("stopped");
 }
 
 const CHILD: &str = "THERMOCLINE_TEST_NAMES";

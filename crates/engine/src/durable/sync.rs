@@ -118,10 +118,9 @@ impl Engine {
 
     /// Lets base's time of change show writes that only DRAM or flash have (`docs/semantics.md`).
     pub fn touch(&self, object: &Object) {
-        if self.check_fence().is_ok() && object.touch_due.swap(false, Ordering::AcqRel) {
+        if self.check_fence().is_ok() && object.touch_due.load(Ordering::Acquire) {
             self.before_base_write(object, &[]);
-            // A base that refuses it shows an older time, which is what it shows without a touch.
-            let _ = object.own_change(|| (object.touch)(None));
+            object.own_change(|| object.touch_if_due());
             object.unstamped.store(true, Ordering::Release);
         }
     }

@@ -319,7 +319,9 @@ impl Engine {
         if length == 0 {
             object.room.is_theirs();
         }
+        object.base_writes.fetch_add(1, Ordering::AcqRel);
         let allocated = allocate();
+        object.base_writes.fetch_add(1, Ordering::AcqRel);
         object.unsynced.add();
         match allocated {
             Ok(()) => object.grow(length),

@@ -125,8 +125,9 @@ fn is_unsupported(error: &io::Error) -> bool {
 impl Object {
     /// Sets room aside on base for `bytes`, which may make the file longer.
     fn reserve(&self, bytes: Range<u64>, planted: Mutant) -> io::Result<()> {
+        assert!(!bytes.is_empty(), "room for something");
         // Nobody sets base's length to what it was while this makes it longer.
-        let _layout = self.layout();
+        let layout = self.layout();
         let ahead = self.room.ahead(bytes.end);
         self.base_writes.fetch_add(1, Ordering::AcqRel);
         let length = bytes.end - bytes.start;
@@ -135,10 +136,12 @@ impl Object {
         if planted != Mutant::UnsyncedGrowth {
             self.unsynced.add();
         }
-        match &reserved {
-            Ok(()) => self.grow(bytes.end),
-            // A part may have been set aside, and have made the file longer.
-            Err(_) => self.grow(self.base.len().unwrap_or(0)),
+        if reserved.is_ok() {
+            self.grow(bytes.end);
+        }
+        drop(layout);
+        if reserved.is_err() {
+            self.take_back(bytes.end);
         }
         if reserved.is_ok() && ahead > 0 {
             self.room
@@ -146,5 +149,24 @@ impl Object {
                 .fetch_max(bytes.end + ahead, Ordering::AcqRel);
         }
         reserved
+    }
+
+    /// Setting room aside up to `end` failed: a part of it may have made base longer. Cuts base
+    /// back to what requests have made of it.
+    fn take_back(&self, end: u64) {
+        let _layout = self.layout_alone();
+        let length = self.length();
+        let longer = self.base.len().is_ok_and(|now| length < now && now <= end);
+        if longer {
+            self.base_writes.fetch_add(1, Ordering::AcqRel);
+            // A base that refuses this, too, has zeros there.
+            let cut = self.base.set_len(length);
+            self.base_writes.fetch_add(1, Ordering::AcqRel);
+            self.unsynced.add();
+            if cut.is_err() {
+                self.grow(self.base.len().unwrap_or(0));
+            }
+            self.room.is_gone();
+        }
     }
 }

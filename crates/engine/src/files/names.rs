@@ -56,6 +56,18 @@ impl Engine {
         }
     }
 
+    /// A file, open or not, has a new name: after a start its clean pages are looked for under it.
+    pub fn rename_file(&self, identity: &Identity, name: &str) {
+        let mut registry = self.registry();
+        match self.found(&registry, identity) {
+            Some(object) => self.rename(&object, name),
+            None => registry.rename(identity, name),
+        }
+        if registry.id_of(identity).is_some_and(|id| self.is_named(id)) {
+            self.put_identity(&registry, identity);
+        }
+    }
+
     /// Changes a file's metadata on base (names, attributes, what was allocated) so that it is
     /// known
     /// to be the tier's own doing, after a crash and when the file is opened again. `stamp` is
@@ -89,6 +101,23 @@ impl Engine {
             object.unstamped.store(true, Ordering::Release);
         }
         changed
+    }
+
+    /// Sets a file's times on base, within [`Engine::change_metadata`]: what the tier does to the
+    /// file's times is done before or comes later.
+    ///
+    /// # Errors
+    /// Those of `set`.
+    pub fn set_times(
+        &self,
+        identity: &Identity,
+        set: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let object = self.found(&self.registry(), identity);
+        match object {
+            Some(object) => object.set_times(set),
+            None => set(),
+        }
     }
 
     /// The file's last name is about to go: should a crash come between, its dirty pages are then

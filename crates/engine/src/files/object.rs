@@ -418,6 +418,28 @@ impl Object {
         changed
     }
 
+    /// Lets base's time of change show what was written, if that is due. Whoever sets times
+    /// otherwise waits, and is not overwritten.
+    pub(crate) fn touch_if_due(&self) {
+        let _one = self.quiet.lock();
+        self.show_written();
+    }
+
+    /// Sets times of the file, once what was written before shows. No background write is half
+    /// done, which would set them back.
+    pub(crate) fn set_times<R>(&self, set: impl FnOnce() -> R) -> R {
+        let _one = self.quiet.lock();
+        self.show_written();
+        set()
+    }
+
+    fn show_written(&self) {
+        if self.touch_due.swap(false, Ordering::AcqRel) {
+            // A base that refuses it shows an older time, which is what it shows without a touch.
+            let _ = (self.touch)(None);
+        }
+    }
+
     fn is_as_left(&self) -> bool {
         // No background write is half done.
         let _one = self.quiet.lock();

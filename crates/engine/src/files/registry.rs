@@ -201,6 +201,15 @@ impl Registry {
         }
     }
 
+    /// A file that is not open has a new name.
+    pub(crate) fn rename(&mut self, identity: &Identity, name: &str) {
+        assert!(!name.is_empty(), "a file has a name to show");
+        let state = self.known.get_mut(identity).map(|(_, state)| state);
+        if let Some(State::Closed { last, .. } | State::Restored { last, .. }) = state {
+            last.name = name.into();
+        }
+    }
+
     /// A restored file was compared and is what it was: from now on it is like one that was closed.
     pub(crate) fn compared(&mut self, identity: &Identity, now: Option<Stamp>) {
         if let Some((_, state)) = self.known.get_mut(identity)

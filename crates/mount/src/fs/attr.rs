@@ -3,11 +3,13 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thermocline::claim::ATTRIBUTE;
 
-use super::{Fs, Stat};
+use super::{Caller, Fs, Stat};
 use crate::control::Control;
 use crate::handle::Handle;
 use crate::inode::{Node, ROOT};
@@ -114,7 +116,8 @@ impl Fs {
                 sys::chmod(node.fd(), mode)?;
             }
             if set.atime.is_some() || set.mtime.is_some() {
-                sys::set_times(node.fd(), [timespec(set.atime), timespec(set.mtime)])?;
+                let times = [timespec(set.atime), timespec(set.mtime)];
+                self.objects.set_times(node.fd(), times)?;
             }
             Ok(())
         })?;
@@ -132,12 +135,16 @@ impl Fs {
     /// Sets an extended attribute, with the flags of `setxattr`.
     ///
     /// # Errors
-    /// Whatever the base reports.
-    pub fn setxattr(&self, id: u64, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
-        if is_mark(id, name) {
-            return Err(sys::errno(libc::EPERM));
-        }
-        let node = self.attributed(id)?;
+    /// `EPERM` for what is not the caller's to change, and whatever the base reports.
+    pub fn setxattr(
+        &self,
+        caller: Caller,
+        id: u64,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+    ) -> io::Result<()> {
+        let node = self.changeable(caller, id, name)?;
         let _mode = lock(&node.mode);
         node.harmless.store(false, Ordering::Release); // it may be a file capability
         self.objects
@@ -159,30 +166,37 @@ impl Fs {
         Ok((len, value))
     }
 
-    /// The names of the extended attributes; with `size` 0 their length alone.
+    /// The names of the extended attributes; with `size` 0 their length alone. Those of `trusted.`
+    /// are root's to see.
     ///
     /// # Errors
     /// `ERANGE` when they are longer than `size`.
-    pub fn listxattr(&self, id: u64, size: u32) -> io::Result<(usize, Vec<u8>)> {
+    pub fn listxattr(&self, caller: Caller, id: u64, size: u32) -> io::Result<(usize, Vec<u8>)> {
         let node = self.attributed(id)?;
-        if id == ROOT {
-            return list_without_mark(&node, size as usize);
-        }
-        let mut names = vec![0; size as usize];
+        let size = size as usize;
+        let mut names = vec![0; sys::listxattr(node.fd(), &mut [])?];
         let len = sys::listxattr(node.fd(), &mut names)?;
         names.truncate(len);
-        Ok((len, names))
+        let seen = |name: &[u8]| {
+            let name = name.strip_suffix(b"\0").unwrap_or(name);
+            let of_root = name.starts_with(b"trusted.");
+            !is_mark(id, OsStr::from_bytes(name)) && (caller.uid == 0 || !of_root)
+        };
+        let names = names.split_inclusive(|byte| *byte == 0);
+        let names: Vec<u8> = names.filter(|name| seen(name)).flatten().copied().collect();
+        match size {
+            0 => Ok((names.len(), Vec::new())),
+            _ if names.len() > size => Err(sys::errno(libc::ERANGE)),
+            _ => Ok((names.len(), names)),
+        }
     }
 
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// `ENODATA` when there is none.
-    pub fn removexattr(&self, id: u64, name: &OsStr) -> io::Result<()> {
-        if is_mark(id, name) {
-            return Err(sys::errno(libc::EPERM));
-        }
-        let node = self.attributed(id)?;
+    /// `ENODATA` when there is none, `EPERM` when it is not the caller's to change.
+    pub fn removexattr(&self, caller: Caller, id: u64, name: &OsStr) -> io::Result<()> {
+        let node = self.changeable(caller, id, name)?;
         self.objects
             .change(node.fd(), || sys::removexattr(node.fd(), name))
     }
@@ -246,7 +260,18 @@ impl Fs {
         Ok(())
     }
 
-    fn attributed(&self, id: u64) -> io::Result<std::sync::Arc<Node>> {
+    /// The node, if the caller may change this attribute of it. The kernel checks all others, but
+    /// leaves `system.` to the file system: base would take root's mount for the caller.
+    fn changeable(&self, caller: Caller, id: u64, name: &OsStr) -> io::Result<Arc<Node>> {
+        let node = self.attributed(id)?;
+        let theirs = || Ok::<_, io::Error>(caller.uid == 0 || node.stat()?.st_uid == caller.uid);
+        if is_mark(id, name) || name.as_bytes().starts_with(b"system.") && !theirs()? {
+            return Err(sys::errno(libc::EPERM));
+        }
+        Ok(node)
+    }
+
+    fn attributed(&self, id: u64) -> io::Result<Arc<Node>> {
         if Control::owns(id) {
             Err(sys::errno(libc::EOPNOTSUPP))
         } else {
@@ -264,21 +289,6 @@ pub(super) fn has_privileges(node: &Node) -> bool {
 /// Whether that is the mark of the base: not the database's to see or change.
 fn is_mark(id: u64, name: &OsStr) -> bool {
     id == ROOT && name == ATTRIBUTE
-}
-
-/// The names of the root's extended attributes but that of the mark.
-fn list_without_mark(root: &Node, size: usize) -> io::Result<(usize, Vec<u8>)> {
-    let mut names = vec![0; sys::listxattr(root.fd(), &mut [])?];
-    let len = sys::listxattr(root.fd(), &mut names)?;
-    names.truncate(len);
-    let others = names.split_inclusive(|byte| *byte == 0);
-    let others = others.filter(|name| name.strip_suffix(b"\0") != Some(ATTRIBUTE.as_bytes()));
-    let others: Vec<u8> = others.flatten().copied().collect();
-    match size {
-        0 => Ok((others.len(), Vec::new())),
-        _ if others.len() > size => Err(sys::errno(libc::ERANGE)),
-        _ => Ok((others.len(), others)),
-    }
 }
 
 /// A mode after a write: set-group-id without the group's right to execute means something else.

@@ -107,7 +107,7 @@ impl Fs {
     /// # Errors
     /// `ENOENT`, and whatever the base reports.
     pub fn unlink(&self, parent: u64, name: &OsStr) -> io::Result<()> {
-        let parent = self.dir(parent)?;
+        let parent = self.parent_of(parent, name)?;
         // What cannot be looked at keeps its name: the tier could not be told.
         let victim = sys::open_node(parent.fd(), name)?;
         self.losing_name(&victim, &parent, || sys::unlink(parent.fd(), name, false))
@@ -130,7 +130,7 @@ impl Fs {
     /// # Errors
     /// `ENOTEMPTY`, and whatever the base reports.
     pub fn rmdir(&self, parent: u64, name: &OsStr) -> io::Result<()> {
-        sys::unlink(self.dir(parent)?.fd(), name, true)
+        sys::unlink(self.parent_of(parent, name)?.fd(), name, true)
     }
 
     /// Moves a name, with the flags of `renameat2`.
@@ -139,7 +139,8 @@ impl Fs {
     /// `EEXIST` with `RENAME_NOREPLACE`, `EINVAL` for flags the base does not know, and
     /// whatever the base reports.
     pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), flags: u32) -> io::Result<()> {
-        let (old_parent, new_parent) = (self.dir(from.0)?, self.parent_for_new(to.0, to.1)?);
+        let old_parent = self.parent_of(from.0, from.1)?;
+        let new_parent = self.parent_for_new(to.0, to.1)?;
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
         let moved = sys::open_node(old_parent.fd(), from.1)?;
         let victim = match sys::open_node(new_parent.fd(), to.1) {
@@ -170,23 +171,29 @@ impl Fs {
 
     /// A directory that `name` may be made in: not the control directory, nor over its name.
     pub(super) fn parent_for_new(&self, parent: u64, name: &OsStr) -> io::Result<Arc<Node>> {
-        if self.control.is_some() && parent == ROOT && name == CONTROL_DIR {
+        if self.is_control(parent, name) {
             return Err(sys::errno(libc::EEXIST));
         }
         self.dir(parent)
     }
 
-    /// Tells the tier what an open file is called now.
+    /// A directory that `name` may be taken from. What base has under the control directory's name
+    /// may be its mark.
+    fn parent_of(&self, parent: u64, name: &OsStr) -> io::Result<Arc<Node>> {
+        if self.is_control(parent, name) {
+            return Err(sys::errno(libc::EPERM));
+        }
+        self.dir(parent)
+    }
+
+    fn is_control(&self, parent: u64, name: &OsStr) -> bool {
+        self.control.is_some() && parent == ROOT && name == CONTROL_DIR
+    }
+
+    /// Tells the tier what a file is called now.
     fn note_name(&self, parent: RawFd, name: &OsStr) {
-        let Ok(fd) = sys::open_node(parent, name) else {
-            return;
-        };
-        let Ok(stat) = sys::stat(fd.as_raw_fd()) else {
-            return;
-        };
-        if let Some(node) = self.nodes.peek(&stat) {
-            assert!(node.is(&stat), "node {} is another inode", node.id());
-            self.objects.renamed(&node);
+        if let Ok(fd) = sys::open_node(parent, name) {
+            self.objects.renamed(fd.as_raw_fd());
         }
     }
 }

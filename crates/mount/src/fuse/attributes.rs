@@ -48,8 +48,10 @@ impl Call<'_> {
         let args: SetxattrIn = self.args()?;
         let (name, value) = self.request.name()?;
         let value = value.get(..args.size as usize).ok_or_else(malformed)?;
-        let node = self.node();
-        self.fs.setxattr(node, name, value, args.flags).map(|()| 0)
+        let (caller, node) = (self.caller(), self.node());
+        self.fs
+            .setxattr(caller, node, name, value, args.flags)
+            .map(|()| 0)
     }
 
     pub(super) fn getxattr(&self, out: &mut [u8]) -> io::Result<usize> {
@@ -65,12 +67,15 @@ impl Call<'_> {
     pub(super) fn listxattr(&self, out: &mut [u8]) -> io::Result<usize> {
         let args: GetxattrIn = self.args()?;
         let size = at_most(args.size);
-        Ok(put_xattr(out, size, self.fs.listxattr(self.node(), size)?))
+        let listed = self.fs.listxattr(self.caller(), self.node(), size)?;
+        Ok(put_xattr(out, size, listed))
     }
 
     pub(super) fn removexattr(&self) -> io::Result<usize> {
         let (name, _) = self.request.name()?;
-        self.fs.removexattr(self.node(), name).map(|()| 0)
+        self.fs
+            .removexattr(self.caller(), self.node(), name)
+            .map(|()| 0)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Requests as bytes, without a mount: what the kernel would send, and what it would not.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -225,6 +226,97 @@ fn attributes_are_set_as_the_kernel_gives_them() {
     (set.valid, set.size) = (fattr::SIZE, u64::MAX);
     let answer = bench.send(Opcode::Setattr, node, set.as_bytes(), &[]);
     assert_eq!(answer, Answer::Error(libc::EINVAL));
+}
+
+impl Bench {
+    fn set_attribute(&mut self, user: u32, node: u64, name: &[u8], value: &[u8]) -> Answer {
+        let args = SetxattrIn {
+            size: value.len() as u32,
+            ..SetxattrIn::default()
+        };
+        let header = InHeader {
+            uid: user,
+            ..header(Opcode::Setxattr as u32, node)
+        };
+        self.send_as(header, args.as_bytes(), &[name, b"\0", value].concat())
+    }
+}
+
+/// An access list that says what the mode 0666 says.
+fn access_list() -> Vec<u8> {
+    let entries = [0x01_u16, 0x04, 0x20].map(|tag| (tag, 6_u16, u32::MAX));
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(rights.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+#[test]
+fn system_attributes_are_roots_and_the_owners_to_change() {
+    let mut bench = bench(None);
+    let me = crate::sys::effective_uid();
+    let path = bench.base().join("f");
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let node = bench.lookup(b"f").nodeid;
+    let name = b"system.posix_acl_access";
+    let answer = bench.set_attribute(me + 1, node, name, &access_list());
+    assert_eq!((answer, mode()), (Answer::Error(libc::EPERM), 0o600));
+    let others = InHeader {
+        uid: me + 1,
+        ..header(Opcode::Removexattr as u32, node)
+    };
+    let answer = bench.send_as(others, &[], &[name, &b"\0"[..]].concat());
+    assert_eq!(answer, Answer::Error(libc::EPERM));
+    match bench.set_attribute(me, node, name, &access_list()) {
+        Answer::Error(libc::EOPNOTSUPP) => {} // base knows none
+        answer => assert_eq!((answer, mode()), (Answer::Data(0), 0o666)),
+    }
+    if me == 0 {
+        std::os::unix::fs::chown(&path, Some(7), None).unwrap();
+        let answer = bench.set_attribute(7, node, name, &access_list());
+        assert_ne!(answer, Answer::Error(libc::EPERM), "the owner's");
+    }
+}
+
+#[test]
+fn names_of_trusted_attributes_are_roots_to_see() {
+    let mut bench = bench(None);
+    let node = bench.lookup(b"f").nodeid;
+    let set = bench.set_attribute(0, node, b"trusted.secret", b"1");
+    let set = [set, bench.set_attribute(0, node, b"user.open", b"1")];
+    if set != [Answer::Data(0); 2] {
+        return assert_ne!(crate::sys::effective_uid(), 0, "root may set them: {set:?}");
+    }
+    for (user, expected) in [
+        (0, &b"trusted.secret\0user.open\0"[..]),
+        (1, b"user.open\0"),
+    ] {
+        for size in [0, 100] {
+            let args = GetxattrIn {
+                size,
+                ..GetxattrIn::default()
+            };
+            let header = InHeader {
+                uid: user,
+                ..header(Opcode::Listxattr as u32, node)
+            };
+            let answer = bench.send_as(header, args.as_bytes(), &[]);
+            if size == 0 {
+                let told: GetxattrOut = bench.answered(answer);
+                assert_eq!(told.size as usize, expected.len());
+                continue;
+            }
+            assert_eq!(answer, Answer::Data(expected.len()));
+            let listed = &bench.out[..expected.len()];
+            let mut names: Vec<&[u8]> = listed.split_inclusive(|byte| *byte == 0).collect();
+            names.sort_unstable();
+            assert_eq!(names.concat(), expected);
+        }
+    }
 }
 
 #[test]
