@@ -63,6 +63,7 @@ pub(crate) fn since_boot() -> Duration {
     // SAFETY: `time` is a timespec that outlives the call.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
     assert_eq!(result, 0, "every Linux has this clock");
+    debug_assert!(time.tv_sec >= 0 && time.tv_nsec >= 0, "it counts up");
     Duration::new(
         time.tv_sec.unsigned_abs(),
         time.tv_nsec.unsigned_abs() as u32,

@@ -181,6 +181,7 @@ impl Engine {
         page: PageId,
         use_bytes: impl FnOnce(&[u8]),
     ) {
+        debug_assert!(inner.hierarchy.pool().find(page).is_some(), "a frame");
         match self.frames.read(page, use_bytes) {
             Some(Hit::BatchDue(shard)) => self.drain_hits(inner, shard),
             Some(Hit::Served) => {}

@@ -133,6 +133,7 @@ impl Engine {
 
     /// All of them: without a writer, who waits for room in the write buffer would wait for ever.
     fn start_threads(self: &Arc<Self>) -> Result<(), Error> {
+        debug_assert!(self.threads.lock().is_empty(), "they are started once");
         for (name, work) in self.threads_wanted() {
             // Weak: the threads must not keep a forgotten engine alive.
             let engine = Arc::downgrade(self);

@@ -259,6 +259,7 @@ impl Reading<'_> {
 
     /// The page came into the pool just now.
     pub(crate) fn serve_frame(&mut self, inner: &mut Inner, part: &Part, buf: &mut [u8]) {
+        debug_assert!(part.inside.end <= self.engine.page_size());
         let to = &mut buf[part.outside.clone()];
         let copy = |frame: &[u8]| to.copy_from_slice(&frame[part.inside.clone()]);
         self.engine.hit_under_lock(inner, part.page, copy);

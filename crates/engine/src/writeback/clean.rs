@@ -105,6 +105,7 @@ impl Engine {
 
     pub(crate) fn frame_to_base(&self, object: &Object, job: &CleanJob) -> io::Result<()> {
         let _layout = object.layout();
+        debug_assert_eq!(object.id, job.page.object, "its own base");
         let mut bytes = AlignedBuf::new(self.page_size());
         {
             // Held until the bytes are copied: pages are trimmed without the layout lock too.

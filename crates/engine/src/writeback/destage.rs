@@ -68,6 +68,7 @@ impl Engine {
         if rate == 0 || self.config.inline {
             return;
         }
+        debug_assert!(pages <= BATCH, "one batch");
         let due = Duration::from_secs_f64(pages as f64 / f64::from(rate));
         let until = self.config.clock.now() + due.saturating_sub(took);
         let mut inner = self.inner();
