@@ -638,8 +638,8 @@ fn without_a_witness_no_sync_is_believed_beside_another_one() {
     a_loss_that_a_users_sync_is_told_of(Base::new(Arc::new(MemoryDevice::new()), false));
 }
 
-/// What is written to a range while base refuses to punch it was acknowledged, and nothing of it was
-/// punched.
+/// What is written to a range while base refuses to punch it was acknowledged, and nothing of it
+/// was punched.
 #[test]
 fn a_punch_that_base_refuses_takes_nothing_that_was_written_meanwhile() {
     let rig = rig();

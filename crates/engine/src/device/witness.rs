@@ -1,9 +1,9 @@
 //! Who is told of lost writes.
 //!
-//! Linux tells each open file description once that a write which it had acknowledged was lost. Two
-//! syncs through one description that run at the same time are not told both: the one that fails may
-//! end later than the one that does not. Whoever believes in base after a sync needs a description
-//! of his own, opened before the writes that the sync is for.
+//! Linux tells each open file description once that a write which it had acknowledged was lost. Of
+//! two syncs through one description that run at the same time only one is told, and it may end
+//! later than the other. Whoever believes in base after a sync needs a description of his own,
+//! opened before the writes that the sync is for.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -23,8 +23,8 @@ enum Teller {
 }
 
 impl Witness {
-    /// Nobody: [`super::Device::sync_before`] is a plain sync, and another sync at the same time may
-    /// be told in its place.
+    /// Nobody: [`super::Device::sync_before`] is a plain sync, and another sync at the same time
+    /// may be told in its place.
     pub const NONE: Self = Self(Teller::Nobody);
 
     /// Of a device that tells every sync of what it lost.

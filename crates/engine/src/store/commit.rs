@@ -278,8 +278,9 @@ impl Store {
     ///
     /// A batch counts wholly or not at all after a crash, up to [`Store::batch_bytes`] of records;
     /// a larger one is written as several, of which a crash can keep the first ones; the last one
-    /// alone has the batch's time. Writes the map back itself when three quarters of the journal are in use; whoever calls
-    /// [`Store::checkpoint`] when [`Store::wants_checkpoint`] says so spares a commit that.
+    /// alone has the batch's time. Writes the map back itself when three quarters of the journal
+    /// are in use; whoever calls [`Store::checkpoint`] when [`Store::wants_checkpoint`] says so
+    /// spares a commit that.
     ///
     /// # Errors
     /// `QuotaExceeded` when an object area would be too small for it: nothing was written and

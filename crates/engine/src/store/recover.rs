@@ -545,11 +545,8 @@ fn apply_tail(
     out: &mut Reading,
 ) -> io::Result<()> {
     let mut failed: BTreeMap<PageId, u64> = BTreeMap::new();
-    for entry in tail
-        .values()
-        .filter(|word| word.1)
-        .filter_map(|word| word.0)
-    {
+    let words = tail.values().filter(|word| word.1);
+    for entry in words.filter_map(|word| word.0) {
         let version = failed.entry(entry.page).or_default();
         *version = entry.version.max(*version);
     }
@@ -574,8 +571,7 @@ fn apply_tail(
         debug_assert!(decided.is_none_or(|d| d.version < LOSER));
         out.pending.insert(block, decided);
     }
-    let unread = out.unread.iter();
-    let damage = unread.map(|&number| map_sector(from, number));
+    let damage = out.unread.iter().map(|&number| map_sector(from, number));
     out.recovered.lost.extend(damage);
     Ok(())
 }
@@ -654,21 +650,21 @@ pub(crate) fn read_map(
     Ok(done + bytes.len() as u64)
 }
 
-fn map_sector(from: &Superblock, number: u32) -> Lost {
+/// The blocks that a sector describes.
+fn blocks_of(from: &Superblock, number: u32) -> Range<u32> {
     let first = number * ENTRIES as u32;
-    let end = from.layout.blocks.min(first.saturating_add(ENTRIES as u32));
-    Lost::MapSector {
-        offset: from.layout.sector_offset(number),
-        blocks: first..end,
-    }
+    debug_assert!(first < from.layout.blocks);
+    first..from.layout.blocks.min(first.saturating_add(ENTRIES as u32))
+}
+
+fn map_sector(from: &Superblock, number: u32) -> Lost {
+    let (offset, blocks) = (from.layout.sector_offset(number), blocks_of(from, number));
+    Lost::MapSector { offset, blocks }
 }
 
 /// A sector as it counts, with blocks there are.
 fn read_sector(bytes: &[u8], from: &Superblock, number: u32, out: &mut Reading) -> Sector {
     debug_assert_eq!(bytes.len(), SECTOR_BYTES);
-    let first = number * ENTRIES as u32;
-    debug_assert!(first < from.layout.blocks);
-    let end = from.layout.blocks.min(first.saturating_add(ENTRIES as u32));
     let sector = map::decode(bytes, from.format_id, number);
     let Some(mut sector) = sector.filter(|_| !out.unread.contains(&number)) else {
         out.forgiven.insert(number);
@@ -677,7 +673,7 @@ fn read_sector(bytes: &[u8], from: &Superblock, number: u32, out: &mut Reading) 
         }
         return Sector::default();
     };
-    for entry in &mut sector[(end - first) as usize..] {
+    for entry in &mut sector[blocks_of(from, number).len()..] {
         out.out_of_range += u64::from(entry.take().is_some());
     }
     sector

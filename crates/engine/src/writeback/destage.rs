@@ -193,8 +193,8 @@ impl Engine {
         result
     }
 
-    /// The bytes of `run` from flash, all at once, or from the write buffer. What flash does not give
-    /// is asked for once more: without it base is older for good.
+    /// The bytes of `run` from flash, all at once, or from the write buffer. What flash does not
+    /// give is asked for once more: without it base is older for good.
     pub(crate) fn dirty_bytes(
         &self,
         run: &[DestageJob],
