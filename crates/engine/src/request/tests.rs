@@ -27,10 +27,10 @@ impl TierPolicy for Logged {
         self.1.lock().expect("lock").push((page, hits));
     }
 
-    thermocline_core::pass_on!(0: name, on_request, on_aside, decide, surplus, on_admit, on_found, on_remove,
-        on_trim, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated, on_dirty, on_clean,
-        write_buffer, is_buffered, is_synchronous, worth, taught, learned, bytes, bytes_full,
-        assert_invariants);
+    thermocline_core::pass_on!(0: name, on_request, on_aside, decide, surplus, on_admit, on_found,
+        on_remove, on_trim, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated, on_dirty,
+        on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned, bytes,
+        bytes_full, assert_invariants);
 }
 
 /// An engine in write-back without threads, with a pool of so many frames; a file, and what the
