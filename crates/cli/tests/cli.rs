@@ -244,7 +244,8 @@ fn malformed_traces_are_refused_with_their_place() {
 /// As under `| head`: no message, no panic.
 #[test]
 fn a_reader_who_has_seen_enough_ends_a_command_quietly() {
-    let commands: [&[&str]; 3] = [
+    let commands: [&[&str]; 4] = [
+        &["completions", "bash"],
         &["config", "--defaults"],
         &["config", "--json"],
         &["policies"],

@@ -1,9 +1,9 @@
 //! `thermocline simulate` as a built command: figures, forms of output, errors.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn simulate(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
@@ -316,6 +316,35 @@ fn drive_writes_are_no_matter_of_auto() {
     );
     let said = "1 drive writes a day are no matter of the policy auto";
     assert!(message.contains(said), "{message}");
+    for policies in [&[][..], &["--policy", "all"]] {
+        let run = [&[path, "--json"], policies, &option[..]].concat();
+        let text = success(&run);
+        assert!(
+            text.contains("\"tac\"") && !text.contains("\"auto\""),
+            "{text}"
+        );
+    }
+}
+
+/// What comes through a pipe can be read once.
+#[test]
+fn a_trace_may_come_through_a_pipe() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let options = ["--policy", "lru", "--flash", "50p", "--json"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+    command.args(["simulate", "/dev/stdin", "--from", "lis"]);
+    command
+        .args(options)
+        .stdin(File::open(&path).expect("opens"));
+    let direct = command.output().expect("runs");
+    let mut cat = Command::new("cat");
+    let mut cat = cat.arg(&path).stdout(Stdio::piped()).spawn().expect("cat");
+    command.stdin(cat.stdout.take().expect("piped"));
+    let piped = command.output().expect("runs");
+    cat.wait().expect("ends");
+    assert!(piped.status.success(), "{piped:?}");
+    assert_eq!(piped.stdout, direct.stdout);
 }
 
 #[test]

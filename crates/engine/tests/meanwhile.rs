@@ -128,7 +128,7 @@ struct Base {
     when_synced: Mutex<Option<Hook>>,
     when_failed: Mutex<Option<Hook>>,
     has_witness: bool,
-    /// Punches fail.
+    /// Punches fail, and cuts say that they have failed.
     refuses: AtomicBool,
     /// The next write is acknowledged, and lost.
     loses: AtomicBool,
@@ -203,7 +203,10 @@ impl Device for Base {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.device.set_len(len)?;
         call(&self.when_cut);
-        Ok(())
+        match self.refuses.load(Ordering::Acquire) {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
     }
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         if self.refuses.load(Ordering::Acquire) {
@@ -664,5 +667,31 @@ fn a_punch_that_base_refuses_takes_nothing_that_was_written_meanwhile() {
         let version = if page == 5 { 2 } else { 1 };
         assert!(bytes == [version; PAGE], "page {page}");
     }
+    engine.stop().unwrap();
+}
+
+/// A base that cuts a file and says that it could not: the file is as long as base has it.
+#[test]
+fn a_cut_that_was_made_though_base_says_otherwise_counts() {
+    let rig = rig();
+    let (engine, object) = (&rig.engine, &rig.object);
+    rig.base.refuses.store(true, Ordering::Release);
+    engine.truncate(object, 3 * PAGE as u64).unwrap_err();
+    rig.base.refuses.store(false, Ordering::Release);
+    // Behind a hole, which is to read zeros.
+    write(engine, object, 5, 2);
+    engine.sync(object, false).unwrap();
+    let request = Request {
+        object,
+        offset: 0,
+        hints: HintSet::UNKNOWN,
+        client: 0,
+    };
+    let mut bytes = vec![7; MANY as usize * PAGE];
+    let length = engine.read(&request, &mut bytes).unwrap();
+    assert_eq!(length, 6 * PAGE);
+    assert_eq!(rig.base.len().unwrap(), length as u64);
+    let of = |page: usize| bytes[page * PAGE];
+    assert_eq!([2, 3, 4, 5].map(of), [1, 0, 0, 2]);
     engine.stop().unwrap();
 }

@@ -188,14 +188,17 @@ impl Objects {
         let Ok(stat) = sys::stat(open.file.as_raw_fd()) else {
             return false;
         };
-        if stat.st_nlink > 0 {
+        // Some file systems count no links. Only what the system calls deleted has lost its name.
+        let name = sys::path(open.file.as_raw_fd()).unwrap_or_default();
+        let deleted = name.as_os_str().as_encoded_bytes().ends_with(b" (deleted)");
+        if stat.st_nlink > 0 || !deleted {
             return false;
         }
         // Nobody knows which directory had the name.
         let file = Arc::clone(&open.file);
         let grave = Grave {
             directory: (stat.st_dev, stat.st_ino),
-            sync: Arc::new(move || sys::sync_file_system(&sys::descriptor_path(file.as_raw_fd()))),
+            sync: Arc::new(move || sys::sync_file_system_of(&file)),
         };
         let identity = identity(open.file.as_raw_fd(), &stat);
         self.engine.unlinked(&identity, grave);

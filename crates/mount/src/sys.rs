@@ -113,9 +113,13 @@ fn proc_path(fd: RawFd) -> CString {
 
 /// Makes durable whatever was written to the file system that `path` is on.
 pub(crate) fn sync_file_system(path: &Path) -> io::Result<()> {
-    let directory = std::fs::File::open(path)?;
+    sync_file_system_of(&std::fs::File::open(path)?)
+}
+
+/// As [`sync_file_system`], of the one that an open file is on.
+pub(crate) fn sync_file_system_of(file: &std::fs::File) -> io::Result<()> {
     // SAFETY: the descriptor is open through the call.
-    check(unsafe { libc::syncfs(directory.as_raw_fd()) })
+    check(unsafe { libc::syncfs(file.as_raw_fd()) })
 }
 
 /// An `O_PATH` descriptor of a whole path; only for the base directory itself.

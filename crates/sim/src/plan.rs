@@ -216,8 +216,8 @@ fn fastest(policies: &[String], results: &[Results]) -> String {
     best.cloned().unwrap_or_default()
 }
 
-/// I/Os per second. Memory takes no time in the model: what comes from there alone, or nearly,
-/// takes a microsecond here, so that speeds are numbers.
+/// I/Os per second. Memory takes no time in the model: a million for each client are the most here,
+/// so that speeds are numbers.
 fn rate(run: &RunResult) -> f64 {
     let most = f64::from(run.clients) * 1e6;
     run.ios_per_s.map_or(most, |rate| rate.min(most))

@@ -62,7 +62,8 @@ pub(crate) fn create_partial(partial: &Path) -> io::Result<File> {
 /// # Errors
 /// When somebody writes it.
 pub(crate) fn lock_partial(partial: &Path) -> io::Result<Option<File>> {
-    match File::open(partial) {
+    // Some file systems lock only what is open for writing.
+    match OpenOptions::new().read(true).write(true).open(partial) {
         Ok(file) => lock(&file).map(|()| Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

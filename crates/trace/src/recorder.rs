@@ -367,7 +367,7 @@ fn make_room(path: &Path, overwrite: bool) -> Result<(), RecordError> {
     let numbers = part_numbers(path).map_err(|source| file_error(path, source))?;
     let unfinished = partial_path(&part_path(path, numbers.last().map_or(1, |last| last + 1)));
     let locked = lock_partial(&unfinished);
-    let _locked = locked.map_err(|source| file_error(&unfinished, source))?;
+    let locked = locked.map_err(|source| file_error(&unfinished, source))?;
     for &number in &numbers {
         let part = part_path(path, number);
         if !overwrite || !part.is_file() {
@@ -375,8 +375,9 @@ fn make_room(path: &Path, overwrite: bool) -> Result<(), RecordError> {
         }
         fs::remove_file(&part).map_err(|source| file_error(&part, source))?;
     }
-    match fs::remove_file(&unfinished) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+    // Where there was none, somebody may have begun one by now.
+    match locked.map(|_locked| fs::remove_file(&unfinished)) {
+        Some(Err(source)) if source.kind() != io::ErrorKind::NotFound => {
             Err(file_error(&unfinished, source))
         }
         _ => Ok(()),

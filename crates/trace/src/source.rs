@@ -26,6 +26,8 @@ pub struct ImportOptions {
     pub unit: Option<u32>,
     /// The `blkparse` action that stands for a request.
     pub blkparse_action: char,
+    /// The options are for several files: those that a file's format does not use are for others.
+    pub several: bool,
 }
 
 impl Default for ImportOptions {
@@ -35,6 +37,7 @@ impl Default for ImportOptions {
             columns: None,
             unit: None,
             blkparse_action: 'Q',
+            several: false,
         }
     }
 }
@@ -145,6 +148,7 @@ fn format_of(path: &Path, input: &mut Input, options: &ImportOptions) -> Result<
 /// Refuses options that `format` does not use. Whether CSV uses a unit, its columns say.
 fn used(path: &Path, format: Format, options: &ImportOptions) -> Result<(), ReadError> {
     let option = match format {
+        _ if options.several => return Ok(()),
         Format::Csv => return Ok(()),
         _ if options.columns.is_some() => "columns",
         Format::Lis => return Ok(()),

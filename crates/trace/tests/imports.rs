@@ -559,6 +559,12 @@ fn options_that_a_format_does_not_use_are_refused() {
     assert_eq!(unused(None, unit(), lis), None);
     assert_eq!(unused(None, unit(), "page,op\n1,r\n"), None);
     assert_eq!(unused(None, unit(), "offset,length\n1,1\n"), Some("unit"));
+    let several = |options: ImportOptions| ImportOptions {
+        several: true,
+        ..options
+    };
+    assert_eq!(unused(Some(Format::Ids), several(columns()), ids), None);
+    assert_eq!(unused(None, several(unit()), msr), None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use std::fs::{self, Permissions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use thermocline_trace::parts_of;
@@ -36,23 +36,43 @@ pub(crate) fn write(path: &Path, text: &str) -> Outcome {
     if found.as_ref().is_some_and(|found| !found.is_file()) {
         return fs::write(path, text).map_err(failed);
     }
+    // A link to what is not there yet stays one.
+    if found.is_none() && path.is_symlink() {
+        return fs::write(path, text).map_err(failed);
+    }
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    // Where no other file can be made, or take its place, it is written as it is.
+    match replace(&path, directory, found.as_ref(), text) {
+        Err(_) if found.is_some() => fs::write(&path, text).map_err(failed),
+        done => done.map_err(failed),
+    }
+}
+
+/// Puts a new file in the place of the one that was `found` at `path`: with its rights, and its
+/// owner as far as this process may say so.
+fn replace(
+    path: &Path,
+    directory: &Path,
+    found: Option<&fs::Metadata>,
+    text: &str,
+) -> io::Result<()> {
     let new = Permissions::from_mode(0o666);
     let mut file = tempfile::Builder::new()
         .permissions(new)
-        .tempfile_in(directory)
-        .map_err(failed)?;
+        .tempfile_in(directory)?;
     if let Some(found) = found {
-        let kept = fs::set_permissions(file.path(), found.permissions());
-        kept.map_err(failed)?;
+        let ours = file.as_file().metadata()?;
+        if (ours.uid(), ours.gid()) != (found.uid(), found.gid()) {
+            std::os::unix::fs::fchown(file.as_file(), Some(found.uid()), Some(found.gid()))?;
+        }
+        fs::set_permissions(file.path(), found.permissions())?;
     }
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    let named = file.persist(&path);
-    named.map(drop).map_err(|error| failed(error.error))
+    file.write_all(text.as_bytes())?;
+    file.persist(path).map(drop).map_err(|error| error.error)
 }
 
 #[cfg(test)]
@@ -72,6 +92,10 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("reads"), "two");
         assert_eq!(path.metadata().expect("there").mode() & 0o777, 0o640);
         assert!(link.is_symlink() && names() == 2);
+        let dangling = directory.path().join("dangling.html");
+        std::os::unix::fs::symlink("new.html", &dangling).expect("link");
+        write(&dangling, "new").expect("writes");
+        assert!(dangling.is_symlink() && directory.path().join("new.html").is_file());
         write(Path::new("/dev/null"), "three").expect("writes");
         let nowhere = directory.path().join("none/page.html");
         let failure = write(&nowhere, "four").expect_err("no directory");

@@ -4,7 +4,6 @@ use crate::args::Cli;
 use crate::failure::{CODES_HELP, Failure, Outcome};
 use clap::{Args, CommandFactory, ValueHint};
 use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// `thermocline man`.
@@ -40,6 +39,5 @@ pub(crate) fn man(args: &ManArgs) -> Outcome {
 pub(crate) fn completions(args: &CompletionsArgs) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "thermocline", &mut script);
-    io::stdout().write_all(&script)?;
-    Ok(())
+    super::status::print(&String::from_utf8_lossy(&script))
 }

@@ -44,6 +44,7 @@ impl ImportArgs {
             columns: self.columns.clone(),
             unit,
             blkparse_action: self.action,
+            several: false,
         })
     }
 }

@@ -114,11 +114,15 @@ pub(crate) fn convert(args: &TraceConvertArgs) -> Outcome {
     bar.finish_and_clear();
     let written = written.map_err(refused)?;
     if written.format != Format::Parquet && (share < 1.0 || dropped > 0) {
-        let (percent, format) = (100.0 * share, written.format);
-        eprintln!(
-            "note: this is {percent:.1} % of all extents, without {dropped} requests that were not \
-             recorded; {format} does not say so and will be read as the whole"
-        );
+        let mut facts = Vec::new();
+        if share < 1.0 {
+            facts.push(format!("has {:.1} % of all extents", 100.0 * share));
+        }
+        if dropped > 0 {
+            facts.push(format!("lacks {dropped} requests that were not recorded"));
+        }
+        let (facts, format) = (facts.join(" and "), written.format);
+        eprintln!("note: this {facts}; {format} does not say so and will be read as the whole");
     }
     let text = if args.json {
         json(&summary(&written))?

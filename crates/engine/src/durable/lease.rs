@@ -239,18 +239,17 @@ impl Engine {
         })
     }
 
-    /// Waits until base may be changed within a lease, while the tier is on.
+    /// Makes a commit where there is no lease any more, while the tier is on.
     fn renew_lease(&self) {
-        let mut inner = self.inner();
-        inner.commits.base_written = true;
-        while self.has_flash && !inner.hierarchy.is_off() {
-            if inner.commits.has_lease(self.config.clock.now()) {
-                return;
-            }
-            drop(inner);
+        let late = {
+            let mut inner = self.inner();
+            inner.commits.base_written = true;
+            let off = !self.has_flash || inner.hierarchy.is_off();
+            !off && !inner.commits.has_lease(self.config.clock.now())
+        };
+        if late {
             // A failed commit switches the tier off.
             let _ = self.commit();
-            inner = self.inner();
         }
     }
 }

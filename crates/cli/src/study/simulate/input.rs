@@ -41,7 +41,8 @@ impl TraceInput {
 
     /// One opener for each trace.
     pub(crate) fn openers(&self) -> Result<Vec<Opener>, Failure> {
-        let options = self.import.options()?;
+        let mut options = self.import.options()?;
+        options.several = self.traces.len() > 1;
         let whole = self.whole();
         for part in self.traces.iter().filter(|path| !whole.contains(path)) {
             let part = part.display();
@@ -53,6 +54,10 @@ impl TraceInput {
 
     /// The traces without those files that are later parts of another one, which brings them along.
     fn whole(&self) -> Vec<&PathBuf> {
+        // A single one is not looked at: what comes through a pipe can be read once.
+        if let [one] = &self.traces[..] {
+            return vec![one];
+        }
         let native = self.traces.iter().filter(|path| is_native(path));
         let later = native.flat_map(|path| parts_of(path).unwrap_or_default().into_iter().skip(1));
         let later: Vec<_> = later.map(|part| part.canonicalize().ok()).collect();
@@ -84,6 +89,9 @@ impl TraceInput {
 
 /// Whether `path` is of the native format, whose later parts are found by name.
 fn is_native(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
     let mut head = [0; 4];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
     read.is_ok() && head == *b"PAR1"

@@ -52,7 +52,7 @@ pub(crate) struct SimulateArgs {
     pub(crate) reading: Reading,
     /// Policies to compare, separated by commas; "all" for every one. "opt" and "opt-bypass"
     /// know the future and show what is possible
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "auto,tac,lru,opt",
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = COMPARED,
           value_parser = PossibleValuesParser::new(policies()))]
     pub(crate) policy: Vec<String>,
     /// Sizes of the tier: shares of the trace's different pages (5%), bytes (2GiB) or pages
@@ -121,7 +121,7 @@ pub(crate) enum WriteMode {
 /// `--interleave`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
-    /// By time since the start of each
+    /// By time since the first record of each
     #[default]
     Time,
     /// One request of each in turn, until the shortest ends
@@ -165,11 +165,20 @@ pub(crate) fn run(args: &SimulateArgs) -> Outcome {
     Ok(())
 }
 
-/// Refuses an allowance of drive writes for a policy that has none, as a mount does.
+/// The policies that are compared when none is named.
+const COMPARED: &str = "auto,tac,lru,opt";
+
+/// Whether somebody asks for `auto` by name.
+fn names_auto(args: &SimulateArgs) -> bool {
+    let default = COMPARED.split(',').eq(args.policy.iter());
+    !default && args.policy.iter().any(|name| name == "auto")
+}
+
+/// Refuses an allowance of drive writes for `auto`, which has none, as a mount does.
 fn check_allowance(args: &SimulateArgs) -> Outcome {
-    let follows = |name: &&String| name.as_str() == "auto";
-    match (args.drive_writes_per_day, args.policy.iter().find(follows)) {
-        (Some(writes), Some(policy)) if writes > 0.0 => {
+    match (args.drive_writes_per_day, names_auto(args)) {
+        (Some(writes), true) if writes > 0.0 => {
+            let policy = "auto";
             let fact = format!("{writes} drive writes a day are no matter of the policy {policy}");
             Err(Failure::usage(fact).advise("--policy value, or no --drive-writes-per-day"))
         }
@@ -192,6 +201,12 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
         true => known.map(String::from).collect(),
         false => args.policy.clone(),
     };
+    let mut policies = policies;
+    let allowed = args.drive_writes_per_day.is_some_and(|writes| writes > 0.0);
+    if allowed && policies.iter().any(|name| name == "auto") {
+        eprintln!("note: auto is left out: it has no allowance of drive writes");
+        policies.retain(|name| name != "auto");
+    }
     let policies = args.parameters.beside(policies, |name| name)?;
     let mut policy_options = args.parameters.options()?;
     policy_options.seed = args.seed;

@@ -473,7 +473,8 @@ impl TierPolicy for Auto {
         if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
             second.policy.on_admit(access, slot);
         }
-        if self.is_sampled(access.page) {
+        // What comes before the first request, as from a list of hot pages, begins no race.
+        if self.requests > 0 && self.is_sampled(access.page) {
             self.race.charge(self.price());
             self.call();
         }
