@@ -39,8 +39,10 @@ impl Run {
                 let staged = engine.stats().tier.map_or(0, |tier| tier.staged);
                 let run = engine.dirty_of(&object).run_from(offset);
                 let is_dirty = run.is_some_and(|run| run.start <= offset);
-                // One thread cannot wait for room, nor for a commit before base is written.
-                if is_dirty && staged < buffer && engine.tier_state().is_ok() {
+                // One thread cannot wait for room, nor for a commit before base is written, nor for
+                // who has the page, as a commit that is made before it goes to base.
+                let free = staged < buffer && !engine.is_busy(&object, page);
+                if is_dirty && free && engine.tier_state().is_ok() {
                     let done = engine.write(&request(&object, offset, hint), &data);
                     *written.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
                 }

@@ -49,6 +49,12 @@ impl Hierarchy {
         started
     }
 
+    /// Whether somebody reads or writes `page`, for whom a write of it may have to wait.
+    #[must_use]
+    pub fn is_busy(&self, page: PageId) -> bool {
+        self.inflight.is_busy(page)
+    }
+
     /// Gives up the write of `page` before anything was done.
     pub fn abandon_write(&mut self, page: PageId, out: &mut Vec<Action>) {
         self.abandon_read(page, out);

@@ -20,6 +20,15 @@ pub struct DirtyPages<'a> {
 }
 
 impl Engine {
+    /// Whether somebody reads or writes page `index` of an object, the tier itself included: a
+    /// write of it may have to wait.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_busy(&self, object: &Object, index: u64) -> bool {
+        let page = PageId::new(object.id, index);
+        self.inner().hierarchy.is_busy(page)
+    }
+
     /// The dirty pages of an object. Without dirty pages in DRAM the cost is that of a look-up.
     #[doc(hidden)]
     #[must_use]
