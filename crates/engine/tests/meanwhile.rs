@@ -134,6 +134,8 @@ struct Base {
     loses: AtomicBool,
     /// A write was lost, and the users of the device were not told; nor was a witness.
     untold: [AtomicBool; 2],
+    /// The last sync was of data alone.
+    data_only: AtomicBool,
 }
 
 impl Base {
@@ -148,6 +150,7 @@ impl Base {
             refuses: AtomicBool::new(false),
             loses: AtomicBool::new(false),
             untold: [const { AtomicBool::new(false) }; 2],
+            data_only: AtomicBool::new(false),
         }
     }
 
@@ -185,6 +188,7 @@ impl Device for Base {
     }
     fn sync(&self, data_only: bool) -> io::Result<()> {
         self.tell(0)?;
+        self.data_only.store(data_only, Ordering::Release);
         self.device.sync(data_only)
     }
     fn witness(&self) -> Witness {
@@ -694,4 +698,25 @@ fn a_cut_that_was_made_though_base_says_otherwise_counts() {
     let of = |page: usize| bytes[page * PAGE];
     assert_eq!([2, 3, 4, 5].map(of), [1, 0, 0, 2]);
     engine.stop().unwrap();
+}
+
+/// Flash that failed and comes back is seen to be older by the times of base's files: a sync while
+/// the tier is off is of them too, whatever the caller asked for.
+#[test]
+fn while_the_tier_is_off_a_sync_of_data_is_one_of_times() {
+    let rig = rig();
+    for off in [false, true] {
+        if off {
+            rig.engine.tier_off("test").unwrap();
+        }
+        write(&rig.engine, &rig.object, 3, 2);
+        if !off {
+            rig.engine.set_write_back(false);
+            write(&rig.engine, &rig.object, 3, 3);
+        }
+        rig.engine.sync(&rig.object, true).unwrap();
+        let data_only = rig.base.data_only.load(Ordering::Acquire);
+        assert_eq!(data_only, !off, "off: {off}");
+    }
+    rig.engine.stop().unwrap();
 }

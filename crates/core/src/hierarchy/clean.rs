@@ -6,8 +6,8 @@
 //! been dirty for longer than [`super::HierarchyOptions::recovery_age`], oldest first. A
 //! written-out page stays in its frame, clean.
 //!
-//! A frame that base refuses, or that has to wait for an older version of its page, holds up no
-//! other: it is passed over until the next [`Hierarchy::on_time`].
+//! A frame that has to wait for an older version of its page is passed over, and so are up to
+//! [`REFUSED_MAX`] frames that base refused, until the next [`Hierarchy::on_time`].
 
 use super::write::Placed;
 use super::{Action, Hierarchy};

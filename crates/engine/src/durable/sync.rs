@@ -177,13 +177,13 @@ impl Engine {
     }
 
     pub(crate) fn sync_base_now(&self, object: &Object, data_only: bool) -> io::Result<()> {
-        self.sync_base_by(object, data_only, || object.base.sync(data_only))
+        self.sync_base_by(object, data_only, |data_only| object.base.sync(data_only))
     }
 
     /// Syncs base; whether nothing that was written since `witness` was made was lost, whoever was
     /// told of that, as far as syncs have not counted it in `failed_syncs`.
     pub(crate) fn sync_base_before(&self, object: &Object, witness: &Witness) -> io::Result<bool> {
-        self.sync_base_by(object, false, || object.base.sync_before(witness))?;
+        self.sync_base_by(object, false, |_| object.base.sync_before(witness))?;
         // A sync that is still under way may have been told in place of this one.
         Ok(witness.is_there() || object.syncing.load(Ordering::SeqCst) == 0)
     }
@@ -192,14 +192,14 @@ impl Engine {
         &self,
         object: &Object,
         data_only: bool,
-        sync: impl FnOnce() -> io::Result<()>,
+        sync: impl FnOnce(bool) -> io::Result<()>,
     ) -> io::Result<()> {
         let epoch = self.inner().hierarchy.ledger_mut().start_base_sync();
         let covered = object.unsynced.begin();
         // What is on a flash device that failed is seen to be older by the times of base's files.
         let data_only = data_only && !(self.has_flash && self.is_off());
         object.syncing.fetch_add(1, Ordering::SeqCst);
-        let synced = sync();
+        let synced = sync(data_only);
         match &synced {
             Ok(()) => {
                 object.unsynced.end(covered);
