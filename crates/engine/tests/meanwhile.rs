@@ -14,7 +14,7 @@ use thermocline::device::{
 };
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stamp, Store,
-    StoreOptions,
+    StoreOptions, Told,
 };
 use thermocline_core::{FileKind, HintSet};
 
@@ -119,13 +119,13 @@ impl Device for Gate {
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A base that does something more, once, when it was read, when it was cut or punched, before it
-/// is synced and before it says that a sync failed.
+/// A base that does something more, once, when it was read, when it was cut or punched, when it
+/// has lost a write and before it says so to a sync.
 struct Base {
     device: Arc<dyn Device>,
     when_read: Mutex<Option<Hook>>,
     when_cut: Mutex<Option<Hook>>,
-    when_synced: Mutex<Option<Hook>>,
+    when_lost: Mutex<Option<Hook>>,
     when_failed: Mutex<Option<Hook>>,
     has_witness: bool,
     /// Punches fail, and cuts say that they have failed.
@@ -145,7 +145,7 @@ impl Base {
             has_witness,
             when_read: Mutex::default(),
             when_cut: Mutex::default(),
-            when_synced: Mutex::default(),
+            when_lost: Mutex::default(),
             when_failed: Mutex::default(),
             refuses: AtomicBool::new(false),
             loses: AtomicBool::new(false),
@@ -156,7 +156,6 @@ impl Base {
 
     /// Tells one of the two of a write that was lost: once.
     fn tell(&self, who: usize) -> io::Result<()> {
-        call(&self.when_synced);
         if self.untold[who].swap(false, Ordering::AcqRel) {
             call(&self.when_failed);
             return Err(io::Error::from_raw_os_error(libc::EIO));
@@ -182,6 +181,7 @@ impl Device for Base {
         if self.loses.swap(false, Ordering::AcqRel) {
             let untold = |who: &AtomicBool| who.store(true, Ordering::Release);
             self.untold.iter().for_each(untold);
+            call(&self.when_lost);
             return Ok(());
         }
         self.device.write_at(buf, offset)
@@ -197,9 +197,9 @@ impl Device for Base {
             false => Witness::NONE,
         }
     }
-    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+    fn sync_before(&self, witness: &Witness, data_only: bool) -> io::Result<()> {
         self.tell(witness.is_there().into())?;
-        self.device.sync_before(witness)
+        self.device.sync_before(witness, data_only)
     }
     fn len(&self) -> io::Result<u64> {
         self.device.len()
@@ -577,8 +577,8 @@ fn a_flush_asks_again_for_what_could_not_be_read() {
     engine.stop().unwrap();
 }
 
-/// The system tells of a lost write once. Where a user's sync is told, and the sync of those who
-/// wrote the pages ends well before the user's has ended, base does not have the pages.
+/// The system tells of a lost write once. Where a user's sync is told, and those who wrote the
+/// pages sync before the user's has ended, base does not have the pages.
 fn a_loss_that_a_users_sync_is_told_of(base: Base) {
     let dir = tempfile::tempdir().unwrap();
     let (engine, object, base) = engine_between(dir.path(), |device| device, base);
@@ -594,7 +594,7 @@ fn a_loss_that_a_users_sync_is_told_of(base: Base) {
         told.send(()).unwrap();
         std::thread::sleep(A_WHILE);
     }));
-    *base.when_synced.lock().unwrap() = Some(Box::new(move || {
+    *base.when_lost.lock().unwrap() = Some(Box::new(move || {
         written.send(()).unwrap();
         is_told.recv_timeout(EVER).expect("the user's sync fails");
     }));
@@ -629,15 +629,78 @@ fn a_loss_that_a_users_sync_is_told_of(base: Base) {
     engine.stop().unwrap();
 }
 
-#[test]
-fn a_witness_is_told_of_a_loss_that_a_users_sync_was_told_of() {
-    let dir = tempfile::tempdir().unwrap();
+/// A base whose device has witnesses.
+fn witnessed(dir: &Path) -> Base {
     let options = FileOptions {
         create: true,
         ..FileOptions::default()
     };
-    let file = FileDevice::open(dir.path().join("base"), options).unwrap();
-    a_loss_that_a_users_sync_is_told_of(Base::new(Arc::new(file), true));
+    let file = FileDevice::open(dir.join("base"), options).unwrap();
+    Base::new(Arc::new(file), true)
+}
+
+#[test]
+fn a_witness_is_told_of_a_loss_that_a_users_sync_was_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    a_loss_that_a_users_sync_is_told_of(witnessed(dir.path()));
+}
+
+/// The system tells the sync of one of two users of a lost write, and that one is slow to say so.
+fn a_loss_that_another_user_is_told_of(base: Base) {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, object, base) = engine_between(dir.path(), |device| device, base);
+    engine.set_write_back(false);
+    engine.sync(&object, false).unwrap();
+    let users = [0; 2].map(|_| Told::by(&object));
+    base.loses.store(true, Ordering::Release);
+    write(&engine, &object, 3, 2);
+    let (told, is_told) = mpsc::channel();
+    let same = Arc::clone(&base);
+    *base.when_failed.lock().unwrap() = Some(Box::new(move || {
+        // A witness that is made later is not told of what was told.
+        same.untold[1].store(false, Ordering::Release);
+        told.send(()).unwrap();
+        std::thread::sleep(A_WHILE);
+    }));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| engine.sync_for(&object, &users[0], true));
+        is_told.recv_timeout(EVER).expect("the first one is told");
+        let second = engine.sync_for(&object, &users[1], true);
+        second.expect_err("its bytes may be lost");
+        first.join().unwrap().expect_err("it is told");
+    });
+    for user in &users {
+        engine.sync_for(&object, user, true).expect("told once");
+    }
+    engine.stop().unwrap();
+}
+
+#[test]
+fn of_two_users_who_sync_at_a_time_both_learn_of_a_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    a_loss_that_another_user_is_told_of(witnessed(dir.path()));
+    a_loss_that_another_user_is_told_of(Base::new(Arc::new(MemoryDevice::new()), false));
+}
+
+/// What a user wrote to base was lost, and a program beside the mount was told of it before the
+/// destager had a witness.
+#[test]
+fn a_batch_that_is_synced_says_nothing_of_what_users_wrote_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = witnessed(dir.path());
+    let (engine, object, base) = engine_between(dir.path(), |device| device, base);
+    engine.set_write_back(false);
+    engine.sync(&object, false).unwrap();
+    base.loses.store(true, Ordering::Release);
+    write(&engine, &object, 3, 2);
+    base.untold[1].store(false, Ordering::Release);
+    engine.set_write_back(true);
+    write(&engine, &object, 5, 2);
+    engine.flush(|_| true).unwrap();
+    assert_eq!(engine.dirty_pages(), 0, "the batch is in base");
+    let synced = engine.sync(&object, true);
+    synced.expect_err("page 3 is not");
+    engine.stop().unwrap();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::draw::Draw;
 use crate::image::{Image, SECTOR};
 use std::io;
 use thermocline::clock::Clock;
-use thermocline::device::Device;
+use thermocline::device::{Device, Witness};
 
 /// The bytes of one file of a world: what the engine is given as a device.
 pub struct PowerDisk {
@@ -118,6 +118,10 @@ impl Device for PowerDisk {
                 _ => image.write_torn(offset, buf, draw),
             },
         )
+    }
+
+    fn witness(&self) -> Witness {
+        Witness::NOT_NEEDED
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {

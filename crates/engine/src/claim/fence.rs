@@ -268,8 +268,8 @@ impl<D: Device> Device for Fenced<D> {
         self.device.witness()
     }
 
-    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
-        self.device.sync_before(witness)?;
+    fn sync_before(&self, witness: &Witness, data_only: bool) -> io::Result<()> {
+        self.device.sync_before(witness, data_only)?;
         self.fence.passes()
     }
 

@@ -323,9 +323,9 @@ impl<D: Device> Device for Faulty<D> {
         self.device.witness()
     }
 
-    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+    fn sync_before(&self, witness: &Witness, data_only: bool) -> io::Result<()> {
         match self.strike(Kind::Sync, 0, 0).proceed()? {
-            true => self.device.sync_before(witness),
+            true => self.device.sync_before(witness, data_only),
             false => Ok(()),
         }
     }

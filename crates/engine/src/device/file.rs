@@ -430,8 +430,8 @@ impl Device for FileDevice {
         Witness::of(&self.file)
     }
 
-    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
-        self.sync_through(witness.file().unwrap_or(&self.file), false)
+    fn sync_before(&self, witness: &Witness, data_only: bool) -> io::Result<()> {
+        self.sync_through(witness.file().unwrap_or(&self.file), data_only)
     }
 
     fn len(&self) -> io::Result<u64> {

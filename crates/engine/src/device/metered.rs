@@ -314,9 +314,9 @@ impl<D: Device> Device for Metered<D> {
         self.device.witness()
     }
 
-    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+    fn sync_before(&self, witness: &Witness, data_only: bool) -> io::Result<()> {
         let meters = &*self.meters;
-        let synced = || self.device.sync_before(witness);
+        let synced = || self.device.sync_before(witness, data_only);
         meters.measure(&meters.sync, |()| 0, synced)
     }
 

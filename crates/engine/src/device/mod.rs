@@ -169,13 +169,13 @@ pub trait Device: Send + Sync {
         Witness::NONE
     }
 
-    /// As [`Device::sync`] of data and metadata. It fails too where another sync was told of
-    /// a write that was lost since `witness` was made, be it earlier or at the same time.
+    /// As [`Device::sync`]. It fails too where another sync was told of a write that was lost since
+    /// `witness` was made, be it earlier or at the same time.
     ///
     /// # Errors
     /// As [`Device::sync`].
-    fn sync_before(&self, _witness: &Witness) -> io::Result<()> {
-        self.sync(false)
+    fn sync_before(&self, _witness: &Witness, data_only: bool) -> io::Result<()> {
+        self.sync(data_only)
     }
 
     /// Length in bytes.
@@ -269,8 +269,8 @@ macro_rules! forward {
             fn witness(&self) -> Witness {
                 (**self).witness()
             }
-            fn sync_before(&self, witness: &Witness) -> io::Result<()> {
-                (**self).sync_before(witness)
+            fn sync_before(&self, witness: &Witness, data_only: bool) -> io::Result<()> {
+                (**self).sync_before(witness, data_only)
             }
             fn len(&self) -> io::Result<u64> {
                 (**self).len()

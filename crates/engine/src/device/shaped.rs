@@ -525,9 +525,9 @@ impl<D: Device> Device for Shaped<D> {
         self.device.witness()
     }
 
-    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
+    fn sync_before(&self, witness: &Witness, data_only: bool) -> io::Result<()> {
         let arrival = self.disk.arrival();
-        self.device.sync_before(witness)?;
+        self.device.sync_before(witness, data_only)?;
         self.disk.serve_sync(arrival);
         Ok(())
     }

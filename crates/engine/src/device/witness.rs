@@ -36,6 +36,11 @@ impl Witness {
         !matches!(self.0, Teller::Nobody)
     }
 
+    /// Whether it is told of a loss once, and nobody else in its place.
+    pub(crate) fn is_told_once(&self) -> bool {
+        matches!(self.0, Teller::Description(_))
+    }
+
     /// One of what `file` means, even where it was renamed or unlinked; nobody where the system
     /// gives no other description of it (no descriptor left, no right to read it, no `/proc`).
     pub(super) fn of(file: &File) -> Self {

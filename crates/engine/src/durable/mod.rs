@@ -11,3 +11,4 @@
 pub(crate) mod commit;
 pub(crate) mod lease;
 pub(crate) mod sync;
+pub(crate) mod turns;

@@ -88,7 +88,7 @@ impl Engine {
         self.touch(object);
         // A sync that is for more than data may concern attributes that only base knows of.
         let unseen = object.passthrough.load(Ordering::Acquire);
-        let mut base_due = object.unsynced.is_due() || !data_only || unseen;
+        let mut base_due = object.base_sync_is_due() || !data_only || unseen;
         if !object.promised.load(Ordering::Acquire) {
             // Flash promises nothing of a file that a power failure may still take from base.
             if base_due {
@@ -102,7 +102,7 @@ impl Engine {
             self.sync_flash(object.id)?;
             object.uncommitted.end(covered);
         }
-        if base_due || object.unsynced.is_due() {
+        if base_due || object.base_sync_is_due() {
             self.sync_base_now(object, data_only)?;
         }
         Ok(())
@@ -158,7 +158,7 @@ impl Engine {
 
     /// Syncs base if anything was written to the object since the last time.
     pub(crate) fn sync_base(&self, object: &Object) -> io::Result<()> {
-        match object.unsynced.is_due() {
+        match object.base_sync_is_due() {
             true => self.sync_base_now(object, false),
             false => Ok(()),
         }
@@ -176,41 +176,61 @@ impl Engine {
         self.sync_base(object)
     }
 
+    /// Syncs base for what anybody wrote before.
     pub(crate) fn sync_base_now(&self, object: &Object, data_only: bool) -> io::Result<()> {
-        self.sync_base_by(object, data_only, |data_only| object.base.sync(data_only))
+        let covered = (object.unsynced.begin(), object.destaged.begin());
+        // What is on a flash device that failed is seen to be older by the times of base's files.
+        let data_only = data_only && !(self.has_flash && self.is_off());
+        let turn = object.turns.begin(true);
+        let witness = match turn.is_shared() {
+            true => Witness::NONE,
+            false => object.base.witness(),
+        };
+        if !witness.is_there() {
+            turn.share();
+        }
+        self.sync_base_through(object, data_only, &witness)?;
+        if witness.is_told_once() {
+            turn.wait_for_earlier();
+        }
+        object.unsynced.end(covered.0);
+        object.destaged.end(covered.1);
+        object.unstamped.fetch_or(data_only, Ordering::AcqRel);
+        Ok(())
     }
 
-    /// Syncs base; whether nothing that was written since `witness` was made was lost, whoever was
-    /// told of that, as far as syncs have not counted it in `failed_syncs`.
-    pub(crate) fn sync_base_before(&self, object: &Object, witness: &Witness) -> io::Result<bool> {
-        self.sync_base_by(object, false, |_| object.base.sync_before(witness))?;
-        // A sync that is still under way may have been told in place of this one.
-        Ok(witness.is_there() || object.syncing.load(Ordering::SeqCst) == 0)
+    /// Syncs base for what the tier wrote there since `witness` was made. Fails where any of that
+    /// was lost, as far as syncs that have ended have not counted it in `failed_syncs`.
+    pub(crate) fn sync_base_before(&self, object: &Object, witness: &Witness) -> io::Result<()> {
+        let covered = object.destaged.begin();
+        let turn = object.turns.begin(false);
+        if !witness.is_there() {
+            turn.share();
+        }
+        self.sync_base_through(object, false, witness)?;
+        // Of what others wrote before the witness was made it knows nothing.
+        object.destaged.end(covered);
+        Ok(())
     }
 
-    fn sync_base_by(
+    fn sync_base_through(
         &self,
         object: &Object,
         data_only: bool,
-        sync: impl FnOnce(bool) -> io::Result<()>,
+        witness: &Witness,
     ) -> io::Result<()> {
         let epoch = self.inner().hierarchy.ledger_mut().start_base_sync();
-        let covered = object.unsynced.begin();
-        // What is on a flash device that failed is seen to be older by the times of base's files.
-        let data_only = data_only && !(self.has_flash && self.is_off());
-        object.syncing.fetch_add(1, Ordering::SeqCst);
-        let synced = sync(data_only);
+        let synced = match witness.is_there() {
+            true => object.base.sync_before(witness, data_only),
+            false => object.base.sync(data_only),
+        };
         match &synced {
             Ok(()) => {
-                object.unsynced.end(covered);
-                object.unstamped.fetch_or(data_only, Ordering::AcqRel);
                 let mut inner = self.inner();
                 inner.hierarchy.ledger_mut().base_synced(object.id, epoch);
             }
             Err(_) => self.sync_failed(object),
         }
-        let others = object.syncing.fetch_sub(1, Ordering::SeqCst);
-        assert!(others > 0, "a sync that ends has begun");
         synced
     }
 

@@ -2,6 +2,7 @@
 
 use crate::classify::Dialect;
 use crate::device::Device;
+use crate::durable::turns::Turns;
 use crate::files::fate::UnderWay;
 use crate::files::growth::Room;
 use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -180,15 +181,17 @@ pub struct Object {
     pub(crate) room: Room,
     layout: RwLock<()>,
     quiet: Mutex<()>,
-    /// Changes of base, and those that a sync of it covered.
+    /// Changes of base for users, and those that a sync of it covered.
     pub(crate) unsynced: Owed,
+    /// Dirty pages written to base, likewise.
+    pub(crate) destaged: Owed,
     /// Base's data is durable, the times of its file perhaps are not.
     pub(crate) unstamped: AtomicBool,
     /// Syncs of base that failed, whoever's they were; one more, of which nobody was told, where
     /// some did before it was opened.
     pub(crate) failed_syncs: AtomicU64,
-    /// Syncs of base under way; a failed one is counted before it ends.
-    pub(crate) syncing: AtomicU32,
+    /// Syncs of base under way.
+    pub(crate) turns: Turns,
     /// A sync of base failed, and no sync of a frontend was told yet.
     pub(crate) sync_failed: AtomicBool,
     /// A sync of base failed: base may have given up the length that it shows.
@@ -326,9 +329,10 @@ impl Object {
             quiet: Mutex::default(),
             // What was written before it was opened may wait for a sync too.
             unsynced: Owed::new(1),
+            destaged: Owed::new(0),
             unstamped: AtomicBool::new(false),
             failed_syncs: AtomicU64::new(0),
-            syncing: AtomicU32::new(0),
+            turns: Turns::default(),
             sync_failed: AtomicBool::new(false),
             length_due: AtomicBool::new(false),
             shown_newer: Mutex::default(),
@@ -478,6 +482,11 @@ impl Object {
     pub(crate) fn last_stamp(&self) -> Option<Stamp> {
         let left = *self.left.lock();
         left.or_else(|| (self.stamp)())
+    }
+
+    /// Whether base has bytes that no sync covered.
+    pub(crate) fn base_sync_is_due(&self) -> bool {
+        self.unsynced.is_due() || self.destaged.is_due()
     }
 
     /// Writes base for a request, which may make the file longer.

@@ -337,7 +337,7 @@ impl Engine {
     /// lock: nobody opens it, writes and leaves in between.
     pub(crate) fn close_if_idle(&self, object: &Arc<Object>) {
         let mut registry = self.registry();
-        let owed = object.unsynced.is_due() || object.unstamped.load(Ordering::Acquire);
+        let owed = object.base_sync_is_due() || object.unstamped.load(Ordering::Acquire);
         let unsynced = owed || object.length_due.load(Ordering::Acquire);
         let unsynced = unsynced && self.is_paged(object);
         let noted = object.under_way.cut().is_some();

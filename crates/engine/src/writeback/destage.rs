@@ -14,12 +14,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use thermocline_core::Fault;
 use thermocline_core::health::Way;
 use thermocline_core::hierarchy::DestageJob;
-use thermocline_core::{Fault, ObjectId};
 
 /// Pages destaged as one batch at most: what one sync of base makes clean.
 pub(crate) const BATCH: usize = 256;
+
+/// Files whose pages are written before the first of them is synced, at most. The system can write
+/// them together; each costs a descriptor meanwhile.
+const FILES_AT_ONCE: usize = 32;
 
 /// Adjacent pages written to base with one I/O at most, bytes.
 const RUN_BYTES_MAX: usize = 1 << 20;
@@ -95,59 +99,65 @@ impl Engine {
 
     /// Writes what `jobs` hold to base, syncs it, and makes the pages clean: how many.
     fn destage(&self, jobs: Vec<DestageJob>) -> io::Result<usize> {
-        let mut done: Vec<DestageJob> = Vec::new();
-        let mut cleaned = 0;
-        let mut ids: Vec<ObjectId> = jobs.iter().map(|job| job.page.object).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        let objects = ids.into_iter().filter_map(|id| self.object(id).ok());
-        let objects: Vec<Watched> = objects.map(Watched::new).collect();
         // The durable map must know every version that base is about to get.
         let off = self.is_off();
         let known = if off { Ok(()) } else { self.commit() };
         // A failed commit has switched the tier off, and is no failure of what follows: the pages
         // are in DRAM or can be read, and base is written after the lease.
         let mut result = if self.is_off() { Ok(()) } else { known };
-        let most = (RUN_BYTES_MAX / self.page_size()).max(1);
-        let adjacent = |a: &DestageJob, b: &DestageJob| {
-            a.page.object == b.page.object && a.page.index + 1 == b.page.index
-        };
-        for run in jobs.chunk_by(adjacent).flat_map(|run| run.chunks(most)) {
-            match self.destage_run(run, &mut done) {
-                Ok(()) => {}
-                Err(error) => result = Err(error),
-            }
-        }
-        for watched in objects {
-            let object = &watched.object;
-            let jobs: Vec<DestageJob> = done
-                .iter()
-                .copied()
-                .filter(|j| j.page.object == object.id)
-                .collect();
-            let synced = match self.config.planted == Mutant::CleanBeforeSync {
-                true => Ok(true),
-                // Nothing of it is to be believed.
-                false if jobs.is_empty() => self.sync_base(object).map(|()| true),
-                false => self.sync_watched(&watched),
-            };
-            match synced {
-                Ok(true) => cleaned += self.destaged(&jobs),
-                Ok(false) => {}
-                Err(error) => result = Err(error),
-            }
-            self.close_if_idle(object);
+        let mut cleaned = 0;
+        let files: Vec<&[DestageJob]> = jobs
+            .chunk_by(|a, b| a.page.object == b.page.object)
+            .collect();
+        for some in files.chunks(FILES_AT_ONCE) {
+            cleaned += self.destage_files(some, &mut result);
         }
         result.map(|()| cleaned)
     }
 
+    /// The same for the jobs of a few files, a slice each.
+    fn destage_files(&self, files: &[&[DestageJob]], result: &mut io::Result<()>) -> usize {
+        let most = (RUN_BYTES_MAX / self.page_size()).max(1);
+        let adjacent = |a: &DestageJob, b: &DestageJob| a.page.index + 1 == b.page.index;
+        let mut written = Vec::with_capacity(files.len());
+        for jobs in files {
+            let watched = self.object(jobs[0].page.object).map(Watched::new);
+            let mut done = Vec::with_capacity(jobs.len());
+            for run in jobs.chunk_by(adjacent).flat_map(|run| run.chunks(most)) {
+                if let Err(error) = self.destage_run(run, &mut done) {
+                    *result = Err(error);
+                }
+            }
+            written.extend(watched.map(|watched| (watched, done)));
+        }
+        let mut cleaned = 0;
+        for (watched, done) in written {
+            match self.sync_watched(&watched, &done) {
+                Ok(true) => cleaned += self.destaged(&done),
+                Ok(false) => {}
+                Err(error) => *result = Err(error),
+            }
+            self.close_if_idle(&watched.object);
+        }
+        cleaned
+    }
+
     /// Syncs base, even where another's sync ended well since the writes: that one may not have
     /// been told of what was lost. Whether base has what was written since the object is watched.
-    fn sync_watched(&self, watched: &Watched) -> io::Result<bool> {
+    fn sync_watched(&self, watched: &Watched, done: &[DestageJob]) -> io::Result<bool> {
         let object = &watched.object;
-        let told = self.sync_base_before(object, &watched.witness)?;
+        if self.config.planted == Mutant::CleanBeforeSync {
+            return Ok(true);
+        }
+        if !done.is_empty() || object.destaged.is_due() {
+            self.sync_base_before(object, &watched.witness)?;
+        }
+        if object.is_alone() {
+            // Nobody else syncs it for what was owed before, and it is to be closed.
+            self.sync_base(object)?;
+        }
         // Another's sync that failed since may have given it up.
-        Ok(told && object.failed_syncs.load(Ordering::Acquire) == watched.failed_before)
+        Ok(object.failed_syncs.load(Ordering::Acquire) == watched.failed_before)
     }
 
     fn destaged(&self, jobs: &[DestageJob]) -> usize {
@@ -255,7 +265,7 @@ impl Engine {
             self.before(&object, Change::Destage(run));
             let _layout = object.layout();
             let written = self.write_standing(&object, run, bytes, done);
-            object.unsynced.add();
+            object.destaged.add();
             written
         });
         let mut inner = self.inner();

@@ -96,8 +96,10 @@ impl<D: Device> Device for Metered<D> {
     fn witness(&self) -> Witness {
         self.inner.witness()
     }
-    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
-        self.timed(&self.meter.writes, |inner| inner.sync_before(witness))
+    fn sync_before(&self, witness: &Witness, data_only: bool) -> io::Result<()> {
+        self.timed(&self.meter.writes, |inner| {
+            inner.sync_before(witness, data_only)
+        })
     }
     fn len(&self) -> io::Result<u64> {
         self.inner.len()

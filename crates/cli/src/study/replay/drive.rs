@@ -88,8 +88,8 @@ impl Device for Lasting {
     fn witness(&self) -> Witness {
         self.0.witness()
     }
-    fn sync_before(&self, witness: &Witness) -> io::Result<()> {
-        self.0.sync_before(witness)
+    fn sync_before(&self, witness: &Witness, data_only: bool) -> io::Result<()> {
+        self.0.sync_before(witness, data_only)
     }
     fn len(&self) -> io::Result<u64> {
         self.0.len()
