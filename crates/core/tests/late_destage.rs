@@ -2,6 +2,7 @@
 //! have other numbers or are no more: what a late batch says is not believed. Where the tier was
 //! off and is to be used again, it waits for what no batch of the map can name.
 
+use thermocline_core::health::Way;
 use thermocline_core::hierarchy::{Absorbed, Action, Calm, DestageJob};
 use thermocline_core::policy::PolicyOptions;
 use thermocline_core::{
@@ -112,14 +113,36 @@ impl Tier {
     }
 }
 
-/// Whoever asks for the next batch while pages become clean would otherwise get these again and
-/// again, and sync base each time, until the read ends.
+/// A page that is read all the time would never become clean, and whoever waits for that would not
+/// get on. Who reads it has base to turn to.
 #[test]
-fn pages_that_are_being_read_do_not_count_as_cleaned() {
+fn pages_that_are_being_read_become_clean() {
     let mut tier = Tier::of_dirty_pages();
     let first = tier.written();
     let reading = tier.hierarchy.next_destage(PAGES as usize, None);
     assert_eq!(first, reading, "the same pages, read once more");
+    let cleaned = tier.hierarchy.destaged(&first, &mut tier.out);
+    assert_eq!(
+        (cleaned, tier.hierarchy.slots().dirty()),
+        (PAGES as usize, 0)
+    );
+    tier.hierarchy.assert_invariants();
+    for job in &reading {
+        tier.hierarchy.destage_written(job, &mut tier.out);
+    }
+    assert_eq!(tier.hierarchy.destaged(&reading, &mut tier.out), 0);
+    assert_eq!(tier.hierarchy.slots().resident(), PAGES as u32);
+    tier.hierarchy.assert_invariants();
+}
+
+/// Whoever asks for the next batch while pages leave would otherwise get these again and again, and
+/// sync base each time, until the read ends.
+#[test]
+fn pages_that_are_being_read_do_not_leave() {
+    let mut tier = Tier::of_dirty_pages();
+    let first = tier.written();
+    let reading = tier.hierarchy.next_destage(PAGES as usize, None);
+    tier.hierarchy.switch_off(&mut tier.out);
     assert_eq!(tier.hierarchy.destaged(&first, &mut tier.out), 0);
     assert_eq!(tier.hierarchy.slots().dirty(), PAGES as u32);
     for job in &reading {
@@ -127,9 +150,38 @@ fn pages_that_are_being_read_do_not_count_as_cleaned() {
     }
     let cleaned = tier.hierarchy.destaged(&reading, &mut tier.out);
     assert_eq!(
-        (cleaned, tier.hierarchy.slots().dirty()),
+        (cleaned, tier.hierarchy.slots().resident()),
         (PAGES as usize, 0)
     );
+}
+
+/// Many may read a page at once. That they all find the same bad copy is one fault, and who comes
+/// later does not read it.
+#[test]
+fn a_bad_page_is_one_fault_however_many_read_it() {
+    let mut tier = Tier::of_dirty_pages();
+    let jobs = tier.written();
+    tier.hierarchy.destaged(&jobs, &mut tier.out);
+    let (hierarchy, out) = (&mut tier.hierarchy, &mut tier.out);
+    let begun: Vec<ReadStart> = (0..40).map(|_| hierarchy.start_read(page(3))).collect();
+    for start in begun {
+        let ReadStart::Slot(slot) = start else {
+            panic!("it is on flash: {start:?}");
+        };
+        hierarchy.begin_call(Way::Read);
+        assert!(
+            hierarchy.slot_failed(slot, Fault::Corrupt, out),
+            "it is clean"
+        );
+        hierarchy.end_call(Way::Read, out);
+        assert_eq!(hierarchy.start_read(page(3)), ReadStart::Base);
+        for _ in 0..2 {
+            hierarchy.finish_read(page(3), &HintSet::UNKNOWN, ReadStart::Base, out);
+        }
+        hierarchy.assert_invariants();
+    }
+    let faults = hierarchy.counters().faults[Fault::Corrupt as usize];
+    assert_eq!((faults, hierarchy.is_off()), (1, false));
 }
 
 /// A flash read that comes too late, once, does not keep a page from base for good.

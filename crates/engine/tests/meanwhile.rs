@@ -279,23 +279,26 @@ fn engine_between(
     let engine = Engine::start(config, Some(store)).unwrap();
     let base = Arc::new(base);
     base.set_len(MANY * PAGE as u64).unwrap();
-    let spec = ObjectSpec {
+    let object = engine.open_object(spec(7, base.clone())).unwrap();
+    (engine, object, base)
+}
+
+fn spec(inode: u64, base: Arc<dyn Device>) -> ObjectSpec {
+    ObjectSpec {
         name: "file".into(),
         group: "file".into(),
         identity: Identity {
             device: 1,
-            inode: 7,
+            inode,
             generation: 1,
         },
-        base: base.clone(),
+        base,
         kind: FileKind::Relation,
         dialect: Dialect::None,
         cached: true,
         stamp: Arc::new(|| Some(Stamp::default())),
         touch: thermocline::untouched(),
-    };
-    let object = engine.open_object(spec).unwrap();
-    (engine, object, base)
+    }
 }
 
 /// All pages are on flash, durably.
@@ -782,4 +785,71 @@ fn while_the_tier_is_off_a_sync_of_data_is_one_of_times() {
         assert_eq!(data_only, !off, "off: {off}");
     }
     rig.engine.stop().unwrap();
+}
+
+/// A page is written and synced while base is cut below it. The next sync takes it back from the
+/// map on flash, though base alone was changed since.
+#[test]
+fn what_was_synced_while_base_was_cut_is_taken_back_by_the_next_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut gate = None;
+    let (engine, object, base) = engine_over(dir.path(), |device| {
+        let made = Arc::new(Gate {
+            device,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        gate = Some(Arc::clone(&made));
+        made
+    });
+    let gate = gate.unwrap();
+    let (other, same) = (Arc::clone(&engine), Arc::clone(&object));
+    *base.when_cut.lock().unwrap() = Some(Box::new(move || {
+        let synced = std::thread::spawn(move || {
+            write(&other, &same, 5, 2);
+            other.sync(&same, true).unwrap();
+        });
+        synced.join().unwrap();
+    }));
+    engine.truncate(&object, 3 * PAGE as u64).unwrap();
+    gate.change(|state| state.writes = 0);
+    engine.sync(&object, true).unwrap();
+    gate.until(|state| state.writes > 0);
+    engine.stop().unwrap();
+}
+
+/// A file is closed while base takes its time for a page of it: others are opened.
+#[test]
+fn files_are_opened_while_one_is_closed_that_base_writes_to() {
+    let rig = rig();
+    let (engine, object) = (&rig.engine, &rig.object);
+    let (written, is_written) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel::<()>();
+    *rig.base.when_lost.lock().unwrap() = Some(Box::new(move || {
+        written.send(()).unwrap();
+        goes_on.recv_timeout(EVER).expect("a file is opened");
+    }));
+    rig.base.loses.store(true, Ordering::Release);
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| engine.flush(|_| true));
+        is_written.recv_timeout(EVER).expect("base is written");
+        let (closed, is_closed) = mpsc::channel();
+        scope.spawn(move || {
+            engine.close_object(object);
+            closed.send(()).unwrap();
+        });
+        std::thread::sleep(A_WHILE);
+        let (opened, is_opened) = mpsc::channel();
+        scope.spawn(move || {
+            let base = Arc::new(MemoryDevice::new());
+            opened.send(engine.open_object(spec(8, base))).unwrap();
+        });
+        let other = is_opened.recv_timeout(EVER / 2);
+        go_on.send(()).unwrap();
+        let other = other.expect("it is opened meanwhile").unwrap();
+        is_closed.recv_timeout(EVER).expect("it is closed");
+        engine.close_object(&other);
+        drop(flush.join().unwrap());
+    });
+    drop(engine.stop());
 }

@@ -267,6 +267,15 @@ impl Hierarchy {
         self.count_fault(Way::Read, fault, out);
     }
 
+    /// Somebody who writes a part of `page` did not get its newest bytes from flash.
+    pub fn newest_failed(&mut self, page: PageId, fault: Fault, out: &mut Vec<Action>) {
+        let slot = self.slots.find(page);
+        if slot.is_some_and(|slot| self.slots.is_dirty(slot)) {
+            self.lost.insert(page);
+        }
+        self.count_fault(Way::Read, fault, out);
+    }
+
     /// Holds a dirty page whose bytes could not be read, so that they can be asked for again;
     /// matched by [`Hierarchy::end_lost`]. `None`: somebody is busy with it, or it is not lost.
     pub fn hold_lost(&mut self, page: PageId) -> Option<DestageJob> {
@@ -288,16 +297,19 @@ impl Hierarchy {
     }
 
     /// Base was synced after [`Hierarchy::destage_written`]: pages that did not change are clean.
-    /// How many these are: a page that somebody reads meanwhile stays dirty, and whoever would ask
-    /// for the next batch at once gets the same page until that read ends.
+    /// How many these are: a page that is to leave flash stays dirty while somebody reads it, and
+    /// whoever would ask for the next batch at once gets the same page until that read ends.
     pub fn destaged(&mut self, jobs: &[DestageJob], out: &mut Vec<Action>) -> usize {
         let mut cleaned = 0;
         for job in jobs {
             if !self.is_of_shape(job) {
                 continue;
             }
-            let same = self.holds_bytes_of(job);
-            if !same || self.slots.pins(job.slot) > 0 || self.slots.is_writing(job.slot) {
+            let vain = self.is_kept_in_vain(job.slot, job.page);
+            let leaves = self.slots.is_reserve(job.slot) || vain || self.health.is_off();
+            // Who reads a page that becomes clean has base to turn to.
+            let held = leaves && self.slots.pins(job.slot) > 0;
+            if !self.holds_bytes_of(job) || held || self.slots.is_writing(job.slot) {
                 continue;
             }
             let staged = self.slots.state(job.slot) == SlotState::Staged;
@@ -305,8 +317,7 @@ impl Hierarchy {
             self.counters.destaged += 1;
             cleaned += 1;
             self.lost.remove(&job.page);
-            let vain = self.is_kept_in_vain(job.slot, job.page);
-            if self.slots.is_reserve(job.slot) || vain || self.health.is_off() {
+            if leaves {
                 self.remove(job.slot, Removal::Evicted, out);
             } else if let Some(block) = self.slots.block(job.slot) {
                 self.slots.set_clean(job.slot);

@@ -266,6 +266,9 @@ pub struct Hierarchy {
     held: BTreeSet<PageId>,
     /// Dirty pages whose bytes could not be read.
     lost: BTreeSet<PageId>,
+    /// Clean slots whose copy was not read well while others were still reading it: nobody reads it
+    /// any more, and it leaves with the last of those.
+    failing: BTreeSet<SlotId>,
     /// Pages of dirty frames that base refused since the last [`Hierarchy::on_time`].
     refused: Vec<PageId>,
     /// Objects of which base's answers may not be durable: see [`Hierarchy::doubt`].
@@ -365,6 +368,7 @@ impl Hierarchy {
             destaging: Destaging::default(),
             held: BTreeSet::new(),
             lost: BTreeSet::new(),
+            failing: BTreeSet::new(),
             refused: Vec::new(),
             doubted: BTreeSet::new(),
             queue: VecDeque::new(),
@@ -491,10 +495,12 @@ impl Hierarchy {
         }
     }
 
-    /// The slot to read `page` from: while the tier is off, only when base is older.
+    /// The slot to read `page` from: while the tier is off, or after a read of it that failed, only
+    /// when base is older.
     fn usable_slot(&self, page: PageId) -> Option<SlotId> {
         let slot = self.slots.find(page)?;
-        (!self.health.is_off() || self.slots.is_dirty(slot)).then_some(slot)
+        let shunned = self.health.is_off() || self.failing.contains(&slot);
+        (!shunned || self.slots.is_dirty(slot)).then_some(slot)
     }
 
     /// Whether a read of `page` would go to base now.
@@ -529,22 +535,22 @@ impl Hierarchy {
         // Nobody is owed what was trimmed meanwhile.
         let doomed = page.is_some_and(|page| self.inflight.is_doomed(page));
         let owed = self.slots.is_dirty(slot) && !doomed;
+        // Those who read it meanwhile say nothing new of the device: it is one bad page.
+        let known = self.failing.contains(&slot) && fault != Fault::TimedOut;
         match page {
             Some(page) if owed => {
                 self.lost.insert(page);
                 self.abandon_read(page, out);
             }
-            Some(_) if self.slots.pins(slot) == 0 => {
-                let why = if doomed {
-                    Removal::Trimmed
-                } else {
-                    Removal::Failed
-                };
-                self.remove(slot, why, out);
+            Some(_) => {
+                self.failing.insert(slot);
+                self.leave_if_pending(slot, doomed, out);
             }
-            _ => {}
+            None => {}
         }
-        self.count_fault(Way::Read, fault, out);
+        if !known {
+            self.count_fault(Way::Read, fault, out);
+        }
         !owed
     }
 
@@ -761,13 +767,16 @@ impl Hierarchy {
         }
     }
 
-    /// A slot whose page was trimmed, or whose tier went off, while it was pinned leaves now.
+    /// A slot whose page was trimmed, whose copy is bad or whose tier went off, while it was pinned
+    /// leaves now.
     fn leave_if_pending(&mut self, slot: SlotId, doomed: bool, out: &mut Vec<Action>) {
         if self.slots.pins(slot) > 0 || self.slots.page(slot).is_none() {
             return;
         }
         if doomed {
             self.remove(slot, Removal::Trimmed, out);
+        } else if self.failing.contains(&slot) && !self.slots.is_dirty(slot) {
+            self.remove(slot, Removal::Failed, out);
         } else if self.health.is_off() && !self.slots.is_dirty(slot) {
             self.remove(slot, Removal::Off, out);
         } else if let Some(page) = self.slots.page(slot)

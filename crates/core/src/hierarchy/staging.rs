@@ -325,6 +325,7 @@ impl Hierarchy {
         self.counters.removals[why as usize] += u64::from(!self.slots.is_reserve(slot));
         self.flash_move(page, crate::pool::FlashMove::Left);
         self.lost.remove(&page);
+        self.failing.remove(&slot);
         // A writer that is at work still needs the bytes; they go when it ends.
         if staged && !writing {
             out.push(Action::Unstage { slot });

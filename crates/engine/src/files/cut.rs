@@ -6,6 +6,7 @@
 //! before the layout; whoever has the layout waits for no page.
 
 use crate::durable::lease::Change;
+use crate::durable::sync::lost_error;
 use crate::engine::Engine;
 use crate::files::object::Object;
 use crate::mutant::Mutant;
@@ -108,9 +109,15 @@ impl Engine {
         // A cut that is said to have failed may have been made.
         if cut.is_ok() || object.base.len().is_ok_and(|found| found == length) {
             let before = object.length.swap(length, Ordering::AcqRel);
-            object.room.is_gone();
+            if length < before {
+                object.room.is_gone();
+            }
             // A page cut in the middle goes too: its tail must read zeros if the file grows.
             self.trim_pages(id, first, u64::MAX);
+            // A page that was written and synced while base was cut is dirty in the durable map.
+            if self.is_named(id) {
+                object.uncommitted.add();
+            }
             self.record_quiet(Op::Trim, object, length, before.saturating_sub(length));
         }
         drop(layout);
@@ -240,14 +247,21 @@ impl Engine {
         self.end_cut(object)?;
         let page = u64::from(self.config.page_size);
         let (first, last) = (offset / page, (end - 1) / page);
-        self.settle(id, first, last)?;
+        let kept = [(offset, first), (end, last)];
+        let kept = kept.into_iter().filter(|(at, _)| !at.is_multiple_of(page));
+        // What flash does not give of the pages that go whole is nobody's loss.
+        let lost = self.settle_but_lost(id, first, last)?;
+        if lost
+            .iter()
+            .any(|lost| kept.clone().any(|(_, index)| index == lost.index))
+        {
+            return Err(lost_error());
+        }
         if self.is_named(id) && !self.is_off() {
             // The durable map may still call pages dirty that are clean or gone by now (rule R2).
             // A failed commit switches the tier off: base is then written after the lease.
             let _ = self.commit();
         }
-        let kept = [(offset, first), (end, last)];
-        let kept = kept.into_iter().filter(|(at, _)| !at.is_multiple_of(page));
         let held = self.settle_and_hold(object, kept.map(|(_, index)| index))?;
         let regions = self.regions(object, first, last);
         let change = Self::change_of(id, regions.as_deref());

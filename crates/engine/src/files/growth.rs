@@ -140,8 +140,8 @@ impl Object {
             self.grow(bytes.end);
         }
         drop(layout);
-        if reserved.is_err() {
-            self.take_back(bytes.end);
+        if let Err(error) = &reserved {
+            self.take_back(bytes.end, ahead > 0 && !is_unsupported(error));
         }
         if reserved.is_ok() && ahead > 0 {
             self.room
@@ -151,13 +151,14 @@ impl Object {
         reserved
     }
 
-    /// Setting room aside up to `end` failed: a part of it may have made base longer. Cuts base
-    /// back to what requests have made of it.
-    fn take_back(&self, end: u64) {
+    /// Setting room aside up to `end` failed: a part of it may have made base longer, or lie
+    /// `behind` its end. Cuts base back to what requests have made of it.
+    fn take_back(&self, end: u64, behind: bool) {
         let _layout = self.layout_alone();
         let length = self.length();
-        let longer = self.base.len().is_ok_and(|now| length < now && now <= end);
-        if longer {
+        let now = self.base.len().ok();
+        let longer = now.is_some_and(|now| length < now && now <= end);
+        if longer || (behind && now == Some(length)) {
             self.base_writes.fetch_add(1, Ordering::AcqRel);
             // A base that refuses this, too, has zeros there.
             let cut = self.base.set_len(length);

@@ -181,6 +181,8 @@ pub struct Object {
     pub(crate) room: Room,
     layout: RwLock<()>,
     quiet: Mutex<()>,
+    /// Nobody uses it any more, and `left` is to say how its file looks once `quiet` is free.
+    leaving: AtomicBool,
     /// Changes of base for users, and those that a sync of it covered.
     pub(crate) unsynced: Owed,
     /// Dirty pages written to base, likewise.
@@ -327,6 +329,7 @@ impl Object {
             room: Room::default(),
             layout: RwLock::new(()),
             quiet: Mutex::default(),
+            leaving: AtomicBool::new(false),
             // What was written before it was opened may wait for a sync too.
             unsynced: Owed::new(1),
             destaged: Owed::new(0),
@@ -381,27 +384,52 @@ impl Object {
         &self,
         change: impl FnOnce(&dyn Device) -> io::Result<()>,
     ) -> io::Result<()> {
-        let _one = self.quiet.lock();
-        let (before, writes) = ((self.stamp)(), self.base_writes.load(Ordering::Acquire));
-        let written = change(&*self.base);
-        if let Some(before) = before.filter(|_| written.is_ok()) {
-            // A base that refuses it shows a newer time: a backup then copies once too often.
-            let _ = (self.touch)(Some(before.mtime_ns));
-        }
-        if self.base_writes.load(Ordering::Acquire) != writes {
-            self.touch_due.store(true, Ordering::Release);
-        }
-        let mut left = self.left.lock();
-        if left.is_some() && *left == before {
-            *left = (self.stamp)();
-        }
-        written
+        self.quietly(|| {
+            // A write between the two shows: its number is new, whatever time was seen.
+            let writes = self.base_writes.load(Ordering::Acquire);
+            let before = (self.stamp)();
+            let written = change(&*self.base);
+            if let Some(before) = before.filter(|_| written.is_ok()) {
+                // A base that refuses it shows a newer time: a backup then copies once too often.
+                let _ = (self.touch)(Some(before.mtime_ns));
+            }
+            if self.base_writes.load(Ordering::Acquire) != writes {
+                self.touch_due.store(true, Ordering::Release);
+            }
+            let mut left = self.left.lock();
+            if left.is_some() && *left == before {
+                *left = (self.stamp)();
+            }
+            written
+        })
     }
 
-    /// Nobody uses it any more: from now on only the tier changes its file.
+    /// Alone with the file's times: nobody else of the tier changes them meanwhile.
+    fn quietly<R>(&self, act: impl FnOnce() -> R) -> R {
+        let one = self.quiet.lock();
+        let done = act();
+        drop(one);
+        // Whoever left it meanwhile did not wait.
+        if self.leaving.load(Ordering::Acquire) {
+            let _one = self.quiet.lock();
+            self.has_left();
+        }
+        done
+    }
+
+    fn has_left(&self) {
+        if self.leaving.swap(false, Ordering::AcqRel) {
+            *self.left.lock() = (self.stamp)();
+        }
+    }
+
+    /// Nobody uses it any more: from now on only the tier changes its file. While base is written
+    /// in the background that is noted when the write has ended: the caller holds the registry.
     pub(crate) fn leave_alone(&self) {
-        let _one = self.quiet.lock();
-        *self.left.lock() = (self.stamp)();
+        self.leaving.store(true, Ordering::Release);
+        if let Some(_one) = self.quiet.try_lock() {
+            self.has_left();
+        }
     }
 
     /// Does what changes the file's stamp and is the tier's own doing. While it lasts nobody else
@@ -412,29 +440,30 @@ impl Object {
         let ours = others || self.is_as_left();
         let changed = change();
         // Whoever compares holds this: what it sees changed is still under way for it.
-        let _one = self.quiet.lock();
-        let mut left = self.left.lock();
-        if ours && left.is_some() {
-            *left = (self.stamp)();
-        }
-        let before = self.changing.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "a change ends once");
+        self.quietly(|| {
+            let mut left = self.left.lock();
+            if ours && left.is_some() {
+                *left = (self.stamp)();
+            }
+            let before = self.changing.fetch_sub(1, Ordering::AcqRel);
+            assert!(before > 0, "a change ends once");
+        });
         changed
     }
 
     /// Lets base's time of change show what was written, if that is due. Whoever sets times
     /// otherwise waits, and is not overwritten.
     pub(crate) fn touch_if_due(&self) {
-        let _one = self.quiet.lock();
-        self.show_written();
+        self.quietly(|| self.show_written());
     }
 
     /// Sets times of the file, once what was written before shows. No background write is half
     /// done, which would set them back.
     pub(crate) fn set_times<R>(&self, set: impl FnOnce() -> R) -> R {
-        let _one = self.quiet.lock();
-        self.show_written();
-        set()
+        self.quietly(|| {
+            self.show_written();
+            set()
+        })
     }
 
     fn show_written(&self) {
@@ -446,8 +475,7 @@ impl Object {
 
     fn is_as_left(&self) -> bool {
         // No background write is half done.
-        let _one = self.quiet.lock();
-        self.looks_as_left()
+        self.quietly(|| self.looks_as_left())
     }
 
     fn looks_as_left(&self) -> bool {
@@ -457,14 +485,12 @@ impl Object {
 
     /// Whether somebody else changed its file since nobody uses it.
     pub(crate) fn was_changed(&self) -> bool {
-        let _one = self.quiet.lock();
-        !self.looks_as_left() && self.changing.load(Ordering::Acquire) == 0
+        self.quietly(|| !self.looks_as_left() && self.changing.load(Ordering::Acquire) == 0)
     }
 
     /// From here on its file is to look like this, but for the tier's own changes.
     pub(crate) fn left_as(&self, stamp: Option<Stamp>) {
-        let _one = self.quiet.lock();
-        *self.left.lock() = stamp;
+        self.quietly(|| *self.left.lock() = stamp);
     }
 
     /// Whether nobody but the tier uses it. To be asked under the registry's lock.
@@ -475,6 +501,7 @@ impl Object {
 
     /// Somebody uses it again.
     pub(crate) fn in_use(&self) {
+        self.leaving.store(false, Ordering::Release);
         *self.left.lock() = None;
     }
 

@@ -92,8 +92,9 @@ impl Engine {
     /// Compares the file of an object that nobody but the tier uses with what it was when that
     /// began; its pages go when it was changed.
     fn compare(&self, object: &Object) -> io::Result<()> {
-        // While newest bytes wait for base they count: nobody else has any business with it.
-        if object.was_changed() && !self.has_dirty(object.id) {
+        // While newest bytes wait for base they count: nobody else has any business with it. Nor is
+        // a background write of base waited for then.
+        if !self.has_dirty(object.id) && object.was_changed() {
             let now = (object.stamp)();
             object.length.store(object.base.len()?, Ordering::Release);
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
@@ -148,12 +149,8 @@ impl Engine {
         drop(inner);
         if opened.changed {
             self.stale_objects.fetch_add(1, Ordering::Relaxed);
+            // If it is not cached, base is written without rule R1 from now on.
             self.trim_all(id);
-            if !spec.cached && self.is_named(id) && !self.is_off() {
-                // Base is written without rule R1 from now on. A failed commit switches the tier
-                // off.
-                let _ = self.commit();
-            }
         } else {
             self.drop_past_end(id, length);
         }
@@ -173,8 +170,9 @@ impl Engine {
         Ok(self.enter(object))
     }
 
-    /// Drops all pages of an object that goes on. A map that is being read may name pages that
-    /// nobody can empty yet: then what it says of the object is not to count, whoever reads it.
+    /// Drops all pages of an object that goes on, in the durable map too: who reads new bytes now
+    /// must not read old ones after a crash. A map that is being read may name pages that nobody
+    /// can empty yet: then what it says of the object is not to count, whoever reads it.
     fn trim_all(&self, id: ObjectId) {
         let mut inner = self.inner();
         let unread = inner.is_named_unread(id);
@@ -183,8 +181,8 @@ impl Engine {
         }
         drop(inner);
         self.trim_pages(id, 0, u64::MAX);
-        if unread && !self.is_off() {
-            // Before base is written again. A failed commit switches the tier off.
+        if self.is_named(id) && !self.is_off() {
+            // Before base is written again, too. A failed commit switches the tier off.
             let _ = self.commit();
         }
     }

@@ -320,14 +320,8 @@ impl FailedRead {
     /// Asks the device itself for what did not come right, unless it was late: as it asks again
     /// after an interruption or a short read.
     fn read_again(&mut self, reply: &mut [u8]) {
-        let size = self.read.store.page_size() as usize;
-        let pages = self.pages.iter_mut().zip(&self.read.run);
-        for ((page, (_, stored)), bytes) in pages.zip(reply.chunks_exact_mut(size)) {
-            if matches!(page, Err(fault) if *fault != Fault::TimedOut) {
-                let read = self.read.store.read_blocks(&[*stored], bytes);
-                *page = read.into_iter().next().unwrap_or(Err(Fault::ReadError));
-            }
-        }
+        let at: Vec<Stored> = self.read.run.iter().map(|(_, stored)| *stored).collect();
+        self.read.store.read_again(&at, reply, &mut self.pages);
     }
 }
 

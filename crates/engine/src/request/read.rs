@@ -347,7 +347,7 @@ impl Reading<'_> {
         assert_eq!(bytes.len(), run.len() * size, "slots hold whole pages");
         let at: Vec<Stored> = run.iter().map(|(_, stored)| *stored).collect();
         let read = match engine.store() {
-            Some(flash) => flash.read_blocks(&at, bytes),
+            Some(flash) => flash.read_all_surely(&at, bytes),
             None => vec![Err(Fault::ReadError); run.len()],
         };
         self.settle_slots(run, read, bytes)

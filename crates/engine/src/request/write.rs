@@ -6,10 +6,12 @@ use crate::durable::sync::lost_error;
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
 use crate::state::{Inner, page_of};
+use crate::store::Stored;
 use std::io;
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use thermocline_core::health::Way;
 use thermocline_core::{Absorbed, BlockId, PageId};
 use thermocline_trace::{Op, Served};
 
@@ -130,11 +132,22 @@ impl Engine {
                 bytes[read..].fill(0);
                 return Ok(());
             };
-            if flash.read_block(block, page, expected, bytes).is_ok() {
+            let stored = Stored {
+                block,
+                page,
+                checksum: expected,
+            };
+            let Err(fault) = flash.read_surely(&stored, bytes) else {
                 return Ok(());
-            }
+            };
             // Base may have got the page meanwhile, and the block another one.
-            if dirty_place(&self.inner(), page) == place {
+            let mut inner = self.inner();
+            if dirty_place(&inner, page) == place {
+                inner.hierarchy.begin_call(Way::Read);
+                self.decide(&mut inner, &[], |hierarchy, out| {
+                    hierarchy.newest_failed(page, fault, out)
+                });
+                self.end_call(&mut inner, Way::Read);
                 return Err(lost_error());
             }
         }

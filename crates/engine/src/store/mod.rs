@@ -446,6 +446,42 @@ impl Store {
         }
     }
 
+    /// As [`Store::read_block`], and once more where that did not come right: base may be older.
+    pub(crate) fn read_surely(&self, stored: &Stored, buf: &mut [u8]) -> Result<(), Fault> {
+        let mut read = || self.read_block(stored.block, stored.page, stored.checksum, buf);
+        match read() {
+            // A device that was late would be waited for a second time.
+            Err(fault) if fault != Fault::TimedOut => read(),
+            done => done,
+        }
+    }
+
+    /// As [`Store::read_surely`], for the blocks of `run`, all at once at first.
+    pub(crate) fn read_all_surely(
+        &self,
+        run: &[Stored],
+        bytes: &mut [u8],
+    ) -> Vec<Result<(), Fault>> {
+        let mut results = self.read_blocks(run, bytes);
+        self.read_again(run, bytes, &mut results);
+        results
+    }
+
+    /// Asks once more for those of `run` that did not come right, unless they were late.
+    pub(crate) fn read_again(
+        &self,
+        run: &[Stored],
+        bytes: &mut [u8],
+        results: &mut [Result<(), Fault>],
+    ) {
+        let pages = bytes.chunks_exact_mut(self.page_size as usize);
+        for ((result, stored), page) in results.iter_mut().zip(run).zip(pages) {
+            if result.is_err_and(|fault| fault != Fault::TimedOut) {
+                *result = self.read_block(stored.block, stored.page, stored.checksum, page);
+            }
+        }
+    }
+
     /// Reads the blocks of `run` into `bytes`, a page each, all at once; says of each what was
     /// wrong, as [`Store::read_block`] does.
     pub(crate) fn read_blocks(&self, run: &[Stored], bytes: &mut [u8]) -> Vec<Result<(), Fault>> {

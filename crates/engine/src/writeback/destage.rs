@@ -227,14 +227,7 @@ impl Engine {
             let at: Vec<Stored> = part.iter().filter_map(on_flash).collect();
             match self.store().filter(|_| at.len() == part.len()) {
                 Some(flash) => {
-                    let mut result = flash.read_blocks(&at, into);
-                    let tried = result.iter_mut().zip(&at).zip(into.chunks_exact_mut(size));
-                    for ((result, at), into) in tried {
-                        if result.is_err_and(|fault| fault != Fault::TimedOut) {
-                            *result = flash.read_block(at.block, at.page, at.checksum, into);
-                        }
-                    }
-                    read.extend(result);
+                    read.extend(flash.read_all_surely(&at, into));
                 }
                 None => {
                     let pages = part.iter().zip(into.chunks_exact_mut(size));
@@ -385,6 +378,10 @@ mod tests {
         engine.inner().hierarchy.set_flush(true);
         let how = engine.inner().hierarchy.start_read(page);
         assert!(matches!(how, ReadStart::Slot(_)), "{how:?}");
+        // From now on a page leaves when it is clean.
+        engine.decide(&mut engine.inner(), &[], |hierarchy, out| {
+            hierarchy.switch_off(out);
+        });
         assert!(!engine.destage_some(), "nothing became clean");
         assert_eq!(engine.dirty_pages(), 1);
         engine.decide(&mut engine.inner(), &[], |hierarchy, out| {
@@ -424,6 +421,77 @@ mod tests {
         engine.inner().hierarchy.set_flush(true);
         assert!(engine.destage_some());
         assert_eq!(engine.dirty_pages(), 0);
+    }
+
+    /// A page of bytes whose first ones were written again.
+    fn partly() -> Vec<u8> {
+        [vec![9; 100], vec![7; PAGE as usize - 100]].concat()
+    }
+
+    #[test]
+    fn requests_ask_once_more_for_what_only_flash_has() {
+        for times in ["read times 1 fail EIO", "read fail EIO"] {
+            for write in [false, true] {
+                let script = FaultScript::new();
+                let flash = Faulty::new(MemoryDevice::new(), Arc::clone(&script), None);
+                let file = file(Arc::new(MemoryDevice::new()), crate::untouched());
+                let clock = SharedClock::default();
+                let (engine, page) = dirty_on(Arc::new(flash), file, (0, clock));
+                let object = engine.object(page.object).expect("is open");
+                let request = Request {
+                    object: &object,
+                    offset: 0,
+                    hints: HintSet::UNKNOWN,
+                    client: 0,
+                };
+                let mut bytes = vec![0; PAGE as usize];
+                script.load(times).expect("script");
+                let done = match write {
+                    true => engine.write(&request, &[9; 100]),
+                    false => engine.read(&request, &mut bytes).map(drop),
+                };
+                let once = times.contains("times");
+                assert_eq!(done.is_ok(), once, "{times}, write {write}: {done:?}");
+                let lost = engine.inner().hierarchy.lost();
+                assert_eq!(lost.contains(&page), !once, "{times}, write {write}");
+                script.clear();
+                engine.read(&request, &mut bytes).expect("reads");
+                let newest = if once && write {
+                    partly()
+                } else {
+                    vec![7; PAGE as usize]
+                };
+                assert!(bytes == newest, "{times}, write {write}");
+                assert_eq!(engine.inner().hierarchy.lost(), []);
+            }
+        }
+    }
+
+    /// What flash does not give of it is thrown away.
+    #[test]
+    fn a_hole_takes_a_page_that_flash_does_not_give() {
+        let script = FaultScript::new();
+        let flash = Faulty::new(MemoryDevice::new(), Arc::clone(&script), None);
+        let file = file(Arc::new(MemoryDevice::new()), crate::untouched());
+        let (engine, page) = dirty_on(Arc::new(flash), file, (0, SharedClock::default()));
+        let object = engine.object(page.object).expect("is open");
+        script.load("read fail EIO").expect("script");
+        let part = engine.punch(&object, 0, u64::from(PAGE) - 1);
+        part.expect_err("a byte of it stays");
+        engine.punch(&object, 0, PAGE.into()).expect("punches");
+        assert_eq!(
+            (engine.dirty_pages(), engine.inner().hierarchy.lost()),
+            (0, vec![])
+        );
+        let request = Request {
+            object: &object,
+            offset: 0,
+            hints: HintSet::UNKNOWN,
+            client: 0,
+        };
+        let mut bytes = [1; PAGE as usize];
+        engine.read(&request, &mut bytes).expect("reads");
+        assert!(bytes == [0; PAGE as usize], "zeros");
     }
 
     /// A clock that goes on when it is told to, and a base that takes its time for a write.

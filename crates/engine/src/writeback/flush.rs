@@ -43,18 +43,30 @@ impl Engine {
 
     /// Writes the dirty pages `first..=last` of an object to base, durably, whatever it takes.
     pub(crate) fn settle(&self, id: ObjectId, first: u64, last: u64) -> io::Result<()> {
+        match self.settle_but_lost(id, first, last)?.is_empty() {
+            true => Ok(()),
+            false => Err(lost_error()),
+        }
+    }
+
+    /// As [`Engine::settle`], but for those that flash does not give: these pages.
+    pub(crate) fn settle_but_lost(
+        &self,
+        id: ObjectId,
+        first: u64,
+        last: u64,
+    ) -> io::Result<Vec<PageId>> {
         let wanted = |page: &PageId| page.object == id && (first..=last).contains(&page.index);
         self.ask_again(wanted);
         loop {
             self.clean_pages(id, first, last)?;
             self.drain(id, first, last);
             let mut inner = self.inner();
-            let slots = inner.hierarchy.slots();
-            if slots.dirty_in(id, first, last).is_empty() {
-                return Ok(());
-            }
-            if inner.hierarchy.lost().iter().any(wanted) {
-                return Err(lost_error());
+            let lost = inner.hierarchy.lost();
+            let dirty = inner.hierarchy.slots().dirty_in(id, first, last);
+            let mut dirty = dirty.into_iter().map(|(page, _)| page);
+            if dirty.all(|page| lost.contains(&page)) {
+                return Ok(lost.into_iter().filter(wanted).collect());
             }
             let jobs = inner.hierarchy.next_destage(BATCH, Some((id, first, last)));
             match jobs.is_empty() {
