@@ -282,6 +282,40 @@ fn a_file_changed_while_not_mounted_and_not_opened_before_the_next_crash_is_not_
     }
 }
 
+/// Whoever has read new bytes does not read old ones after a crash.
+#[test]
+fn a_change_that_was_noticed_at_opening_is_not_forgotten_by_a_crash() {
+    let scene = Scene::new(Mode::Through, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    read(&engine, &id, 8 * PAGE);
+    engine.sync(&id, false).expect("syncs");
+    engine.close_object(&id);
+    work(&engine, 192);
+    scene.world.clock().pass(Duration::from_secs(60));
+    let behind = scene.world.device(scene.files[0]);
+    let newest = pattern(30, 0, 8 * PAGE);
+    thermocline::device::Device::write_at(&*behind, &newest, 0).expect("writes");
+    thermocline::device::Device::sync(&*behind, false).expect("syncs");
+    let other = scene.open(&engine, 1);
+    for number in 31..34 {
+        scene.world.clock().pass(Duration::from_secs(60));
+        write(&engine, &other, 2, number);
+        read(&engine, &other, 8 * PAGE);
+        engine.sync(&other, false).expect("syncs");
+        work(&engine, 40);
+    }
+    let id = scene.open(&engine, 0);
+    assert!(
+        read(&engine, &id, 8 * PAGE) == newest,
+        "the change is noticed"
+    );
+    for seed in 0..20 {
+        let crashed = scene.world.crash(seed);
+        assert!(scene.found(&crashed, 0) == newest, "seed {seed}");
+    }
+}
+
 #[test]
 fn a_page_that_waits_on_a_failed_device_can_be_written_again() {
     let scene = Scene::new(Mode::Back, 0);
