@@ -83,7 +83,7 @@ impl Histogram {
     /// Equation 4.6, bucket by bucket: for d at the beginning of bucket i, the sum over buckets
     /// j >= i of N_r(j) / N(i) / (distance from d to the middle of j). N(i) is what had not been
     /// requested again before bucket i (equation 4.2). O(buckets × buckets with reads).
-    fn make_curve(&mut self, requests: u64) {
+    fn make_curve(&mut self, requests: f64) {
         let reads = self.buckets.iter().rposition(|bucket| bucket.reads > 0.0);
         let len = reads.map_or(0, |last| last + 1);
         let gain: Vec<f64> = (0..len)
@@ -99,7 +99,7 @@ impl Histogram {
         // A page requested again in a window may have been requested first in an earlier one, so
         // more can come back than were sent out.
         let again: f64 = self.buckets.iter().map(Bucket::all).sum();
-        let mut left = (requests as f64 - again).max(0.0);
+        let mut left = (requests - again).max(0.0);
         for (at, bucket) in self.buckets.iter().enumerate().rev() {
             left += bucket.all();
             if at < len {
@@ -199,9 +199,9 @@ mod tests {
         let mut histogram = empty(10, 10);
         histogram.evidence = 3.0;
         let counts = Counts {
-            requests: 6,
-            rereads: 3,
-            distance: 75,
+            requests: 6.0,
+            rereads: 3.0,
+            distance: 75.0,
         };
         assert_eq!(
             histogram.conclude(&counts),
@@ -223,7 +223,7 @@ mod tests {
 
     fn counts(requests: u64) -> Counts {
         Counts {
-            requests,
+            requests: requests as f64,
             ..Counts::default()
         }
     }
