@@ -13,7 +13,7 @@ use super::staging::BufferRoom;
 use super::{Action, Calm, Hierarchy};
 use crate::hint::HintSet;
 use crate::page::{FrameId, PageId, SlotId};
-use crate::policy::{Access, Decision, DirtyPages, Op, Opportunity, Refusal, Removal};
+use crate::policy::{Access, Aside, Decision, DirtyPages, Op, Opportunity, Refusal, Removal};
 use crate::pool::FlashMove;
 use crate::tier::SlotState;
 
@@ -331,7 +331,8 @@ impl Hierarchy {
         let resident = self.slots.find(page);
         let around = self.back && self.policy.dirty_pages() == DirtyPages::Around;
         if !asked {
-            self.tell_policy(access, resident);
+            let part = (!keep).then_some(Aside::Part);
+            self.tell_policy_of(access, resident, part);
         }
         let dirty = resident.is_some_and(|slot| self.slots.is_dirty(slot));
         assert!(!dirty, "invariant 5: base was written at {page:?}");

@@ -262,6 +262,9 @@ pub enum Aside {
     Reserve,
     /// The tier is off: no page comes in.
     Off,
+    /// A part of its page is written, or base does not take it whole: no page comes in, and what is
+    /// in its slot leaves.
+    Part,
 }
 
 /// A tier policy. See the module text for who calls what. A policy around another one writes down
