@@ -23,7 +23,8 @@
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
 //! saves, of reads and of writes ([`money`]). κ is the time of a write to flash then, and 0 for a
-//! page that is newer than base: refused, it would be written to flash as well. Under a DRAM pool a
+//! page that is newer than base: refused, it would be written to flash as well, or is there already,
+//! in the reserve. Under a DRAM pool a
 //! page is considered when it is cleaned or leaves the pool, not when it is read, and a clean copy
 //! gives up its slot when its page is made dirty in DRAM, as for CAC.
 //!
@@ -276,11 +277,12 @@ impl Value {
         }
     }
 
-    /// What a page that comes in on this opportunity must earn.
-    fn price(&self, why: Opportunity) -> f32 {
-        match why {
-            Opportunity::Clean => 0.0,
-            _ => self.kappa(),
+    /// What a page that comes in must earn: nothing where it is `dirty`, as flash has it already or
+    /// gets it anyway.
+    fn price(&self, dirty: bool) -> f32 {
+        match dirty {
+            true => 0.0,
+            false => self.kappa(),
         }
     }
 
@@ -378,12 +380,12 @@ impl Value {
     }
 
     /// Whether a page with these odds is to take the place of one with the odds `lowest`.
-    fn is_worth_more(&self, odds: f32, lowest: f32, why: Opportunity) -> bool {
+    fn is_worth_more(&self, odds: f32, lowest: f32, dirty: bool) -> bool {
         let least = match lowest > 0.0 {
             true => MARGIN * lowest,
             false => lowest / MARGIN,
         };
-        odds > least + self.price(why)
+        odds > least + self.price(dirty)
     }
 
     /// Draws `draws` residents, and looks for the least worthy candidate: its odds and place.
@@ -451,13 +453,17 @@ impl TierPolicy for Value {
             return Decision::Admit;
         }
         let entry = self.learner.pages.find(access.page);
-        let odds = self.odds(entry.unwrap_or(NONE), why == Opportunity::Clean);
+        // A page of the reserve is offered when it is read.
+        let reserved = slots.find(access.page);
+        let dirty = reserved.is_some_and(|slot| slots.is_dirty(slot));
+        let dirty = dirty || why == Opportunity::Clean;
+        let odds = self.odds(entry.unwrap_or(NONE), dirty);
         if odds < HOPELESS * self.mean_victim {
             self.mean_victim *= VICTIM_FADE;
             return Decision::Refuse(Refusal::Cold);
         }
         let mut found = self.look(LOOKS, slots);
-        let comes = found.is_some_and(|(lowest, _)| self.is_worth_more(odds, lowest, why));
+        let comes = found.is_some_and(|(lowest, _)| self.is_worth_more(odds, lowest, dirty));
         if comes {
             found = self.look(DRAWS - LOOKS, slots);
         }

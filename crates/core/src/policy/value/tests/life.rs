@@ -301,3 +301,38 @@ fn golden_counts_with_writes() {
     ];
     assert_eq!(found, golden);
 }
+
+/// A page of the reserve that is read is newer than base and on flash already: it comes in as one
+/// that is cleaned does, and pays for no write.
+#[test]
+fn what_the_reserve_has_pays_for_no_write() {
+    let mut life = Life::new(&PolicyOptions::new(SLOTS));
+    life.slots = SlotTable::with_reserve(SLOTS, 1);
+    life.value.considers(Opportunity::Clean);
+    let pages = 2 * u64::from(SLOTS);
+    for number in 0..200 * pages {
+        life.request(mix(3, number) % pages, Op::Write);
+    }
+    for slot in (0..SLOTS).map(SlotId) {
+        life.slots.set_clean(slot);
+    }
+    life.value.forget_odds();
+    let outside = (0..pages).find(|at| life.slots.find(page(*at)).is_none());
+    let newcomer = access(life.requests + 1, outside.expect("one"), Op::Write);
+    life.value.on_request(&newcomer, None);
+    let ask = |life: &mut Life, why| life.value.decide(&newcomer, why, &life.slots);
+    let of_base = ask(&mut life, Opportunity::Read);
+    assert_eq!(
+        of_base,
+        Decision::Refuse(Refusal::Cold),
+        "else this shows nothing"
+    );
+    life.slots.admit_reserve(newcomer.page).expect("room");
+    for why in [Opportunity::Clean, Opportunity::Read] {
+        let decision = ask(&mut life, why);
+        assert!(
+            matches!(decision, Decision::Replace(_)),
+            "{why:?} {decision:?}"
+        );
+    }
+}
