@@ -489,6 +489,8 @@ impl TierPolicy for Value {
     }
 
     fn on_remove(&mut self, _page: PageId, slot: SlotId, why: Removal) {
+        // The odds of a candidate are those of its page.
+        self.candidates.retain(|(_, other)| *other != slot.0);
         let entry = self.release(slot);
         if entry == NONE {
             return;
