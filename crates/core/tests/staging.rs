@@ -313,3 +313,54 @@ fn a_dirty_page_that_goes_to_base_drops_nothing() {
     let dropped = hierarchy.counters().removals[Removal::Dropped as usize];
     assert_eq!(dropped, 0);
 }
+
+/// What a policy is told was written to flash, by page.
+struct Told(Arc<AtomicU64>);
+
+impl TierPolicy for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+    fn on_request(&mut self, _: &Access, _: Option<SlotId>) {}
+    fn decide(&mut self, _: &Access, _: Opportunity, _: &SlotTable) -> Decision {
+        Decision::Admit
+    }
+    fn on_admit(&mut self, _: &Access, _: SlotId) {}
+    fn on_written(&mut self, page: PageId) {
+        self.0.fetch_add(page.index, Ordering::Relaxed);
+    }
+    fn on_remove(&mut self, _: PageId, _: SlotId, _: Removal) {}
+    fn bytes(&self) -> usize {
+        0
+    }
+    fn assert_invariants(&self, _: &SlotTable) {}
+}
+
+/// A policy hears of a write to flash when it ended well: once of bytes that replaced others before
+/// these were written, not of a part of a page, which takes its copy away, nor of a failure.
+#[test]
+fn a_policy_hears_of_what_was_written() {
+    let told = Arc::new(AtomicU64::new(0));
+    let options = HierarchyOptions::new("lru", PolicyOptions::new(8));
+    let policy = Box::new(Told(Arc::clone(&told)));
+    let mut hierarchy = Hierarchy::with_policy(policy, &options).expect("known");
+    let mut out = Vec::new();
+    let page = PageId::new(ObjectId(1), 5);
+    let mut write = |hierarchy: &mut Hierarchy, whole| {
+        assert!(hierarchy.start_write(page));
+        hierarchy.finish_write(page, &HintSet::UNKNOWN, whole, true, &mut out);
+        told.swap(0, Ordering::Relaxed)
+    };
+    (0..3).for_each(|_| assert_eq!(write(&mut hierarchy, true), 0));
+    let job = hierarchy.next_write().expect("it is staged");
+    hierarchy.end_write(job, Ok(1), &mut Vec::new());
+    assert_eq!(write(&mut hierarchy, false), 5, "once");
+    assert_eq!(
+        write(&mut hierarchy, true),
+        0,
+        "a part is not written to flash"
+    );
+    let job = hierarchy.next_write().expect("it is staged");
+    hierarchy.end_write(job, Err(Fault::WriteError), &mut Vec::new());
+    assert_eq!(write(&mut hierarchy, false), 0, "a failure");
+}

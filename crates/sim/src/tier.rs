@@ -99,6 +99,7 @@ impl PolicyTier {
         let flash_writes = match resident {
             Some(_) if whole => {
                 self.shed();
+                self.policy.on_written(page);
                 1
             }
             Some(slot) => {
@@ -167,6 +168,7 @@ impl PolicyTier {
         debug_assert!(slot.is_some(), "a policy admits only where there is room");
         let Some(slot) = slot else { return 0 };
         self.policy.on_admit(access, slot);
+        self.policy.on_written(access.page);
         1
     }
 

@@ -140,7 +140,7 @@ impl Hierarchy {
             }
             _ => self.stage_on(job.slot, state, out),
         }
-        self.count_write(result.map(drop), out);
+        self.count_write(job.page, result.map(drop), out);
     }
 
     /// The changes to write as one batch that names `jobs` too, each with the checksum of its
@@ -192,7 +192,7 @@ impl Hierarchy {
             }
         };
         self.stage_on(job.slot, state, out);
-        self.count_write(result, out);
+        self.count_write(job.page, result, out);
     }
 
     /// The batch begun last failed, and with it the write of `job`, which it names: to be followed
@@ -222,10 +222,11 @@ impl Hierarchy {
         }
     }
 
-    fn count_write(&mut self, result: Result<(), Fault>, out: &mut Vec<Action>) {
+    fn count_write(&mut self, page: PageId, result: Result<(), Fault>, out: &mut Vec<Action>) {
         match result {
             Ok(()) => {
                 self.counters.flash_writes += 1;
+                self.policy.on_written(page);
                 self.health.success(Way::Write);
             }
             Err(fault) => {

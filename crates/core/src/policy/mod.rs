@@ -302,6 +302,11 @@ pub trait TierPolicy: Send {
         self.on_admit(access, slot);
     }
 
+    /// Bytes of a page were written to flash, to whatever slot. [`Self::on_admit`] and writes of
+    /// pages on flash announce that; but newer bytes may overtake them, and the write buffer may
+    /// drop them.
+    fn on_written(&mut self, _page: PageId) {}
+
     /// The page in `slot` lost it.
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal);
 

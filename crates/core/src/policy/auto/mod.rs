@@ -505,6 +505,10 @@ impl TierPolicy for Auto {
         }
     }
 
+    fn on_written(&mut self, page: PageId) {
+        self.live().for_each(|policy| policy.on_written(page));
+    }
+
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {
         self.value.on_remove(page, slot, why);
         if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {

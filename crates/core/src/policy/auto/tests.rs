@@ -350,6 +350,10 @@ impl TierPolicy for Loud {
         self.note("admit");
     }
 
+    fn on_written(&mut self, _: PageId) {
+        self.note("written");
+    }
+
     fn on_remove(&mut self, _: PageId, _: SlotId, _: Removal) {
         self.note("remove");
     }
@@ -489,6 +493,7 @@ fn an_allowance_of_drive_writes_is_not_kept_in_secret() {
                 number: 1,
             };
             auto.value.on_admit(&access, SlotId(at));
+            auto.on_written(access.page);
             auto.value
                 .on_remove(access.page, SlotId(at), Removal::Evicted);
         });
@@ -660,6 +665,7 @@ fn who_leads_answers_and_who_lives_is_told() {
     auto.on_pool_hits(access.page, 1);
     auto.on_trim(access.page.object, 0);
     auto.on_time(1);
+    auto.on_written(access.page);
     auto.taught(&Learned::default(), 2.0);
     let said: Vec<&str> = said.try_iter().collect();
     let expected = [
@@ -672,7 +678,7 @@ fn who_leads_answers_and_who_lives_is_told() {
         "pool hits",
     ];
     assert_eq!(said[..7], expected);
-    assert_eq!(said[7..], ["trim", "time", "taught"]);
+    assert_eq!(said[7..], ["trim", "time", "written", "taught"]);
 }
 
 /// While there is room all do the same, so what they differ by is the handicap.

@@ -71,8 +71,8 @@ mod wear;
 mod worth;
 
 use super::{
-    Access, Decision, Learned, Op, Opportunity, PolicyOptions, Pooled, Refusal, Removal,
-    TierPolicy, streams, takes,
+    Access, Decision, Learned, Opportunity, PolicyOptions, Pooled, Refusal, Removal, TierPolicy,
+    streams, takes,
 };
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
@@ -439,9 +439,6 @@ impl TierPolicy for Value {
         let entry = self.learner.on_request(access, resident.is_some());
         if let Some(slot) = resident {
             self.hold(slot, entry);
-            if access.op == Op::Write {
-                self.dial.on_write();
-            }
         }
     }
 
@@ -480,12 +477,15 @@ impl TierPolicy for Value {
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
         let entry = self.learner.introduce(access.page);
         self.hold(slot, entry);
-        self.dial.on_write();
     }
 
     fn on_found(&mut self, access: &Access, slot: SlotId) {
         let entry = self.learner.found(access.page, access.number);
         self.hold(slot, entry);
+    }
+
+    fn on_written(&mut self, _page: PageId) {
+        self.dial.on_write();
     }
 
     fn on_remove(&mut self, _page: PageId, slot: SlotId, why: Removal) {

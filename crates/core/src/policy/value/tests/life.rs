@@ -53,7 +53,9 @@ impl Life {
         let (is_back, writes) = (self.value.learner.is_back(), op == Op::Write);
         if let Some(slot) = resident {
             self.hits += u64::from(!writes);
-            self.written += u64::from(writes);
+            if writes {
+                self.write(access.page);
+            }
             if writes && is_back && !self.slots.is_dirty(slot) {
                 self.leave(slot);
                 self.come(&access, true);
@@ -71,8 +73,13 @@ impl Life {
             Decision::Admit => {}
         }
         self.come(&access, why == Opportunity::Clean);
-        self.written += 1;
+        self.write(access.page);
         false
+    }
+
+    fn write(&mut self, page: PageId) {
+        self.written += 1;
+        self.value.on_written(page);
     }
 
     fn leave(&mut self, slot: SlotId) {
@@ -100,7 +107,10 @@ fn what_is_found_costs_no_wear() {
             let slot = slot.expect("room");
             match found {
                 true => life.value.on_found(&access, slot),
-                false => life.value.on_admit(&access, slot),
+                false => {
+                    life.value.on_admit(&access, slot);
+                    life.value.on_written(access.page);
+                }
             }
         }
         life.value.assert_invariants(&life.slots);
@@ -349,4 +359,27 @@ fn who_left_is_no_candidate() {
     life.request(1000, Op::Read);
     assert_eq!(life.slots.find(page(1000)), Some(SlotId(3)));
     assert_eq!(life.value.candidates, [(0.1, 4)]);
+}
+
+/// What never gets to flash does not touch the allowance: parts of pages, which go to base alone,
+/// and pages that are dropped on their way.
+#[test]
+fn what_is_not_written_costs_no_wear() {
+    for why in [Removal::Stale, Removal::Dropped] {
+        let mut life = Life::with_allowance(1.0);
+        let access = access(1, 7, Op::Write);
+        life.value.on_found(&access, SlotId(3));
+        for _ in 0..10_000 {
+            life.value.on_request(&access, Some(SlotId(3)));
+            life.value.on_remove(access.page, SlotId(3), why);
+            match why {
+                Removal::Stale => life.value.on_found(&access, SlotId(3)),
+                _ => life.value.on_admit(&access, SlotId(3)),
+            }
+        }
+        for minute in 0..10 {
+            life.value.on_time(minute * 60_000);
+        }
+        assert_eq!(life.value.kappa(), wear::KAPPA, "{why:?}");
+    }
 }

@@ -11,6 +11,7 @@ use super::*;
 use crate::hash::mix;
 use crate::hint::HintSet;
 use crate::page::ObjectId;
+use crate::policy::Op;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
