@@ -173,14 +173,15 @@ impl ValueConfig {
     }
 
     /// These, so that a tier of `slots` slots takes at most `memory` bytes: as they are, or else
-    /// the first form that takes less and fits; `None` where none does.
+    /// the first form that takes less and fits; `None` where none does. A form that has not so many
+    /// numbers as entries fits nowhere.
     #[must_use]
     pub fn within(&self, slots: u32, memory: u64) -> Option<Self> {
         let most = self.bytes(slots);
         let forms = (0..FORMS.len()).filter_map(|at| self.form(at));
         let less = forms.filter(|form| form.bytes(slots) < most);
         let mut all = std::iter::once(*self).chain(less);
-        all.find(|form| form.bytes(slots) <= memory)
+        all.find(|form| form.bytes(slots) <= memory && Learner::has_numbers(slots, form))
     }
 
     /// These, with as little memory as there can be.
@@ -217,14 +218,9 @@ impl Value {
     #[must_use]
     pub fn new(options: &PolicyOptions) -> Self {
         let capacity = options.capacity;
-        let fits = options
-            .memory
-            .map(|memory| options.value.within(capacity, memory));
-        let config = match fits {
-            None => options.value,
-            Some(fits) => fits.unwrap_or_else(|| options.value.smallest(capacity)),
-        };
-        let config = &config;
+        let memory = options.memory.unwrap_or(u64::MAX);
+        let fits = options.value.within(capacity, memory);
+        let config = &fits.unwrap_or_else(|| options.value.smallest(capacity));
         let in_order = streams::in_order(&options.costs) as f32;
         Self {
             learner: Learner::new(capacity, options.seed, config, in_order),
