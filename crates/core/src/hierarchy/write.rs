@@ -280,7 +280,7 @@ impl Hierarchy {
 
     /// A slot of the reserve, and room in the buffer, for a dirty page that has neither.
     fn admit_reserve(&mut self, page: PageId, out: &mut Vec<Action>) -> Option<SlotId> {
-        let room = self.slots.reserved() < self.slots.reserve();
+        let room = self.slots.has_reserve_room();
         if !room || self.make_dirty_room(out) == BufferRoom::None {
             return None;
         }
