@@ -148,7 +148,7 @@ impl TierPolicy for MvFifo {
     }
 
     fn on_remove(&mut self, _page: PageId, slot: SlotId, why: Removal) {
-        // What is dropped was not written: the version before it is counted already, if there was one.
+        // What is dropped was not written; the version before it, if there was one, is counted.
         let taken_back = matches!(why, Removal::Evicted | Removal::Off | Removal::Dropped);
         self.pop(slot, u32::from(!taken_back));
     }

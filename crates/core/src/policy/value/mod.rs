@@ -23,10 +23,10 @@
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
 //! saves, of reads and of writes ([`money`]). κ is the time of a write to flash then, and 0 for a
-//! page that is newer than base: refused, it would be written to flash as well, or is there already,
-//! in the reserve. Under a DRAM pool a
-//! page is considered when it is cleaned or leaves the pool, not when it is read, and a clean copy
-//! gives up its slot when its page is made dirty in DRAM, as for CAC.
+//! page that is newer than base: refused, it would be written to flash as well, or is there
+//! already, in the reserve. Under a DRAM pool a page is considered when it is cleaned or leaves the
+//! pool, not when it is read, and a clean copy gives up its slot when its page is made dirty in
+//! DRAM, as for CAC.
 //!
 //! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean, and
 //! at a quarter of the requests a few lots); a miss besides evaluations of 17 tables: about four

@@ -7,8 +7,8 @@
 //! reserve and of pinned files; they count, and what is admitted pays for them. A write counts when
 //! it ended well, not when it is announced: a page written often while it waits in the write buffer
 //! is written once. Writes that failed are not counted, though they may have worn the drive, nor
-//! those of the map and its journal. Time is an argument ([`Dial::on_time`]): who never tells it has
-//! the fixed price [`KAPPA`].
+//! those of the map and its journal. Time is an argument ([`Dial::on_time`]): who never tells it
+//! has the fixed price [`KAPPA`].
 //!
 //! # States
 //! ```text
