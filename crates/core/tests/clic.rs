@@ -234,7 +234,7 @@ fn priorities_decay() {
     assert_eq!(priorities, [0.9, 0.9 * 0.75, 0.9 * 0.75 * 0.75]);
 }
 
-/// With r = 1/4 what the window before counted has weight 3/4, rounded down.
+/// With r = 1/4 what the window before counted has weight 3/4.
 #[test]
 fn earlier_windows_count_less() {
     let config = ClicConfig {
@@ -247,8 +247,8 @@ fn earlier_windows_count_less() {
     }
     // First window: N = 10, Nr = 9; second: N = 10, Nr = 10, the first of them from the first.
     let learned = tier.learned()[0];
-    assert_eq!((learned.requests, learned.rereads), (17.0, 16.0));
-    assert_eq!((learned.distance, learned.priority), (1.0, 16.0 / 17.0));
+    assert_eq!((learned.requests, learned.rereads), (17.5, 16.75));
+    assert_eq!((learned.distance, learned.priority), (1.0, 16.75 / 17.5));
 }
 
 #[derive(Clone, Copy)]

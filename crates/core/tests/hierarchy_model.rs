@@ -1451,8 +1451,8 @@ impl TierPolicy for Audited {
     }
 
     thermocline_core::pass_on!(policy: name, decide, surplus, on_trim, on_pool_hits, on_time,
-        dirty_pages, keeps_outdated, write_buffer, is_buffered, is_synchronous, worth, taught,
-        learned, bytes, bytes_full);
+        on_written, dirty_pages, keeps_outdated, write_buffer, is_buffered, is_synchronous, worth,
+        taught, learned, bytes, bytes_full);
 }
 
 proptest! {

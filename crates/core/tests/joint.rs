@@ -528,7 +528,7 @@ impl TierPolicy for Both {
     }
 
     // Of what the plain code does not have a rig tells nobody.
-    thermocline_core::pass_on!(fast: surplus, on_trim, on_reserve, on_time, dirty_pages,
+    thermocline_core::pass_on!(fast: surplus, on_trim, on_reserve, on_time, on_written, dirty_pages,
         keeps_outdated, on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth,
         taught, learned, bytes, bytes_full, assert_invariants);
 }
@@ -622,9 +622,9 @@ struct Boxed(Box<dyn TierPolicy>);
 
 impl TierPolicy for Boxed {
     thermocline_core::pass_on!(0: name, on_request, on_aside, decide, surplus, on_admit, on_found,
-        on_remove, on_trim, on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated,
-        on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned,
-        bytes, bytes_full, assert_invariants);
+        on_remove, on_trim, on_pool_hits, on_pool, on_reserve, on_time, on_written, dirty_pages,
+        keeps_outdated, on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth,
+        taught, learned, bytes, bytes_full, assert_invariants);
 }
 
 fn counted(reads: u32, writes: u32, logical: u32) -> CacCounts {

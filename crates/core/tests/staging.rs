@@ -13,7 +13,8 @@ use thermocline_core::policy::{
 };
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{
-    Absorbed, BlockId, Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, SlotId, hash,
+    Absorbed, BlockId, Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, RequestType,
+    SlotId, hash, hint_type,
 };
 
 /// Reads 2,000 pages through a tier of 8 slots; every `every`-th write to flash ends in `fault`.
@@ -212,4 +213,154 @@ fn a_tier_that_is_off_wants_no_commit() {
     assert!(hierarchy.wants_commit(), "else this shows nothing");
     hierarchy.fail(Fault::WriteError, &mut out);
     assert!(hierarchy.is_off() && !hierarchy.wants_commit());
+}
+
+fn hint_of_read() -> HintSet {
+    HintSet::UNKNOWN.with(hint_type::REQUEST, RequestType::Read.value())
+}
+
+/// Nothing leaves the buffer for a page that the policy does not take: TAC admits on no write.
+#[test]
+fn a_page_that_stays_out_drops_nothing() {
+    let options = HierarchyOptions {
+        buffer_pages: 1,
+        ..HierarchyOptions::new("tac", PolicyOptions::new(8))
+    };
+    let mut hierarchy = Hierarchy::new(&options).expect("a known policy");
+    let mut out = Vec::new();
+    let page = |index| PageId::new(ObjectId(1), index);
+    let mut read = |hierarchy: &mut Hierarchy, index: u64| {
+        let start = hierarchy.start_read(page(index));
+        hierarchy.finish_read(page(index), &hint_of_read(), start, &mut out);
+    };
+    // Of one region the pages are three times as warm as that of the other.
+    for _ in 0..3 {
+        read(&mut hierarchy, 1000);
+        if let Some(job) = hierarchy.next_write() {
+            hierarchy.end_write(job, Ok(0), &mut Vec::new());
+        }
+    }
+    read(&mut hierarchy, 0);
+    assert_eq!(hierarchy.staged(), 1, "page 0 is on its way");
+    assert!(hierarchy.policy().worth(page(1001)) > hierarchy.policy().worth(page(0)));
+    let dropped = |hierarchy: &Hierarchy| hierarchy.counters().removals[Removal::Dropped as usize];
+    let holds = |hierarchy: &Hierarchy, index| hierarchy.slots().find(page(index)).is_some();
+    assert!(hierarchy.start_write(page(1001)));
+    hierarchy.finish_write(page(1001), &HintSet::UNKNOWN, true, true, &mut out);
+    hierarchy.assert_invariants();
+    assert_eq!((holds(&hierarchy, 0), dropped(&hierarchy)), (true, 0));
+    // It takes the page when that is read, and the coldest makes way.
+    let mut read = |hierarchy: &mut Hierarchy, index: u64| {
+        let start = hierarchy.start_read(page(index));
+        hierarchy.finish_read(page(index), &hint_of_read(), start, &mut out);
+    };
+    read(&mut hierarchy, 1001);
+    hierarchy.assert_invariants();
+    assert_eq!((holds(&hierarchy, 0), dropped(&hierarchy)), (false, 1));
+    assert!(holds(&hierarchy, 1001));
+}
+
+/// A page that is dropped from the buffer frees a slot, so no page of a full tier leaves as well.
+#[test]
+fn one_page_makes_way_in_a_full_tier() {
+    let options = HierarchyOptions {
+        buffer_pages: 1,
+        ..HierarchyOptions::new("tac", PolicyOptions::new(2))
+    };
+    let mut hierarchy = Hierarchy::new(&options).expect("a known policy");
+    let page = |index| PageId::new(ObjectId(1), index);
+    let read = |hierarchy: &mut Hierarchy, index: u64, written: bool| {
+        let mut out = Vec::new();
+        let start = hierarchy.start_read(page(index));
+        hierarchy.finish_read(page(index), &hint_of_read(), start, &mut out);
+        if let Some(job) = written.then(|| hierarchy.next_write()).flatten() {
+            hierarchy.end_write(job, Ok(0), &mut out);
+        }
+        hierarchy.assert_invariants();
+    };
+    read(&mut hierarchy, 0, true);
+    read(&mut hierarchy, 100, false);
+    assert_eq!((hierarchy.staged(), hierarchy.slots().resident()), (1, 2));
+    // The third read makes it warm enough for a place.
+    (0..3).for_each(|_| read(&mut hierarchy, 1000, false));
+    let holds = |index| hierarchy.slots().find(page(index)).is_some();
+    assert!(holds(1000), "it came in");
+    assert_eq!(hierarchy.slots().resident(), 2, "for one page");
+}
+
+/// A dirty page that nobody has room for goes to base, and what waits for flash stays.
+#[test]
+fn a_dirty_page_that_goes_to_base_drops_nothing() {
+    let mut policy = PolicyOptions::new(4);
+    policy.admit_on_write = false;
+    let options = HierarchyOptions {
+        buffer_pages: 1,
+        write_back: true,
+        ..HierarchyOptions::new("lru", policy)
+    };
+    let mut hierarchy = Hierarchy::new(&options).expect("a known policy");
+    let mut out = Vec::new();
+    let page = |index| PageId::new(ObjectId(1), index);
+    let start = hierarchy.start_read(page(0));
+    hierarchy.finish_read(page(0), &HintSet::UNKNOWN, start, &mut out);
+    assert_eq!(hierarchy.staged(), 1);
+    assert!(hierarchy.start_write(page(1)));
+    let absorbed = hierarchy.absorb(page(1), &HintSet::UNKNOWN, 0, &mut out);
+    assert_eq!(absorbed, Absorbed::Base);
+    hierarchy.finish_write(page(1), &HintSet::UNKNOWN, true, true, &mut out);
+    hierarchy.assert_invariants();
+    assert!(hierarchy.slots().find(page(0)).is_some());
+    let dropped = hierarchy.counters().removals[Removal::Dropped as usize];
+    assert_eq!(dropped, 0);
+}
+
+/// What a policy is told was written to flash, by page.
+struct Told(Arc<AtomicU64>);
+
+impl TierPolicy for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+    fn on_request(&mut self, _: &Access, _: Option<SlotId>) {}
+    fn decide(&mut self, _: &Access, _: Opportunity, _: &SlotTable) -> Decision {
+        Decision::Admit
+    }
+    fn on_admit(&mut self, _: &Access, _: SlotId) {}
+    fn on_written(&mut self, page: PageId) {
+        self.0.fetch_add(page.index, Ordering::Relaxed);
+    }
+    fn on_remove(&mut self, _: PageId, _: SlotId, _: Removal) {}
+    fn bytes(&self) -> usize {
+        0
+    }
+    fn assert_invariants(&self, _: &SlotTable) {}
+}
+
+/// A policy hears of a write to flash when it ended well: once of bytes that replaced others before
+/// these were written, not of a part of a page, which takes its copy away, nor of a failure.
+#[test]
+fn a_policy_hears_of_what_was_written() {
+    let told = Arc::new(AtomicU64::new(0));
+    let options = HierarchyOptions::new("lru", PolicyOptions::new(8));
+    let policy = Box::new(Told(Arc::clone(&told)));
+    let mut hierarchy = Hierarchy::with_policy(policy, &options).expect("known");
+    let mut out = Vec::new();
+    let page = PageId::new(ObjectId(1), 5);
+    let mut write = |hierarchy: &mut Hierarchy, whole| {
+        assert!(hierarchy.start_write(page));
+        hierarchy.finish_write(page, &HintSet::UNKNOWN, whole, true, &mut out);
+        told.swap(0, Ordering::Relaxed)
+    };
+    (0..3).for_each(|_| assert_eq!(write(&mut hierarchy, true), 0));
+    let job = hierarchy.next_write().expect("it is staged");
+    hierarchy.end_write(job, Ok(1), &mut Vec::new());
+    assert_eq!(write(&mut hierarchy, false), 5, "once");
+    assert_eq!(
+        write(&mut hierarchy, true),
+        0,
+        "a part is not written to flash"
+    );
+    let job = hierarchy.next_write().expect("it is staged");
+    hierarchy.end_write(job, Err(Fault::WriteError), &mut Vec::new());
+    assert_eq!(write(&mut hierarchy, false), 0, "a failure");
 }

@@ -80,8 +80,8 @@ impl TierPolicy for Logged {
     }
 
     thermocline_core::pass_on!(policy: name, on_aside, surplus, on_found, on_pool, on_reserve,
-        on_time, dirty_pages, keeps_outdated, on_dirty, on_clean, write_buffer, is_buffered,
-        is_synchronous, worth, taught, learned, bytes, bytes_full, assert_invariants);
+        on_time, on_written, dirty_pages, keeps_outdated, on_dirty, on_clean, write_buffer,
+        is_buffered, is_synchronous, worth, taught, learned, bytes, bytes_full, assert_invariants);
 }
 
 /// One request of the common stream.

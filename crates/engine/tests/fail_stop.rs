@@ -116,9 +116,9 @@ impl TierPolicy for Fragile {
         self.policy.on_request(access, resident);
     }
     thermocline_core::pass_on!(policy: name, on_aside, decide, surplus, on_admit, on_found,
-        on_remove, on_trim, on_pool_hits, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated,
-        on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned,
-        bytes, bytes_full, assert_invariants);
+        on_remove, on_trim, on_pool_hits, on_pool, on_reserve, on_time, on_written, dirty_pages,
+        keeps_outdated, on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth,
+        taught, learned, bytes, bytes_full, assert_invariants);
 }
 
 /// The process that is to end: a policy panics in one thread, another thread asks on.

@@ -35,7 +35,7 @@ impl TierPolicy for Told {
         self.policy.on_time(now_ms);
     }
     thermocline_core::pass_on!(policy: name, on_request, on_aside, decide, surplus, on_admit,
-        on_found, on_remove, on_trim, on_pool_hits, on_pool, on_reserve, dirty_pages,
+        on_found, on_remove, on_trim, on_pool_hits, on_pool, on_written, on_reserve, dirty_pages,
         keeps_outdated, on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth,
         taught, learned, bytes, bytes_full, assert_invariants);
 }

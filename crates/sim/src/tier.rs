@@ -9,7 +9,7 @@
 
 use crate::request::{Kind, PageRequest};
 use thermocline_core::counters::Source;
-use thermocline_core::policy::{Access, Decision, Op, Opportunity, Removal, TierPolicy};
+use thermocline_core::policy::{Access, Aside, Decision, Op, Opportunity, Removal, TierPolicy};
 use thermocline_core::pool::Pool;
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{FrameId, HintSet, ObjectId, PageId, RequestType};
@@ -92,10 +92,14 @@ impl PolicyTier {
     pub fn write(&mut self, page: PageId, hints: &HintSet, whole: bool) -> Effect {
         let access = self.access(page, Op::Write, hints);
         let resident = self.slots.find(page);
-        self.policy.on_request(&access, resident);
+        match whole {
+            true => self.policy.on_request(&access, resident),
+            false => self.policy.on_aside(&access, resident, Aside::Part),
+        }
         let flash_writes = match resident {
             Some(_) if whole => {
                 self.shed();
+                self.policy.on_written(page);
                 1
             }
             Some(slot) => {
@@ -164,6 +168,7 @@ impl PolicyTier {
         debug_assert!(slot.is_some(), "a policy admits only where there is room");
         let Some(slot) = slot else { return 0 };
         self.policy.on_admit(access, slot);
+        self.policy.on_written(access.page);
         1
     }
 

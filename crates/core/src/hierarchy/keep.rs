@@ -73,6 +73,16 @@ impl Hierarchy {
 
     /// Tells the policy of a request, unless the page is none of its business.
     pub(super) fn tell_policy(&mut self, access: &Access, resident: Option<SlotId>) {
+        self.tell_policy_of(access, resident, None);
+    }
+
+    /// The same of a request that is set apart by `why`, if nothing else does.
+    pub(super) fn tell_policy_of(
+        &mut self,
+        access: &Access,
+        resident: Option<SlotId>,
+        why: Option<Aside>,
+    ) {
         let area = resident.map(|slot| self.slots.area(slot));
         let kept = match area {
             Some(area) => area == Area::Kept,
@@ -85,7 +95,10 @@ impl Hierarchy {
         match area {
             _ if self.health.is_off() => self.policy.on_aside(access, known, Aside::Off),
             Some(Area::Reserve) => self.policy.on_aside(access, None, Aside::Reserve),
-            _ => self.policy.on_request(access, known),
+            _ => match why {
+                Some(why) => self.policy.on_aside(access, known, why),
+                None => self.policy.on_request(access, known),
+            },
         }
     }
 

@@ -280,7 +280,7 @@ pub struct Hierarchy {
     counters: Counters,
 }
 
-/// There is no tier policy, or no pool policy, of that name.
+/// There is no tier policy, or no pool policy, of that name, or not for a tier of that size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy {
     /// The name.
@@ -311,12 +311,15 @@ impl UnknownPolicy {
 
 impl std::fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "no policy is called '{}'; there are {}",
-            self.name,
-            self.known.join(", ")
-        )
+        let name = &self.name;
+        let known = self.known.join(", ");
+        match self.known.contains(&name.as_str()) {
+            true => write!(
+                f,
+                "the tier has too many slots for '{name}'; there are {known}"
+            ),
+            false => write!(f, "no policy is called '{name}'; there are {known}"),
+        }
     }
 }
 

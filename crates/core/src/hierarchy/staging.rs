@@ -27,6 +27,17 @@ impl Queued {
     }
 }
 
+/// Room in the write buffer for one more page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BufferRoom {
+    /// There is none.
+    None,
+    /// There was some.
+    There,
+    /// A page was dropped for it, and the policy's slot that it had is free.
+    Made,
+}
+
 impl Hierarchy {
     /// Pages waiting for or under way to flash.
     #[must_use]
@@ -129,7 +140,7 @@ impl Hierarchy {
             }
             _ => self.stage_on(job.slot, state, out),
         }
-        self.count_write(result.map(drop), out);
+        self.count_write(job.page, result.map(drop), out);
     }
 
     /// The changes to write as one batch that names `jobs` too, each with the checksum of its
@@ -181,7 +192,7 @@ impl Hierarchy {
             }
         };
         self.stage_on(job.slot, state, out);
-        self.count_write(result, out);
+        self.count_write(job.page, result, out);
     }
 
     /// The batch begun last failed, and with it the write of `job`, which it names: to be followed
@@ -211,10 +222,11 @@ impl Hierarchy {
         }
     }
 
-    fn count_write(&mut self, result: Result<(), Fault>, out: &mut Vec<Action>) {
+    fn count_write(&mut self, page: PageId, result: Result<(), Fault>, out: &mut Vec<Action>) {
         match result {
             Ok(()) => {
                 self.counters.flash_writes += 1;
+                self.policy.on_written(page);
                 self.health.success(Way::Write);
             }
             Err(fault) => {
@@ -229,32 +241,39 @@ impl Hierarchy {
         }
     }
 
-    /// True when one more page can be staged, after dropping a clean staged page that is worth
-    /// less than `page` if need be (TAC §3.3: the coldest is dropped when writers lag).
-    pub(super) fn make_buffer_room(&mut self, page: PageId, out: &mut Vec<Action>) -> bool {
+    /// Makes room for one more staged page by dropping a clean one that is worth less than `page`,
+    /// if need be (TAC §3.3: the coldest is dropped when writers lag).
+    pub(super) fn make_buffer_room(&mut self, page: PageId, out: &mut Vec<Action>) -> BufferRoom {
         if self.staged() < self.buffer_pages {
-            return true;
+            return BufferRoom::There;
         }
         let Some((least, slot)) = self.coldest_staged() else {
-            return false;
+            return BufferRoom::None;
         };
         if !self.keeps(page) && self.policy.worth(page) <= least {
-            return false;
+            return BufferRoom::None;
         }
         self.remove(slot, Removal::Dropped, out);
-        true
+        BufferRoom::Made
     }
 
     /// The same for a dirty page: any clean staged page gives way.
-    pub(super) fn make_dirty_room(&mut self, out: &mut Vec<Action>) -> bool {
+    pub(super) fn make_dirty_room(&mut self, out: &mut Vec<Action>) -> BufferRoom {
         if self.staged() < self.buffer_pages {
-            return true;
+            return BufferRoom::There;
         }
         let Some((_, slot)) = self.coldest_staged() else {
-            return false;
+            return BufferRoom::None;
         };
         self.remove(slot, Removal::Dropped, out);
-        true
+        BufferRoom::Made
+    }
+
+    /// Whether [`Hierarchy::make_dirty_room`] makes room.
+    pub(super) fn has_dirty_room(&self) -> bool {
+        let may_go = |slot: SlotId| self.slots.is_policy(slot) && !self.slots.is_dirty(slot);
+        let mut queued = self.queue.iter();
+        self.staged() < self.buffer_pages || queued.any(|queued| may_go(queued.slot))
     }
 
     /// The clean staged page that is worth least, and its worth now. The worth of the others is of

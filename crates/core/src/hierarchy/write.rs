@@ -9,10 +9,11 @@
 //! A page that is dirty on flash gets its next version on flash too, whatever the mode and the
 //! policy: base is written only at pages that are clean (rule R2 of `docs/write-back.md`).
 
+use super::staging::BufferRoom;
 use super::{Action, Calm, Hierarchy};
 use crate::hint::HintSet;
 use crate::page::{FrameId, PageId, SlotId};
-use crate::policy::{Access, Decision, DirtyPages, Op, Opportunity, Refusal, Removal};
+use crate::policy::{Access, Aside, Decision, DirtyPages, Op, Opportunity, Refusal, Removal};
 use crate::pool::FlashMove;
 use crate::tier::SlotState;
 
@@ -175,7 +176,7 @@ impl Hierarchy {
         match self.slots.find(access.page) {
             Some(slot) if self.slots.is_dirty(slot) || (back && self.calm == Calm::Open) => {
                 let queued = self.slots.state(slot) == SlotState::Staged;
-                if !queued && !self.make_dirty_room(out) {
+                if !queued && self.make_dirty_room(out) == BufferRoom::None {
                     return Placed::Wait;
                 }
                 self.tell_write(access);
@@ -186,7 +187,7 @@ impl Hierarchy {
             Some(_) => Placed::Base,
             None if self.calm != Calm::Open => Placed::Base,
             None if !back || self.slots.capacity() == 0 => Placed::Base,
-            None if !self.make_dirty_room(out) => Placed::Wait,
+            None if !self.has_dirty_room() => Placed::Wait,
             None => self.place_new(access, frame, how, out),
         }
     }
@@ -256,7 +257,7 @@ impl Hierarchy {
         let page = access.page;
         self.assert_may_become_dirty(false);
         self.tell_write(access);
-        let admitted = self.admit(access, Opportunity::Clean, how, out);
+        let admitted = self.admit(access, (Opportunity::Clean, true), how, out);
         if let Some(slot) = admitted {
             self.slots.restage(slot, true);
             self.became_dirty(access, slot, out);
@@ -264,7 +265,7 @@ impl Hierarchy {
             self.queue_write(slot, out);
             return Placed::Flash;
         }
-        if let Some(slot) = self.slots.admit_reserve(page) {
+        if let Some(slot) = self.admit_reserve(page, out) {
             self.counters.reserved += 1;
             self.came_in(page);
             self.came_to_reserve(page, how);
@@ -275,6 +276,15 @@ impl Hierarchy {
         }
         self.inflight.mark_asked(page);
         Placed::Base
+    }
+
+    /// A slot of the reserve, and room in the buffer, for a dirty page that has neither.
+    fn admit_reserve(&mut self, page: PageId, out: &mut Vec<Action>) -> Option<SlotId> {
+        let room = self.slots.has_reserve_room();
+        if !room || self.make_dirty_room(out) == BufferRoom::None {
+            return None;
+        }
+        self.slots.admit_reserve(page)
     }
 
     /// The write to base ended, well or not. `whole` says that the caller holds all bytes of the
@@ -321,7 +331,8 @@ impl Hierarchy {
         let resident = self.slots.find(page);
         let around = self.back && self.policy.dirty_pages() == DirtyPages::Around;
         if !asked {
-            self.tell_policy(access, resident);
+            let part = (!keep).then_some(Aside::Part);
+            self.tell_policy_of(access, resident, part);
         }
         let dirty = resident.is_some_and(|slot| self.slots.is_dirty(slot));
         assert!(!dirty, "invariant 5: base was written at {page:?}");
@@ -361,7 +372,7 @@ impl Hierarchy {
     ) {
         self.counters.write_hits += 1;
         let queued = self.slots.state(slot) == SlotState::Staged;
-        if self.is_closed() || (!queued && !self.make_buffer_room(page, out)) {
+        if self.is_closed() || (!queued && self.make_buffer_room(page, out) == BufferRoom::None) {
             return self.remove(slot, Removal::Dropped, out);
         }
         if let Some(block) = self.slots.block(slot) {
@@ -394,28 +405,33 @@ impl Hierarchy {
         if self.doubted.contains(&access.page.object) {
             return self.refuse(Refusal::Doubted);
         }
-        if self.is_closed() || !self.make_buffer_room(access.page, out) {
+        if self.is_closed() || !self.has_dirty_room() {
             return self.refuse(Refusal::BufferFull);
         }
-        if let Some(slot) = self.admit(access, why, how, out) {
+        if let Some(slot) = self.admit(access, (why, false), how, out) {
             out.push(stage(frame, slot, access.page));
             self.queue_write(slot, out);
         }
     }
 
-    /// A slot for a page that has none: a kept one where its object is pinned, else one of the
-    /// policy's, if the policy wants it in; its victim leaves.
+    /// A slot, and room in the buffer, for a page that has none: a kept one where its object is
+    /// pinned, else one of the policy's, if the policy wants it in; its victim leaves. The policy
+    /// is asked first: nothing is dropped from the buffer for a page that stays out.
     fn admit(
         &mut self,
         access: &Access,
-        why: Opportunity,
+        (why, dirty): (Opportunity, bool),
         how: FlashMove,
         out: &mut Vec<Action>,
     ) -> Option<SlotId> {
         if self.keeps(access.page) {
+            if self.make_room(access.page, dirty, out) == BufferRoom::None {
+                self.refuse(Refusal::BufferFull);
+                return None;
+            }
             return self.admit_kept(access.page, how);
         }
-        if let Err(reason) = self.make_slot(access, why, out) {
+        if let Err(reason) = self.make_slot_and_room(access, (why, dirty), out) {
             self.refuse(reason);
             return None;
         }
@@ -429,6 +445,33 @@ impl Hierarchy {
         self.counters.admissions += 1;
         self.flash_move(access.page, how);
         Some(slot)
+    }
+
+    /// Room in the buffer for a page that comes in, `dirty` or not.
+    fn make_room(&mut self, page: PageId, dirty: bool, out: &mut Vec<Action>) -> BufferRoom {
+        match dirty {
+            true => self.make_dirty_room(out),
+            false => self.make_buffer_room(page, out),
+        }
+    }
+
+    /// Asks the policy, and makes its victim leave, or a page that is on its way to flash and worth
+    /// less than this one, never both.
+    fn make_slot_and_room(
+        &mut self,
+        access: &Access,
+        (why, dirty): (Opportunity, bool),
+        out: &mut Vec<Action>,
+    ) -> Result<(), Refusal> {
+        let decision = self.policy.decide(access, why, &self.slots);
+        if let Decision::Refuse(reason) = decision {
+            return Err(reason);
+        }
+        match (self.make_room(access.page, dirty, out), decision) {
+            (BufferRoom::None, _) => Err(Refusal::BufferFull),
+            (BufferRoom::There, Decision::Replace(victim)) => self.give_way(victim, out),
+            _ => Ok(()),
+        }
     }
 
     /// Asks the policy, and makes its victim leave.

@@ -6,7 +6,9 @@
 //! just behind the hand: passing over a page moves it from the back to the front. *Cost*: O(1)
 //! amortised. *Memory*: 9 bytes a slot.
 
-use super::{Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always};
+use super::{
+    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always, two_rounds,
+};
 use crate::list::{Links, List};
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
@@ -35,7 +37,7 @@ impl Clock {
     /// Turns the hand to the next evictable page without its bit. Two rounds always suffice: the
     /// first clears every bit.
     fn turn(&mut self, slots: &SlotTable) -> Option<SlotId> {
-        for _ in 0..2 * self.circle.len() {
+        for _ in 0..two_rounds(self.circle.len()) {
             let id = self.circle.back()?;
             let referenced = std::mem::take(&mut self.referenced[id as usize]);
             if !referenced && slots.evictable(SlotId(id)) {

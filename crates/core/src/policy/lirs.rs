@@ -66,12 +66,15 @@ pub struct Lirs {
 }
 
 impl Lirs {
+    /// Slots of a tier, at most.
+    pub(super) const SLOTS_MAX: u32 = u32::MAX / 4;
+
     /// An empty policy for `options.capacity` slots.
     #[must_use]
     pub fn new(options: &PolicyOptions) -> Self {
         let capacity = options.capacity;
         assert!(
-            capacity <= u32::MAX / 4,
+            capacity <= Self::SLOTS_MAX,
             "slots and absent pages are numbered"
         );
         let nodes = 2 * capacity;

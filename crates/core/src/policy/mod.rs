@@ -262,6 +262,9 @@ pub enum Aside {
     Reserve,
     /// The tier is off: no page comes in.
     Off,
+    /// A part of its page is written, or base does not take it whole: no page comes in, and what is
+    /// in its slot leaves.
+    Part,
 }
 
 /// A tier policy. See the module text for who calls what. A policy around another one writes down
@@ -298,6 +301,11 @@ pub trait TierPolicy: Send {
     fn on_found(&mut self, access: &Access, slot: SlotId) {
         self.on_admit(access, slot);
     }
+
+    /// Bytes of a page were written to flash, to whatever slot. [`Self::on_admit`] and writes of
+    /// pages on flash announce that; but newer bytes may overtake them, and the write buffer may
+    /// drop them.
+    fn on_written(&mut self, _page: PageId) {}
 
     /// The page in `slot` lost it.
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal);
@@ -474,7 +482,7 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// Builds the policy called `name`, which may be [`DEFAULT`], with `:paper` at its end as its paper
-/// says; `None` when there is no such policy.
+/// says; `None` when there is no such policy, or it has not so many numbers as the tier has slots.
 #[must_use]
 pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>> {
     let name = match name {
@@ -483,6 +491,9 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
     };
     let (name, options) = resolve(name, options)?;
     let options = &options;
+    if !has_numbers(name, options) {
+        return None;
+    }
     Some(match name {
         "tac" => Box::new(Tac::new(options)),
         "tac-bands-lru" => Box::new(Tac::with_bands(options, TacOrder::Lru)),
@@ -519,6 +530,16 @@ pub fn build(name: &str, options: &PolicyOptions) -> Option<Box<dyn TierPolicy>>
         "auto" => Box::new(Auto::new(options)),
         _ => return None,
     })
+}
+
+/// Whether the policy called `name` can number what it keeps of so many slots.
+fn has_numbers(name: &str, options: &PolicyOptions) -> bool {
+    let slots = options.capacity;
+    match name {
+        "lirs" => slots <= Lirs::SLOTS_MAX,
+        "value" | "value-time" | "auto" => options.value.within(slots, u64::MAX).is_some(),
+        _ => true,
+    }
 }
 
 /// [`TierPolicy::bytes_full`] of the policy called `name`; `None` when there is no such policy.
@@ -582,6 +603,11 @@ fn admit_always(
     victim().map_or(Decision::Refuse(Refusal::Pinned), Decision::Replace)
 }
 
+/// Steps of a hand that goes round `len` pages twice.
+const fn two_rounds(len: u32) -> u64 {
+    2 * len as u64
+}
+
 /// The evictable slot nearest the back of `list`: O(slots in use by a read or a write).
 fn evictable_from_back(list: &List, links: &Links, slots: &SlotTable) -> Option<SlotId> {
     let mut from_back = list.iter_from_back(links).map(SlotId);
@@ -592,4 +618,33 @@ fn evictable_from_back(list: &List, links: &Links, slots: &SlotTable) -> Option<
 fn evictable_from_front(list: &List, links: &Links, slots: &SlotTable) -> Option<SlotId> {
     let mut from_front = list.iter_from_front(links).map(SlotId);
     from_front.find(|slot| slots.evictable(*slot))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hand_goes_round_the_largest_tier() {
+        assert_eq!(two_rounds(1 << 31), 1 << 32);
+        assert_eq!(two_rounds(3), 6);
+    }
+
+    /// Nothing is allocated here: it is said beforehand what cannot be numbered.
+    #[test]
+    fn a_tier_too_large_for_a_policy_is_refused() {
+        let slots = u32::MAX - 1;
+        let options = PolicyOptions::new(slots);
+        for name in ["lirs", "value", "value-time", "auto"] {
+            assert!(build(name, &options).is_none(), "{name}");
+        }
+        assert_eq!(standard(&options), "tac");
+        // The largest form of `value` has numbers for a sixth of as many slots as there can be.
+        let whole = ValueConfig::default();
+        let most = (u32::MAX - 8) / 6;
+        assert_eq!(whole.within(most, u64::MAX), Some(whole));
+        let smaller = whole.within(most + 2, u64::MAX).expect("a smaller form");
+        assert!(smaller.ghosts < whole.ghosts);
+        assert_eq!(standard(&PolicyOptions::new(most + 2)), "auto");
+    }
 }

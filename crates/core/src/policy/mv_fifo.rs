@@ -23,6 +23,8 @@
 //! - *A copy whose page was dirtied in DRAM* stays valid until the new version comes
 //!   ([`TierPolicy::keeps_outdated`]). A page that is trimmed, or whose copy fails, leaves an
 //!   invalid version.
+//! - *A version that is replaced before it was written*, while it waits in the write buffer, counts
+//!   as one that was.
 //! - *No pool*: pages come in when they are read, as for CAC.
 //!
 //! # Invariants (checked by [`MvFifo::assert_invariants`])
@@ -30,7 +32,7 @@
 //! 2. `invalid` is the sum of `before` over all residents, and of `newest_invalid`.
 
 use super::{
-    Access, Decision, Op, Opportunity, PolicyOptions, Pooled, Refusal, Removal, TierPolicy,
+    Access, Aside, Decision, Op, Opportunity, PolicyOptions, Pooled, Refusal, Removal, TierPolicy,
     evictable_from_back,
 };
 use crate::list::{Links, List};
@@ -116,6 +118,13 @@ impl TierPolicy for MvFifo {
         }
     }
 
+    fn on_aside(&mut self, access: &Access, resident: Option<SlotId>, why: Aside) {
+        // A part of a page is not written to flash: the version there becomes invalid as it leaves.
+        if why != Aside::Part {
+            self.on_request(access, resident);
+        }
+    }
+
     fn decide(&mut self, _access: &Access, why: Opportunity, slots: &SlotTable) -> Decision {
         if !self.pooled.takes(why, self.admit_on_write) {
             return Decision::Refuse(Refusal::Opportunity);
@@ -139,7 +148,8 @@ impl TierPolicy for MvFifo {
     }
 
     fn on_remove(&mut self, _page: PageId, slot: SlotId, why: Removal) {
-        let taken_back = matches!(why, Removal::Evicted | Removal::Off);
+        // What is dropped was not written; the version before it, if there was one, is counted.
+        let taken_back = matches!(why, Removal::Evicted | Removal::Off | Removal::Dropped);
         self.pop(slot, u32::from(!taken_back));
     }
 
@@ -161,5 +171,42 @@ impl TierPolicy for MvFifo {
         assert_eq!(listed, self.versions.len(), "the list is whole");
         assert_eq!(listed, slots.resident(), "invariant 1");
         assert_eq!(invalid, self.invalid, "invariant 2");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hint::HintSet;
+    use crate::page::ObjectId;
+
+    fn access(op: Op) -> Access {
+        Access {
+            page: PageId::new(ObjectId(1), 7),
+            op,
+            hints: HintSet::UNKNOWN,
+            number: 1,
+        }
+    }
+
+    /// A part of a page that is written makes the version that is there invalid, and no other; one
+    /// that is dropped on its way to flash takes no place.
+    #[test]
+    fn only_what_is_written_takes_a_place() {
+        let (page, slot) = (access(Op::Read).page, SlotId(2));
+        let mut queue = MvFifo::new(&PolicyOptions::new(8));
+        queue.on_admit(&access(Op::Read), slot);
+        queue.on_aside(&access(Op::Write), Some(slot), Aside::Part);
+        queue.on_remove(page, slot, Removal::Stale);
+        assert_eq!((queue.versions.len(), queue.used()), (0, 1));
+        let mut queue = MvFifo::new(&PolicyOptions::new(8));
+        queue.on_admit(&access(Op::Read), slot);
+        queue.on_remove(page, slot, Removal::Dropped);
+        assert_eq!(queue.used(), 0);
+        queue.on_admit(&access(Op::Read), slot);
+        queue.on_request(&access(Op::Write), Some(slot));
+        assert_eq!(queue.used(), 2);
+        queue.on_remove(page, slot, Removal::Dropped);
+        assert_eq!(queue.used(), 1, "the version before");
     }
 }

@@ -19,7 +19,7 @@
 ///         self.0.on_request(access, resident);
 ///     }
 ///     thermocline_core::pass_on!(0: name, on_aside, decide, surplus, on_admit, on_found,
-///         on_remove, on_trim, on_pool_hits, on_pool, on_reserve, on_time, dirty_pages,
+///         on_written, on_remove, on_trim, on_pool_hits, on_pool, on_reserve, on_time, dirty_pages,
 ///         keeps_outdated, on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth,
 ///         taught, learned, bytes, bytes_full, assert_invariants);
 /// }
@@ -78,6 +78,11 @@ macro_rules! pass_on {
     (@ $of:tt on_found) => {
         fn on_found(&mut self, access: &$crate::policy::Access, slot: $crate::SlotId) {
             self.$of.on_found(access, slot);
+        }
+    };
+    (@ $of:tt on_written) => {
+        fn on_written(&mut self, page: $crate::PageId) {
+            self.$of.on_written(page);
         }
     };
     (@ $of:tt on_remove) => {

@@ -12,7 +12,9 @@
 //! Departure: a page that is being read or written is passed over with its bit cleared. A slot
 //! freed otherwise than by eviction is filled at once, without a walk.
 
-use super::{Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always};
+use super::{
+    Access, Decision, Opportunity, PolicyOptions, Removal, TierPolicy, admit_always, two_rounds,
+};
 use crate::list::{Links, List};
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
@@ -44,7 +46,7 @@ impl Sieve {
     /// Walks to the next evictable page without its bit. Two rounds always suffice: the first
     /// clears every bit.
     fn walk(&mut self, slots: &SlotTable) -> Option<SlotId> {
-        for _ in 0..2 * self.arrival.len() {
+        for _ in 0..two_rounds(self.arrival.len()) {
             let id = self.hand.or(self.arrival.back())?;
             let visited = std::mem::take(&mut self.visited[id as usize]);
             if !visited && slots.evictable(SlotId(id)) {

@@ -217,6 +217,12 @@ impl SlotTable {
         self.free_kept.len > 0
     }
 
+    /// Whether a reserve slot is free.
+    #[must_use]
+    pub fn has_reserve_room(&self) -> bool {
+        self.free_reserve.len > 0
+    }
+
     /// Number of policy slots that hold a page.
     #[must_use]
     pub fn resident(&self) -> u32 {

@@ -28,9 +28,9 @@ impl TierPolicy for Logged {
     }
 
     thermocline_core::pass_on!(0: name, on_request, on_aside, decide, surplus, on_admit, on_found,
-        on_remove, on_trim, on_pool, on_reserve, on_time, dirty_pages, keeps_outdated, on_dirty,
-        on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned, bytes,
-        bytes_full, assert_invariants);
+        on_remove, on_trim, on_pool, on_reserve, on_time, on_written, dirty_pages, keeps_outdated,
+        on_dirty, on_clean, write_buffer, is_buffered, is_synchronous, worth, taught, learned,
+        bytes, bytes_full, assert_invariants);
 }
 
 /// An engine in write-back without threads, with a pool of so many frames; a file, and what the

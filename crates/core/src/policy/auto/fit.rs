@@ -48,10 +48,11 @@ impl Fit {
 
     /// What fits `options.memory`; `None` where nothing does.
     pub(crate) fn of(options: &PolicyOptions) -> Option<Self> {
-        let Some(memory) = options.memory else {
-            return Some(Self::whole(options));
-        };
         let (slots, whole) = (options.capacity, Self::whole(options));
+        let Some(memory) = options.memory else {
+            let value = options.value.within(slots, u64::MAX)?;
+            return Some(Self { value, ..whole });
+        };
         let rest = memory.checked_sub(miniatures(slots))?;
         let of = |at: usize| SECOND[at] * u64::from(slots);
         let mut most = rest / SECOND_SHARE;

@@ -78,6 +78,13 @@ impl Mini {
         score
     }
 
+    /// A write that leaves no copy of its page: of a part of it. It costs nothing here.
+    pub(super) fn pass(&mut self, access: &Access) {
+        let resident = self.slots.find(access.page);
+        self.policy.on_request(access, resident);
+        self.forget(access.page, Removal::Stale);
+    }
+
     /// `page` is not what it was.
     pub(super) fn forget(&mut self, page: PageId, why: Removal) {
         if let Some(slot) = self.slots.find(page) {

@@ -22,7 +22,8 @@
 //! the time it takes, W_S / ΔR ([`Costs::random_saving`]), and its wear: [`PRICE`] of a hit, as in
 //! `value`. A hit is worth what base alone does for a read, in the mean of late: where reads are in
 //! order, a price of random reads would let wear alone decide. A page in the write-back reserve
-//! counts as found: flash serves it. While the tier is off nothing counts. `value` counts read
+//! counts as found: flash serves it. While the tier is off nothing counts, and a write of a part of
+//! a page, which leaves no copy of it anywhere, costs nothing. `value` counts read
 //! hits, as CLIC, ARC and LRU do: it leads where these are worth most, `value-time` or TAC where
 //! hits save base little, as under scans.
 //! *Handicap*: the score of a finalist other than `value` is less by [`HANDICAP`] of what base
@@ -274,16 +275,31 @@ impl Auto {
         }
     }
 
-    /// Shows `access` to the miniatures, and lets the race know what each earned, and the tier.
-    fn run_miniatures(&mut self, access: &Access, resident: bool) {
+    /// One more request of the sample, with its number there.
+    fn next_sampled(&mut self, access: &Access) -> Access {
         if self.requests == 0 && access.hints.values() != HintSet::UNKNOWN.values() {
             self.race.begin(HINTED_FIRST);
         }
         self.requests += 1;
-        let access = Access {
+        Access {
             number: self.requests,
             ..*access
-        };
+        }
+    }
+
+    /// Shows `access` to the miniatures as what leaves no copy of its page, there as in the tier:
+    /// nobody earns anything.
+    fn pass_miniatures(&mut self, access: &Access) {
+        let access = self.next_sampled(access);
+        for (_, mini) in &mut self.minis {
+            mini.pass(&access);
+        }
+        self.absent = None;
+    }
+
+    /// Shows `access` to the miniatures, and lets the race know what each earned, and the tier.
+    fn run_miniatures(&mut self, access: &Access, resident: bool) {
+        let access = self.next_sampled(access);
         let bare = self.bare.cost(&access, false);
         self.alone += bare;
         if access.op == Op::Read {
@@ -443,8 +459,10 @@ impl TierPolicy for Auto {
 
     fn on_aside(&mut self, access: &Access, resident: Option<SlotId>, why: Aside) {
         self.tell(access, resident);
-        if why == Aside::Reserve && self.is_sampled(access.page) {
-            self.run_miniatures(access, true);
+        match why {
+            Aside::Reserve if self.is_sampled(access.page) => self.run_miniatures(access, true),
+            Aside::Part if self.is_sampled(access.page) => self.pass_miniatures(access),
+            _ => {}
         }
     }
 
@@ -485,6 +503,10 @@ impl TierPolicy for Auto {
         if let Some(second) = self.second.as_mut().filter(|second| second.knows(slot)) {
             second.policy.on_found(access, slot);
         }
+    }
+
+    fn on_written(&mut self, page: PageId) {
+        self.live().for_each(|policy| policy.on_written(page));
     }
 
     fn on_remove(&mut self, page: PageId, slot: SlotId, why: Removal) {

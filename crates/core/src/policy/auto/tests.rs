@@ -350,6 +350,10 @@ impl TierPolicy for Loud {
         self.note("admit");
     }
 
+    fn on_written(&mut self, _: PageId) {
+        self.note("written");
+    }
+
     fn on_remove(&mut self, _: PageId, _: SlotId, _: Removal) {
         self.note("remove");
     }
@@ -489,6 +493,7 @@ fn an_allowance_of_drive_writes_is_not_kept_in_secret() {
                 number: 1,
             };
             auto.value.on_admit(&access, SlotId(at));
+            auto.on_written(access.page);
             auto.value
                 .on_remove(access.page, SlotId(at), Removal::Evicted);
         });
@@ -660,6 +665,7 @@ fn who_leads_answers_and_who_lives_is_told() {
     auto.on_pool_hits(access.page, 1);
     auto.on_trim(access.page.object, 0);
     auto.on_time(1);
+    auto.on_written(access.page);
     auto.taught(&Learned::default(), 2.0);
     let said: Vec<&str> = said.try_iter().collect();
     let expected = [
@@ -672,7 +678,7 @@ fn who_leads_answers_and_who_lives_is_told() {
         "pool hits",
     ];
     assert_eq!(said[..7], expected);
-    assert_eq!(said[7..], ["trim", "time", "taught"]);
+    assert_eq!(said[7..], ["trim", "time", "written", "taught"]);
 }
 
 /// While there is room all do the same, so what they differ by is the handicap.
@@ -818,4 +824,44 @@ fn a_miniature_sheds_what_is_too_much() {
     }
     assert_eq!(mini.pages().count(), 2, "two versions of one page are old");
     mini.assert_invariants();
+}
+
+/// A part of a page that is written goes to base alone, and a copy of the page leaves: the read
+/// that follows finds it nowhere, in miniature as in the tier.
+#[test]
+fn a_part_of_a_page_brings_none_in() {
+    let mut auto = Auto::new(&PolicyOptions::new(SLOTS));
+    let mut slots = SlotTable::new(SLOTS);
+    let (mut number, mut written) = (0, 0);
+    let mut access = |index, op| {
+        number += 1;
+        Access {
+            page: PageId::new(ObjectId(1), index),
+            op,
+            hints: HintSet::UNKNOWN,
+            number,
+        }
+    };
+    // Each page is written in part and read twice, once while it is on flash, if it is.
+    for index in (0..3 * u64::from(SLOTS)).flat_map(|index| [index; 2]) {
+        let part = access(index, Op::Write);
+        let resident = slots.find(part.page);
+        auto.on_aside(&part, resident, Aside::Part);
+        if let Some(slot) = resident {
+            slots.remove(slot);
+            auto.on_remove(part.page, slot, Removal::Stale);
+        }
+        assert!(auto.minis.iter().all(|(_, mini)| !mini.finds(part.page)));
+        let read = access(index, Op::Read);
+        let effect = serve(&mut auto, &mut slots, &read);
+        assert!(!effect.hit, "the tier cannot have it");
+        written += u64::from(effect.written);
+    }
+    auto.assert_invariants(&slots);
+    assert!(written > u64::from(SLOTS), "it has most until then");
+    for (at, mini) in &auto.minis {
+        assert_eq!(mini.hits(), 0, "{}", FINALISTS[*at]);
+        let reads = 6 * u64::from(SLOTS);
+        assert!(mini.writes() <= reads, "parts are not written to flash");
+    }
 }

@@ -4,22 +4,23 @@
 use crate::policy::Op;
 use crate::policy::hints::{ClicConfig, Counts, Evidence};
 
-/// Re-references at one range of distances, those of earlier windows with less weight.
+/// Re-references at one range of distances, those of earlier windows with less weight. In half as
+/// many bits, one more would be none from 2^24 on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    reads: f32,
-    writes: f32,
+    reads: f64,
+    writes: f64,
 }
 
 impl Bucket {
     fn all(&self) -> f64 {
-        f64::from(self.reads) + f64::from(self.writes)
+        self.reads + self.writes
     }
 }
 
 /// Read and write re-reference histograms of a hint set H, and the priority curve they give.
 ///
-/// Buckets are made up to the largest distance seen: 8 bytes each, and 4 in a curve.
+/// Buckets are made up to the largest distance seen: 16 bytes each, and 4 in a curve.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     /// W: distances per bucket.
@@ -83,7 +84,7 @@ impl Histogram {
     /// Equation 4.6, bucket by bucket: for d at the beginning of bucket i, the sum over buckets
     /// j >= i of N_r(j) / N(i) / (distance from d to the middle of j). N(i) is what had not been
     /// requested again before bucket i (equation 4.2). O(buckets × buckets with reads).
-    fn make_curve(&mut self, requests: u64) {
+    fn make_curve(&mut self, requests: f64) {
         let reads = self.buckets.iter().rposition(|bucket| bucket.reads > 0.0);
         let len = reads.map_or(0, |last| last + 1);
         let gain: Vec<f64> = (0..len)
@@ -93,13 +94,13 @@ impl Histogram {
         for (at, bucket) in self.buckets.iter().enumerate().take(len) {
             if bucket.reads > 0.0 {
                 let before = curve[..=at].iter_mut().zip(gain[..=at].iter().rev());
-                before.for_each(|(sum, gain)| *sum += f64::from(bucket.reads) * gain);
+                before.for_each(|(sum, gain)| *sum += bucket.reads * gain);
             }
         }
         // A page requested again in a window may have been requested first in an earlier one, so
         // more can come back than were sent out.
         let again: f64 = self.buckets.iter().map(Bucket::all).sum();
-        let mut left = (requests as f64 - again).max(0.0);
+        let mut left = (requests - again).max(0.0);
         for (at, bucket) in self.buckets.iter().enumerate().rev() {
             left += bucket.all();
             if at < len {
@@ -122,8 +123,7 @@ impl Histogram {
         if self.evidence <= 0.0 {
             return;
         }
-        let reads = self.buckets.iter().map(|bucket| f64::from(bucket.reads));
-        let own = reads.sum::<f64>();
+        let own: f64 = self.buckets.iter().map(|bucket| bucket.reads).sum();
         let own = own / (own + self.evidence);
         self.beyond = (counts.priority() * (1.0 - own)) as f32;
         for priority in &mut self.curve {
@@ -149,7 +149,6 @@ impl Evidence for Histogram {
 
     fn join(&mut self, older: &Self, weight: f64) {
         debug_assert!(self.width == older.width && (0.0..=1.0).contains(&weight));
-        let weight = weight as f32;
         if weight > 0.0 && self.buckets.len() < older.buckets.len() {
             self.buckets.resize(older.buckets.len(), Bucket::default());
         }
@@ -199,9 +198,9 @@ mod tests {
         let mut histogram = empty(10, 10);
         histogram.evidence = 3.0;
         let counts = Counts {
-            requests: 6,
-            rereads: 3,
-            distance: 75,
+            requests: 6.0,
+            rereads: 3.0,
+            distance: 75.0,
         };
         assert_eq!(
             histogram.conclude(&counts),
@@ -223,7 +222,7 @@ mod tests {
 
     fn counts(requests: u64) -> Counts {
         Counts {
-            requests,
+            requests: requests as f64,
             ..Counts::default()
         }
     }
@@ -268,6 +267,19 @@ mod tests {
         let expected = 1.0 / 6.0 / 5.0 + 2.0 / 6.0 / 25.0;
         assert!((newer.priority(0) - expected).abs() < 1e-6);
         assert!((newer.priority(20) - 2.0 / 5.0 / 5.0).abs() < 1e-6);
+    }
+
+    /// In a window as long as that of a large tier each re-reference counts.
+    #[test]
+    fn one_more_counts_after_many() {
+        let mut histogram = empty(10, 10);
+        histogram.record(25, Op::Read);
+        histogram.record(25, Op::Write);
+        let many = 16_777_216.0;
+        (histogram.buckets[2].reads, histogram.buckets[2].writes) = (many, many);
+        histogram.record(25, Op::Read);
+        histogram.record(25, Op::Write);
+        assert_eq!(histogram.buckets[2].all(), 2.0 * 16_777_217.0);
     }
 
     proptest! {

@@ -10,24 +10,26 @@ use std::collections::BinaryHeap;
 
 const NONE: u32 = u32::MAX;
 
-/// N, Nr and D of one hint set H in one window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// N, Nr and D of one hint set H in one window; of several, each with its weight. They are whole
+/// numbers until they are [`Counts::weighted`]: rounded then, window after window, the smallest of
+/// them would lose most.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     /// N(H): requests with H.
-    pub requests: u64,
+    pub requests: f64,
     /// Nr(H): requests with H whose page was read next, counted when it was read.
-    pub rereads: u64,
+    pub rereads: f64,
     /// Sum of the re-reference distances of those, in requests.
-    pub distance: u64,
+    pub distance: f64,
 }
 
 impl Counts {
     /// D(H), in requests; 0 when there was no read re-reference.
     #[must_use]
     pub fn mean_distance(&self) -> f64 {
-        match self.rereads {
-            0 => 0.0,
-            n => self.distance as f64 / n as f64,
+        match self.rereads > 0.0 {
+            true => self.distance / self.rereads,
+            false => 0.0,
         }
     }
 
@@ -35,31 +37,29 @@ impl Counts {
     /// window is counted in this one, so Nr can exceed N.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
-        match self.rereads {
-            0 => 0.0,
-            n => n as f64 / self.requests.max(n) as f64,
+        match self.rereads > 0.0 {
+            true => self.rereads / self.requests.max(self.rereads),
+            false => 0.0,
         }
     }
 
     /// Pr(H) = f_hit(H) / D(H) (equation 3.2): hits per request for which a page is kept.
     #[must_use]
     pub fn priority(&self) -> f64 {
-        match self.rereads {
-            0 => 0.0,
-            _ => self.hit_rate() / self.mean_distance(),
+        match self.rereads > 0.0 {
+            true => self.hit_rate() / self.mean_distance(),
+            false => 0.0,
         }
     }
 
-    /// What is left of the counts with weight `weight`, rounded down.
+    /// What is left of the counts with weight `weight`.
     #[must_use]
     pub fn weighted(&self, weight: f64) -> Self {
         debug_assert!((0.0..=1.0).contains(&weight), "counts only fade");
-        let [requests, rereads, distance] = [self.requests, self.rereads, self.distance]
-            .map(|count| (count as f64 * weight) as u64);
         Self {
-            requests,
-            rereads,
-            distance,
+            requests: self.requests * weight,
+            rereads: self.rereads * weight,
+            distance: self.distance * weight,
         }
     }
 
@@ -181,7 +181,7 @@ impl<E: Evidence> Counting<E> {
                 None => return,
             },
         };
-        self.counters[counter as usize].counts.requests += 1;
+        self.counters[counter as usize].counts.requests += 1.0;
     }
 
     /// A page last requested with `subject` was requested again; nothing happens when `subject`
@@ -198,8 +198,8 @@ impl<E: Evidence> Counting<E> {
             counts, evidence, ..
         } = &mut self.counters[at as usize];
         if op == Op::Read {
-            counts.rereads += 1;
-            counts.distance += distance;
+            counts.rereads += 1.0;
+            counts.distance += distance as f64;
         }
         evidence.record(distance, op);
     }
@@ -246,7 +246,7 @@ impl<E: Evidence> Counting<E> {
             assert_eq!(self.counter(counted.subject), Some(at as u32));
             if let Choice::Frequent(saving) = &self.choice {
                 let sure = saving.count(at as u32) - saving.error(at as u32);
-                assert_eq!(sure, counted.counts.requests, "N = estimate - error");
+                assert_eq!(sure as f64, counted.counts.requests, "N = estimate - error");
             }
         }
         let counted = self.index.iter().filter(|at| **at != NONE).count();

@@ -80,6 +80,9 @@ pub struct Group<E> {
 
 /// Windows without a request after which a smoothed priority is forgotten.
 const IDLE_MAX: u32 = 8;
+/// With less left of its requests and re-reads than this a group is forgotten. What was counted in
+/// the last window is 1 at least.
+const LEFT_MIN: f64 = 0.1;
 
 /// All groups. See the module text.
 #[derive(Clone, Debug)]
@@ -208,7 +211,10 @@ impl<E: Evidence> Groups<E> {
                 },
             );
         }
-        self.drop_where(|_, group| group.counts == Counts::default() || group.idle > IDLE_MAX);
+        self.drop_where(|_, group| {
+            let left = group.counts.requests.max(group.counts.rereads);
+            left < LEFT_MIN || group.idle > IDLE_MAX
+        });
         self.keep_best();
         self.tells_apart = self.priorities_differ();
     }
@@ -295,5 +301,76 @@ impl<E: Evidence> Groups<E> {
         let bound = *worst_kept;
         self.drop_where(|id, group| better(&(group.priority, id), &bound).is_gt());
         debug_assert!(self.map.len() == self.max as usize, "invariant 2");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Op;
+
+    /// Nothing besides N, Nr and D.
+    #[derive(Clone)]
+    struct Nothing;
+
+    impl Evidence for Nothing {
+        fn record(&mut self, _: u64, _: Op) {}
+
+        fn join(&mut self, _: &Self, _: f64) {}
+
+        fn conclude(&mut self, counts: &Counts) -> f64 {
+            counts.priority()
+        }
+
+        fn clear(&mut self) {}
+
+        fn bytes(&self) -> usize {
+            0
+        }
+    }
+
+    fn renew(groups: &mut Groups<Nothing>, r: f64, report: Option<(HintSet, Counts)>) {
+        let report = report.map(|(hints, counts)| (hints, counts, Nothing));
+        groups.renew(HintTypes::ALL, r, report);
+        groups.assert_invariants();
+    }
+
+    /// A hint set that is the same in every window is worth the same after any number of them,
+    /// few as its re-reads are.
+    #[test]
+    fn what_fades_keeps_its_means() {
+        let hints = HintSet::UNKNOWN.with(0, 1);
+        let counts = Counts {
+            requests: 3.0,
+            rereads: 1.0,
+            distance: 1000.0,
+        };
+        for r in [1.0, 0.3, 0.05] {
+            let mut groups = Groups::new(4);
+            (0..30).for_each(|_| renew(&mut groups, r, Some((hints, counts))));
+            let found = groups.known(&hints).expect("it is counted").counts;
+            let (mean, rate) = (found.mean_distance(), found.hit_rate());
+            assert!((mean - 1000.0).abs() < 10.0, "{r}: {mean}");
+            assert!((rate - 1.0 / 3.0).abs() < 0.01, "{r}: {rate}");
+        }
+    }
+
+    /// Counts never fade to nothing, so a group goes when little is left of them.
+    #[test]
+    fn a_group_that_faded_is_forgotten() {
+        let hints = HintSet::UNKNOWN.with(0, 1);
+        let counts = Counts {
+            requests: 2.0,
+            ..Counts::default()
+        };
+        for (r, windows) in [(1.0, 1), (0.5, 5), (0.3, 9)] {
+            let mut groups = Groups::new(4);
+            renew(&mut groups, r, Some((hints, counts)));
+            for window in 1..=windows {
+                assert!(groups.known(&hints).is_some(), "{r}: {window}");
+                renew(&mut groups, r, None);
+            }
+            assert!(groups.known(&hints).is_none(), "{r}");
+        }
     }
 }

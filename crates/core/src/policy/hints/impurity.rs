@@ -46,7 +46,7 @@ fn impurity(sample: &[(HintSet, Counts)], position: usize) -> f64 {
         let partition = partitions.get(&value(hints));
         debug_assert!(partition.is_some(), "every hint set is in a partition");
         let priority = partition.map_or(0.0, Counts::priority);
-        let weight = counts.requests as f64;
+        let weight = counts.requests;
         error += weight * (priority - counts.priority()).powi(2);
         total += weight;
     }
@@ -60,6 +60,7 @@ mod tests {
 
     fn set(object: u32, request: u32, counts: (u64, u64, u64)) -> (HintSet, Counts) {
         let (requests, rereads, distance) = counts;
+        let [requests, rereads, distance] = [requests, rereads, distance].map(|n| n as f64);
         let hints = HintSet::UNKNOWN.with(0, object).with(2, request);
         let counts = Counts {
             requests,

@@ -179,9 +179,9 @@ impl<E: Evidence> Learning<E> {
         }
         let report = learned.hint_sets.iter().map(|set| {
             let counts = Counts {
-                requests: set.requests as u64,
-                rereads: set.rereads as u64,
-                distance: (set.rereads * set.distance * slots) as u64,
+                requests: set.requests,
+                rereads: set.rereads,
+                distance: set.rereads * set.distance * slots,
             };
             (set.hints, counts, self.empty.clone())
         });
@@ -196,8 +196,8 @@ impl<E: Evidence> Learning<E> {
         let groups = self.groups.iter();
         let sets = groups.map(|(id, group)| LearnedHintSet {
             hints: group.hints,
-            requests: group.counts.requests as f64,
-            rereads: group.counts.rereads as f64,
+            requests: group.counts.requests,
+            rereads: group.counts.rereads,
             distance: group.counts.mean_distance(),
             priority: group.priority,
             resident: resident(id),

@@ -165,16 +165,20 @@ impl<C> Parameter<C> {
         (self.get)(config)
     }
 
-    /// Gives it the value written as `text`.
+    /// Gives it the value written as `text`. What is too small for the bits it is kept in is 0.
     ///
     /// # Errors
-    /// What is allowed, when `text` is not.
+    /// What is allowed, when `text` is not; `config` is as before.
     pub fn parse(&self, config: &mut C, text: &str) -> Result<(), String> {
         let value = self.range.parse(text);
         let value = value.ok_or_else(|| format!("must be {}", self.range))?;
+        let before = self.get(config);
         (self.set)(config, value);
-        debug_assert!(self.range.holds(self.get(config)), "what is set is allowed");
-        Ok(())
+        if self.range.holds(self.get(config)) {
+            return Ok(());
+        }
+        (self.set)(config, before);
+        Err(format!("must be {}", self.range))
     }
 }
 
@@ -550,6 +554,7 @@ mod tests {
             ("clic.smoothing=NaN", "above 0 and at most 1"),
             ("tac.region_pages=99999", "must be"),
             ("tac.labels=maybe", "hint or window"),
+            ("tac.ageing_factor=1e-46", "above 0 and at most 1"),
             ("cac.writes_expand=2", "true or false"),
         ] {
             let error = Setting::parse(text).expect_err(text);

@@ -18,6 +18,7 @@ use crate::hint::RequestType;
 use crate::page::{ObjectId, PageId, RegionId};
 use crate::policy::Access;
 use hashbrown::HashTable;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Weight at which heats are scaled down: far from the largest number, and far enough from 1 that
@@ -54,6 +55,14 @@ impl Region {
             object: ObjectId(self.object),
             index: self.index,
         }
+    }
+
+    /// The colder first; of regions as warm as each other, by place. How the table has them would
+    /// be another order with another version of it.
+    fn colder(&self, other: &Self) -> Ordering {
+        let (own, others) = (self.heat, other.heat);
+        let by_heat = own.total_cmp(&others);
+        by_heat.then_with(|| self.id().cmp(&other.id()))
     }
 }
 
@@ -216,20 +225,15 @@ impl Regions {
         ((bits * self.parts.len() as u64) >> 32) as usize
     }
 
-    /// Makes room in a part of the region table: drops its colder half. O(its regions), once per
-    /// half of its regions that come.
+    /// Makes room in a part of the region table: drops its colder half ([`Region::colder`]). O(its
+    /// regions), once per half of its regions that come.
     fn forget_cold(&mut self, part: usize) {
         let table = &mut self.parts[part];
-        let mut heats: Vec<f64> = table.iter().map(|r| r.heat).collect();
-        let middle = heats.len() / 2;
-        let (_, median, _) = heats.select_nth_unstable_by(middle, f64::total_cmp);
-        let median = *median;
-        let mut excess = table.len() - middle;
-        table.retain(|r| {
-            let drop = excess > 0 && r.heat <= median;
-            excess -= usize::from(drop);
-            !drop
-        });
+        let mut regions: Vec<Region> = table.iter().copied().collect();
+        let dropped = regions.len().div_ceil(2);
+        let (_, last, _) = regions.select_nth_unstable_by(dropped - 1, Region::colder);
+        let last = *last;
+        table.retain(|region| region.colder(&last).is_gt());
         assert!(table.len() < self.part_max, "room was made");
         self.forgot = true;
     }
@@ -396,6 +400,30 @@ mod tests {
         assert_eq!((known(&regions, 1, 0), known(&regions, 2, 0)), (0, 1000));
         assert_eq!(regions.len(), 1001);
         regions.assert_invariants();
+    }
+
+    /// Of regions that are equally warm those of lower addresses go, in whatever order they came.
+    #[test]
+    fn equally_warm_regions_are_forgotten_by_place() {
+        let most = REGIONS_MIN as u64;
+        let region = |at: u64| RegionId {
+            object: ObjectId((at % 2) as u32),
+            index: at / 2,
+        };
+        for step in [1, 5, 1001] {
+            let mut regions = Regions::new(&TacConfig::default(), &Costs::default(), 8);
+            (0..most).for_each(|at| regions.add(region(at * step % most), 1.0));
+            // A warm one, whose place is the first.
+            regions.add(region(0), 1.0);
+            regions.add(region(most), 1.0);
+            assert_eq!(regions.len() as u64, most / 2 + 1, "{step}");
+            let is_known =
+                |at| regions.heat(PageId::new(region(at).object, 32 * region(at).index)) > 0.0;
+            assert!(is_known(0) && is_known(most), "{step}");
+            let known = (1..most).filter(|at| is_known(*at));
+            assert!(known.eq((3..most).step_by(2)), "{step}");
+            regions.assert_invariants();
+        }
     }
 
     /// A request of an object that is gone brings no region of it back, nor its end.

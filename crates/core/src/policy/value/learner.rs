@@ -174,6 +174,11 @@ impl Learner {
         pages + samples + extents + whatever as u64
     }
 
+    /// Whether all that is remembered of a tier of `slots` slots can be numbered.
+    pub(super) fn has_numbers(slots: u32, config: &ValueConfig) -> bool {
+        Pages::has_numbers(remembered(slots.max(SLOTS_MIN), config))
+    }
+
     /// Nothing known, for a tier of `slots` slots.
     pub(super) fn new(slots: u32, seed: u64, config: &ValueConfig, in_order: f32) -> Self {
         let slots = slots.max(SLOTS_MIN);

@@ -23,9 +23,10 @@
 //!
 //! *Write-back*, which the first page that is cleaned shows: a page is worth the device time it
 //! saves, of reads and of writes ([`money`]). κ is the time of a write to flash then, and 0 for a
-//! page that is newer than base: refused, it would be written to flash as well. Under a DRAM pool a
-//! page is considered when it is cleaned or leaves the pool, not when it is read, and a clean copy
-//! gives up its slot when its page is made dirty in DRAM, as for CAC.
+//! page that is newer than base: refused, it would be written to flash as well, or is there
+//! already, in the reserve. Under a DRAM pool a page is considered when it is cleaned or leaves the
+//! pool, not when it is read, and a clean copy gives up its slot when its page is made dirty in
+//! DRAM, as for CAC.
 //!
 //! *Cost*: a hit costs the samples that end and are taken (less than one a request in the mean, and
 //! at a quarter of the requests a few lots); a miss besides evaluations of 17 tables: about four
@@ -70,8 +71,8 @@ mod wear;
 mod worth;
 
 use super::{
-    Access, Decision, Learned, Op, Opportunity, PolicyOptions, Pooled, Refusal, Removal,
-    TierPolicy, streams, takes,
+    Access, Decision, Learned, Opportunity, PolicyOptions, Pooled, Refusal, Removal, TierPolicy,
+    streams, takes,
 };
 use crate::page::{PageId, SlotId};
 use crate::tier::SlotTable;
@@ -172,14 +173,15 @@ impl ValueConfig {
     }
 
     /// These, so that a tier of `slots` slots takes at most `memory` bytes: as they are, or else
-    /// the first form that takes less and fits; `None` where none does.
+    /// the first form that takes less and fits; `None` where none does. A form that has not so many
+    /// numbers as entries fits nowhere.
     #[must_use]
     pub fn within(&self, slots: u32, memory: u64) -> Option<Self> {
         let most = self.bytes(slots);
         let forms = (0..FORMS.len()).filter_map(|at| self.form(at));
         let less = forms.filter(|form| form.bytes(slots) < most);
         let mut all = std::iter::once(*self).chain(less);
-        all.find(|form| form.bytes(slots) <= memory)
+        all.find(|form| form.bytes(slots) <= memory && Learner::has_numbers(slots, form))
     }
 
     /// These, with as little memory as there can be.
@@ -216,14 +218,9 @@ impl Value {
     #[must_use]
     pub fn new(options: &PolicyOptions) -> Self {
         let capacity = options.capacity;
-        let fits = options
-            .memory
-            .map(|memory| options.value.within(capacity, memory));
-        let config = match fits {
-            None => options.value,
-            Some(fits) => fits.unwrap_or_else(|| options.value.smallest(capacity)),
-        };
-        let config = &config;
+        let memory = options.memory.unwrap_or(u64::MAX);
+        let fits = options.value.within(capacity, memory);
+        let config = &fits.unwrap_or_else(|| options.value.smallest(capacity));
         let in_order = streams::in_order(&options.costs) as f32;
         Self {
             learner: Learner::new(capacity, options.seed, config, in_order),
@@ -276,11 +273,12 @@ impl Value {
         }
     }
 
-    /// What a page that comes in on this opportunity must earn.
-    fn price(&self, why: Opportunity) -> f32 {
-        match why {
-            Opportunity::Clean => 0.0,
-            _ => self.kappa(),
+    /// What a page that comes in must earn: nothing where it is `dirty`, as flash has it already or
+    /// gets it anyway.
+    fn price(&self, dirty: bool) -> f32 {
+        match dirty {
+            true => 0.0,
+            false => self.kappa(),
         }
     }
 
@@ -378,12 +376,12 @@ impl Value {
     }
 
     /// Whether a page with these odds is to take the place of one with the odds `lowest`.
-    fn is_worth_more(&self, odds: f32, lowest: f32, why: Opportunity) -> bool {
+    fn is_worth_more(&self, odds: f32, lowest: f32, dirty: bool) -> bool {
         let least = match lowest > 0.0 {
             true => MARGIN * lowest,
             false => lowest / MARGIN,
         };
-        odds > least + self.price(why)
+        odds > least + self.price(dirty)
     }
 
     /// Draws `draws` residents, and looks for the least worthy candidate: its odds and place.
@@ -437,9 +435,6 @@ impl TierPolicy for Value {
         let entry = self.learner.on_request(access, resident.is_some());
         if let Some(slot) = resident {
             self.hold(slot, entry);
-            if access.op == Op::Write {
-                self.dial.on_write();
-            }
         }
     }
 
@@ -451,13 +446,17 @@ impl TierPolicy for Value {
             return Decision::Admit;
         }
         let entry = self.learner.pages.find(access.page);
-        let odds = self.odds(entry.unwrap_or(NONE), why == Opportunity::Clean);
+        // A page of the reserve is offered when it is read.
+        let reserved = slots.find(access.page);
+        let dirty = reserved.is_some_and(|slot| slots.is_dirty(slot));
+        let dirty = dirty || why == Opportunity::Clean;
+        let odds = self.odds(entry.unwrap_or(NONE), dirty);
         if odds < HOPELESS * self.mean_victim {
             self.mean_victim *= VICTIM_FADE;
             return Decision::Refuse(Refusal::Cold);
         }
         let mut found = self.look(LOOKS, slots);
-        let comes = found.is_some_and(|(lowest, _)| self.is_worth_more(odds, lowest, why));
+        let comes = found.is_some_and(|(lowest, _)| self.is_worth_more(odds, lowest, dirty));
         if comes {
             found = self.look(DRAWS - LOOKS, slots);
         }
@@ -474,7 +473,6 @@ impl TierPolicy for Value {
     fn on_admit(&mut self, access: &Access, slot: SlotId) {
         let entry = self.learner.introduce(access.page);
         self.hold(slot, entry);
-        self.dial.on_write();
     }
 
     fn on_found(&mut self, access: &Access, slot: SlotId) {
@@ -482,7 +480,13 @@ impl TierPolicy for Value {
         self.hold(slot, entry);
     }
 
+    fn on_written(&mut self, _page: PageId) {
+        self.dial.on_write();
+    }
+
     fn on_remove(&mut self, _page: PageId, slot: SlotId, why: Removal) {
+        // The odds of a candidate are those of its page.
+        self.candidates.retain(|(_, other)| *other != slot.0);
         let entry = self.release(slot);
         if entry == NONE {
             return;

@@ -144,11 +144,16 @@ impl Pages {
         pages.div_ceil(WAYS as u64).max(1)
     }
 
+    /// Whether the entries for `pages` pages can be numbered.
+    pub(super) fn has_numbers(pages: u64) -> bool {
+        Self::lines_for(pages) * (WAYS as u64) < u64::from(NONE)
+    }
+
     /// Room for `pages` pages at least.
     pub(super) fn new(pages: u64) -> Self {
         let lines = Self::lines_for(pages);
         let entries = lines as usize * WAYS;
-        assert!(entries < NONE as usize, "entries have numbers");
+        assert!(Self::has_numbers(pages), "entries have numbers");
         Self {
             entries: vec![Past::EMPTY; entries],
             tags: vec![[FREE; WAYS]; lines as usize],

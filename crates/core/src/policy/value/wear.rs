@@ -3,9 +3,12 @@
 //! The allowance is a number people know: drive writes a day, the tier's size being the drive's.
 //! κ, the read hits that a flash write must earn, follows it: at the end of each window of time it
 //! is raised where more was written than the allowance so far leaves room for, and lowered, never
-//! below [`KAPPA`], where less was. Writes that renew a copy cannot be refused; they count, and
-//! what is admitted pays for them. Time is an argument ([`Dial::on_time`]): who never tells it has
-//! the fixed price [`KAPPA`].
+//! below [`KAPPA`], where less was. Writes that renew a copy cannot be refused, nor those to the
+//! reserve and of pinned files; they count, and what is admitted pays for them. A write counts when
+//! it ended well, not when it is announced: a page written often while it waits in the write buffer
+//! is written once. Writes that failed are not counted, though they may have worn the drive, nor
+//! those of the map and its journal. Time is an argument ([`Dial::on_time`]): who never tells it
+//! has the fixed price [`KAPPA`].
 //!
 //! # States
 //! ```text

@@ -11,6 +11,7 @@ use super::*;
 use crate::hash::mix;
 use crate::hint::HintSet;
 use crate::page::ObjectId;
+use crate::policy::Op;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -664,13 +665,12 @@ fn a_page_in_the_pool_is_told_from_others() {
 #[test]
 fn a_dirty_page_pays_for_no_flash_write() {
     let mut value = Value::new(&PolicyOptions::new(64));
-    assert_eq!(value.price(Opportunity::Read), wear::KAPPA);
+    assert_eq!(value.price(false), wear::KAPPA);
     value.considers(Opportunity::Clean);
-    assert_eq!(value.price(Opportunity::Clean), 0.0);
+    assert_eq!(value.price(true), 0.0);
     let time = value.money.flash_write();
     assert!(time > 0.0);
-    assert_eq!(value.price(Opportunity::Read), time);
-    assert_eq!(value.price(Opportunity::PoolEviction), time);
+    assert_eq!(value.price(false), time);
 }
 
 /// In write-back a page comes in when it is cleaned or leaves the pool.
