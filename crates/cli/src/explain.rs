@@ -72,6 +72,19 @@ impl From<EngineError> for Failure {
     }
 }
 
+/// The failure of a command that reads a cache and makes none.
+pub(crate) fn unread(error: EngineError) -> Failure {
+    let is_none = matches!(error, EngineError::NotACache { .. });
+    let failure = Failure::from(error);
+    match is_none {
+        true => failure.advise(
+            "name the cache of a mount; if this is what is left of one, restore the file: base may \
+             wait for its pages (getfattr -n user.thermocline BASE)",
+        ),
+        false => failure,
+    }
+}
+
 /// Files named by a refusal at most.
 const FILES: usize = 20;
 
@@ -135,7 +148,7 @@ fn engine_advice(error: &EngineError) -> Option<&'static str> {
         EngineError::CacheIo { source, .. } => match source.kind() {
             ErrorKind::PermissionDenied => Some("run as its owner or as root, or another --cache"),
             ErrorKind::InvalidInput => Some("another --size"),
-            ErrorKind::NotFound => Some("a file in a directory that exists"),
+            ErrorKind::NotFound => Some("the file or block device that `mount --cache` names"),
             _ => Some("another --cache, or check the device (dmesg says what it reported)"),
         },
         EngineError::Setting { .. } | EngineError::PriorityRule { .. } => {
@@ -197,6 +210,7 @@ fn engine_code(error: &EngineError) -> Code {
         EngineError::CacheIo { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             Code::System
         }
+        EngineError::CacheIo { source, .. } if source.kind() == ErrorKind::NotFound => Code::Usage,
         _ => Code::Failure,
     }
 }
@@ -260,6 +274,21 @@ mod tests {
         };
         assert!(at("put base back") < at("--save-to"));
         assert!(at("--save-to") < at("gives up those of all"));
+    }
+
+    #[test]
+    fn who_reads_a_cache_is_not_told_to_make_one() {
+        let path = "/ssd/tier".to_string();
+        let reason = "no magic".to_string();
+        let failure = unread(EngineError::NotACache { path, reason });
+        assert_eq!(failure.code, Code::Cache);
+        let advice = failure.advice.unwrap_or_default();
+        assert!(!advice.contains("--format"), "{advice}");
+        assert!(advice.contains("getfattr"), "{advice}");
+        let path = "/ssd/tier".to_string();
+        let source = io::ErrorKind::NotFound.into();
+        let failure = unread(EngineError::CacheIo { path, source });
+        assert_eq!(failure.code, Code::Usage);
     }
 
     #[test]
