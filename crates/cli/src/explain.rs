@@ -8,7 +8,7 @@ use crate::serve::beacon;
 use crate::serve::log;
 use crate::serve::{client, umount};
 use crate::units::show_count;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use thermocline::Error as EngineError;
 use thermocline::claim::Refusal;
@@ -74,14 +74,18 @@ impl From<EngineError> for Failure {
 
 /// The failure of a command that reads a cache and makes none.
 pub(crate) fn unread(error: EngineError) -> Failure {
-    let is_none = matches!(error, EngineError::NotACache { .. });
-    let failure = Failure::from(error);
-    match is_none {
-        true => failure.advise(
+    let nothing = [ErrorKind::NotFound, ErrorKind::InvalidInput];
+    let is_nothing = |source: &io::Error| nothing.contains(&source.kind());
+    match &error {
+        EngineError::NotACache { .. } => Failure::from(error).advise(
             "name the cache of a mount; if this is what is left of one, restore the file: base may \
              wait for its pages (getfattr -n user.thermocline BASE)",
         ),
-        false => failure,
+        EngineError::CacheIo { source, .. } if is_nothing(source) => Failure {
+            code: Code::Usage,
+            ..Failure::from(error).advise("the file or block device that `mount --cache` names")
+        },
+        _ => error.into(),
     }
 }
 
@@ -148,7 +152,7 @@ fn engine_advice(error: &EngineError) -> Option<&'static str> {
         EngineError::CacheIo { source, .. } => match source.kind() {
             ErrorKind::PermissionDenied => Some("run as its owner or as root, or another --cache"),
             ErrorKind::InvalidInput => Some("another --size"),
-            ErrorKind::NotFound => Some("the file or block device that `mount --cache` names"),
+            ErrorKind::NotFound => Some("a file in a directory that exists"),
             _ => Some("another --cache, or check the device (dmesg says what it reported)"),
         },
         EngineError::Setting { .. } | EngineError::PriorityRule { .. } => {
@@ -210,7 +214,6 @@ fn engine_code(error: &EngineError) -> Code {
         EngineError::CacheIo { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             Code::System
         }
-        EngineError::CacheIo { source, .. } if source.kind() == ErrorKind::NotFound => Code::Usage,
         _ => Code::Failure,
     }
 }
@@ -239,7 +242,6 @@ fn mount_code(error: &MountError) -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
 
     #[test]
     fn a_refusal_names_every_page_and_the_way_that_loses_least_first() {
