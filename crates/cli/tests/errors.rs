@@ -47,7 +47,11 @@ fn what_check_and_recover_cannot_find_and_what_is_no_cache() {
         let wanted = [&*cache, "mount --cache"];
         refused(&mut run(arguments), USAGE, &wanted);
     }
-    refused(&mut run(&["check", &base]), USAGE, &["regular file", "mount --cache"]);
+    refused(
+        &mut run(&["check", &base]),
+        USAGE,
+        &["regular file", "mount --cache"],
+    );
     fs::write(ground.cache(), "x".repeat(100_000)).expect("no cache");
     for arguments in commands {
         refused(&mut run(arguments), CACHE, &[&cache, "getfattr"]);
