@@ -2,7 +2,7 @@
 //! beside it.
 
 use crate::failure::CODES_HELP;
-use crate::serve::client::{ModeArgs, PolicyArgs, TierArgs};
+use crate::serve::client::{MODE_HELP, ModeArgs, POLICY_HELP, PolicyArgs, TIER_HELP, TierArgs};
 use crate::serve::{calibrate, check, flush, mount, pin, record, recover, reshape, umount};
 use crate::show::{config, generate, status};
 use crate::study::{advise, demo, filter, joint, mrc, plan, replay, simulate, trace};
@@ -26,23 +26,32 @@ pub(crate) enum Command {
     /// Mount a base directory with a flash tier above it
     #[command(after_long_help = mount::HELP)]
     Mount(Box<mount::MountArgs>),
-    /// Unmount, and wait until the map of the cache file is saved
-    #[command(visible_alias = "unmount")]
+    /// Unmount, then write back what only flash holds and save the map; waits for it
+    ///
+    /// Refused while files are open.
+    #[command(visible_alias = "unmount", after_long_help = umount::HELP)]
     Umount(umount::UmountArgs),
     /// Show what a mount is doing
+    #[command(after_long_help = status::HELP)]
     Status(status::StatusArgs),
     /// Switch the replacement policy of a running mount
+    #[command(after_long_help = POLICY_HELP)]
     Policy(PolicyArgs),
     /// List the parameters of the policies: defaults, the papers' values, ranges, sources
     Policies,
     /// Switch the flash tier of a running mount off or back on
+    #[command(after_long_help = TIER_HELP)]
     Tier(TierArgs),
     /// Keep writes on flash and write them back later, or write them through to base
+    #[command(after_long_help = MODE_HELP)]
     Mode(ModeArgs),
     /// Write back to base what only the tier holds; the mount goes on serving
     #[command(after_long_help = flush::HELP)]
     Flush(flush::FlushArgs),
-    /// Write everything back and unmount: base is then whole without the cache
+    /// Write through and flush while it still serves, then unmount
+    ///
+    /// Use it when writing back takes long. Base is then whole without the cache.
+    #[command(after_long_help = flush::DETACH_HELP)]
     Detach(flush::DetachArgs),
     /// Make the cache of a running mount longer or shorter
     #[command(after_long_help = reshape::RESIZE_HELP)]
@@ -54,6 +63,7 @@ pub(crate) enum Command {
     #[command(after_long_help = pin::HELP)]
     Pin(pin::PinArgs),
     /// Let pinned files be evicted like all others
+    #[command(after_long_help = pin::UNPIN_HELP)]
     Unpin(pin::UnpinArgs),
     /// Record the requests of a running mount for a while: a trace for `advise` and `simulate`
     #[command(after_long_help = record::HELP)]
@@ -65,6 +75,7 @@ pub(crate) enum Command {
     #[command(after_long_help = recover::HELP)]
     Recover(recover::RecoverArgs),
     /// Measure the base and flash devices and store the costs in the configuration
+    #[command(after_long_help = calibrate::HELP)]
     Calibrate(calibrate::CalibrateArgs),
     /// Work with recorded traces
     #[command(subcommand)]
@@ -95,7 +106,8 @@ pub(crate) enum Command {
     /// Show the tier at work on an emulated disk: no mount, no database server needed
     #[command(after_help = demo::EXPLANATION)]
     Demo(demo::DemoArgs),
-    /// Print the configuration in effect, the documented defaults, or check a file
+    /// Print the default settings, with or without explanations, or check a file
+    #[command(after_long_help = config::HELP)]
     Config(config::ConfigArgs),
     /// Write the man pages
     Man(generate::ManArgs),

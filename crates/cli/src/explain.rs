@@ -8,7 +8,7 @@ use crate::serve::beacon;
 use crate::serve::log;
 use crate::serve::{client, umount};
 use crate::units::show_count;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use thermocline::Error as EngineError;
 use thermocline::claim::Refusal;
@@ -69,6 +69,23 @@ impl From<EngineError> for Failure {
             (None, Some(advice)) => failure.advise(advice),
             _ => failure,
         }
+    }
+}
+
+/// The failure of a command that reads a cache and makes none.
+pub(crate) fn unread(error: EngineError) -> Failure {
+    let nothing = [ErrorKind::NotFound, ErrorKind::InvalidInput];
+    let is_nothing = |source: &io::Error| nothing.contains(&source.kind());
+    match &error {
+        EngineError::NotACache { .. } => Failure::from(error).advise(
+            "name the cache of a mount; if this is what is left of one, restore the file: base may \
+             wait for its pages (getfattr -n user.thermocline BASE)",
+        ),
+        EngineError::CacheIo { source, .. } if is_nothing(source) => Failure {
+            code: Code::Usage,
+            ..Failure::from(error).advise("the file or block device that `mount --cache` names")
+        },
+        _ => error.into(),
     }
 }
 
@@ -225,7 +242,6 @@ fn mount_code(error: &MountError) -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
 
     #[test]
     fn a_refusal_names_every_page_and_the_way_that_loses_least_first() {
@@ -260,6 +276,21 @@ mod tests {
         };
         assert!(at("put base back") < at("--save-to"));
         assert!(at("--save-to") < at("gives up those of all"));
+    }
+
+    #[test]
+    fn who_reads_a_cache_is_not_told_to_make_one() {
+        let path = "/ssd/tier".to_string();
+        let reason = "no magic".to_string();
+        let failure = unread(EngineError::NotACache { path, reason });
+        assert_eq!(failure.code, Code::Cache);
+        let advice = failure.advice.unwrap_or_default();
+        assert!(!advice.contains("--format"), "{advice}");
+        assert!(advice.contains("getfattr"), "{advice}");
+        let path = "/ssd/tier".to_string();
+        let source = io::ErrorKind::NotFound.into();
+        let failure = unread(EngineError::CacheIo { path, source });
+        assert_eq!(failure.code, Code::Usage);
     }
 
     #[test]

@@ -12,7 +12,8 @@ pub(crate) enum Code {
     Failure = 1,
     /// The command line or the configuration is wrong; nothing was started.
     Usage = 2,
-    /// The cache file cannot be used: another store's, in use, damaged, another version.
+    /// The cache cannot be used (another base's, in use, damaged, another version), or base is not
+    /// free: somebody else serves it, or another cache has its newest bytes.
     Cache = 3,
     /// The system refuses: no FUSE device, no permission.
     System = 4,
@@ -24,9 +25,10 @@ pub(crate) enum Code {
 pub(crate) const CODES_HELP: &str = "\
 Exit codes:
   0  success
-  1  something went wrong while running
+  1  something went wrong while running; `check` found damage
   2  the command line or the configuration is wrong; nothing was started
-  3  the cache file cannot be used (another store's, in use, damaged, other version)
+  3  the cache cannot be used (another base's, in use, damaged, another size or version), or base
+     is not free (another mount or host serves it, another cache has its newest bytes)
   4  the system refuses (no FUSE device, no permission)
   5  no Thermocline mount is there
   141  nobody reads the output any more, as after `| head`";

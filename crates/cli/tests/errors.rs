@@ -34,6 +34,33 @@ fn base_missing_or_not_a_directory() {
 }
 
 #[test]
+fn what_check_and_recover_cannot_find_and_what_is_no_cache() {
+    let ground = Ground::new();
+    let (base, cache) = (text(&ground.base()), text(&ground.cache()));
+    let run = |arguments: &[&str]| {
+        let mut command = thermocline();
+        command.args(arguments);
+        command
+    };
+    let commands = [&["check", &cache][..], &["recover", &base, &cache]];
+    for arguments in commands {
+        let wanted = [&*cache, "mount --cache"];
+        refused(&mut run(arguments), USAGE, &wanted);
+    }
+    refused(
+        &mut run(&["check", &base]),
+        USAGE,
+        &["regular file", "mount --cache"],
+    );
+    fs::write(ground.cache(), "x".repeat(100_000)).expect("no cache");
+    for arguments in commands {
+        refused(&mut run(arguments), CACHE, &[&cache, "getfattr"]);
+    }
+    fs::remove_dir(ground.base()).expect("remove");
+    refused(&mut run(commands[1]), USAGE, &[&base, "does not exist"]);
+}
+
+#[test]
 fn base_read_only() {
     if !root("base_read_only") {
         return;

@@ -16,13 +16,22 @@ use thermocline::config::CostSettings;
 use thermocline::device::{Device, FileDevice, FileOptions, ShapedDisk};
 use thermocline_core::model::Model;
 
+/// Shown at the end of `calibrate --help`.
+pub(crate) const HELP: &str = "\
+Measures reads and writes, random and in order, of a scratch file in each directory. Take files as
+large as there is room for, and measure while nothing else uses the devices. A block device is
+refused, because measuring overwrites: give a directory on a file system of that flash before the
+device becomes a cache.
+  thermocline calibrate --base /bulk --cache /ssd --config tier.toml --scratch 16GiB";
+
 /// `thermocline calibrate`.
 #[derive(Args, Debug)]
 pub(crate) struct CalibrateArgs {
     /// A directory on the base device; a scratch file is written there and removed
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) base: PathBuf,
-    /// A directory on the flash device, or the place of the cache file; as with base
+    /// A directory on a file system of the flash device, or the place of the cache file in one; as
+    /// with base
     #[arg(long, value_name = "DIR|FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) cache: PathBuf,
     /// Configuration file to write the costs to; others of its lines stay as they are

@@ -1,5 +1,6 @@
 //! `check`: reads a cache that is not mounted and says what it holds and what is wrong with it.
 
+use crate::explain::unread;
 use crate::failure::{Code, Failure, Outcome};
 use crate::show::table::Table;
 use crate::units::{show_bytes, show_count};
@@ -16,8 +17,9 @@ use thermocline::store::{CheckStep, ObjectPages, Problem, Report, check_path};
 pub(crate) const HELP: &str = "\
 Reads superblocks, journal and map, and with --data every page. A page is dirty when flash has the
 only newest copy: while there are such pages, mount or recover before anything uses base. Exit code
-0 when nothing is damaged, dirty pages or not, 1 when something is; what a crash leaves behind
-without harm is listed as a note. Files are listed by dirty pages, most first, twenty of them.
+0 when nothing is damaged, dirty pages or not, 1 when something is, 2 when there is no such file, 3
+when it is no cache. What a crash leaves behind without harm is listed as a note. Files are listed
+by dirty pages, most first, twenty of them; --all lists every one.
   thermocline check /ssd/tier --data";
 
 /// `thermocline check`.
@@ -52,7 +54,8 @@ pub(crate) fn run(args: &CheckArgs) -> Outcome {
         });
         bar.set_length(progress.total);
         bar.set_position(progress.done);
-    })?;
+    });
+    let report = report.map_err(unread)?;
     bar.finish_and_clear();
     if args.json {
         println!("{:#}", as_json(&report));

@@ -11,6 +11,27 @@ use std::path::{Path, PathBuf};
 use thermocline_core::policy::{DEFAULT, NAMES};
 use thermocline_mount::is_gone;
 
+/// Shown at the end of `policy --help`.
+pub(crate) const POLICY_HELP: &str = "\
+Lasts until the mount ends; for more, write it into the configuration (tier.policy) or give --policy
+to `mount`. Keep the default unless `simulate` or `advise` found a better one. What the policy
+learned is lost with each change.
+  thermocline policy /srv/pgdata clic";
+
+/// Shown at the end of `tier --help`.
+pub(crate) const TIER_HELP: &str = "\
+The tier goes off by itself when flash fails too often, and stays off until this command, `replace`
+or the next mount; `status` says why. `on` is refused while flash still has to answer requests.
+  thermocline tier /srv/pgdata off
+  thermocline tier /srv/pgdata on";
+
+/// Shown at the end of `mode --help`.
+pub(crate) const MODE_HELP: &str = "\
+Lasts until the mount ends: at the next one --write-back or tier.write_back decides. A mount that
+began in write-through has no reserve for dirty pages, so more of them go to base at once. Base is
+whole after `write-through` once `flush` is done too.
+  thermocline mode /srv/pgdata write-through && thermocline flush /srv/pgdata";
+
 /// `thermocline policy`.
 #[derive(Args, Debug)]
 pub(crate) struct PolicyArgs {
@@ -36,9 +57,9 @@ pub(crate) struct TierArgs {
 /// Off or on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {
-    /// Use it
+    /// Use it again, from empty; hot pages come back by the list that the mount keeps
     On,
-    /// Leave it alone
+    /// Write all dirty pages back, then serve everything from base; what flash holds is forgotten
     Off,
 }
 

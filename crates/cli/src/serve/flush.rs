@@ -31,6 +31,14 @@ pub(crate) struct FlushArgs {
     pub(crate) json: bool,
 }
 
+/// Shown at the end of `detach --help`.
+pub(crate) const DETACH_HELP: &str = "\
+As `mode write-through`, `flush` and `umount`, one after the other. The database can work until the
+flush is done; `umount` alone writes back after the database was stopped. While files are open at
+the end it is refused, and the mount goes on as before. When the time-out ends the command (exit
+code 1), the process goes on: `umount` again waits for it.
+  thermocline detach /srv/pgdata";
+
 /// `thermocline detach`.
 #[derive(Args, Debug)]
 pub(crate) struct DetachArgs {

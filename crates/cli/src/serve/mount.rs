@@ -33,7 +33,11 @@ before the log says `base is whole`.
 Every few minutes and at its end a mount writes a list of what is hot on flash, beside base
 (.NAME.thermocline-hot). When the cache was lost, --warm-from auto reads those pages from base in
 the background, the hottest first, at most half of the time and while slots are free. A list that is
-old, damaged or missing keeps no mount from serving. Settings are under [warm].";
+old, damaged or missing keeps no mount from serving. Settings are under [warm].
+The first mount makes the cache: --size for a file, --format for a block device. Leave both out from
+then on:
+  thermocline mount /bulk/pgdata /srv/pgdata --cache /ssd/tier --size 8GiB
+  thermocline mount /bulk/pgdata /srv/pgdata --cache /ssd/tier --log /var/log/thermocline.log";
 
 /// `thermocline mount`.
 #[derive(Args, Debug)]
@@ -47,13 +51,15 @@ pub(crate) struct MountArgs {
     /// File or block device on flash that holds the tier [config: tier.cache]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) cache: Option<PathBuf>,
-    /// Size of the tier: 8GiB, 512M, 65536p [config: tier.size]
+    /// Size of the cache when it is made: 8GiB, 512M, 65536p. Leave it out later: another size is
+    /// refused [config: tier.size] [default: the size the cache has; all of a block device]
     #[arg(long)]
     pub(crate) size: Option<Size>,
-    /// Replacement policy of the tier [config: tier.policy]
+    /// Replacement policy of the tier; keep the default: auto, or tac where memory is short
+    /// [config: tier.policy] [default: default]
     #[arg(long, value_parser = PossibleValuesParser::new(policies()))]
     pub(crate) policy: Option<String>,
-    /// Memory for a pool of pages above the tier; 0 for none [config: pool.size]
+    /// Memory for a pool of pages above the tier; 0 for none [config: pool.size] [default: 0]
     #[arg(long, value_name = "SIZE")]
     pub(crate) pool: Option<Size>,
     /// Keep writes on flash and write them back later: the cache file is then part of the
@@ -65,7 +71,7 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "WRITES")]
     pub(crate) drive_writes_per_day: Option<f64>,
     /// Page size of the database: 8KiB PostgreSQL, 16KiB InnoDB, 4KiB SQLite
-    /// [config: tier.page_size]
+    /// [config: tier.page_size] [default: 8KiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) page_size: Option<Size>,
     /// Record every request with its hints to a trace file (Parquet) [config: trace.record]
@@ -97,24 +103,26 @@ pub(crate) struct MountArgs {
     /// Stay in the foreground; without it the command returns once the mount serves
     #[arg(long, short)]
     pub(crate) foreground: bool,
-    /// Start the cache file afresh; refused while it holds pages that base does not have
+    /// Make the cache anew, empty; refused while it holds pages that base does not have. Not for a
+    /// unit file: the cache would start empty each time
     #[arg(long)]
     pub(crate) format: bool,
-    /// With --format: give up the pages that base does not have, which must be N
+    /// With --format: give up the pages that base does not have. N is how many they are, as the
+    /// refusal said: so nothing else is given up
     #[arg(long, value_name = "N", requires = "format")]
     pub(crate) discard_dirty: Option<u64>,
-    /// Log of the mount [config: mount.log] [default: the cache file's name + .log; none in the
-    /// foreground]
+    /// Log of the mount; with a block device or without a cache it must be named
+    /// [config: mount.log] [default: the cache file's name + .log; none in the foreground]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) log: Option<PathBuf>,
-    /// Threads that serve requests, at most [config: mount.threads]
+    /// Threads that serve requests, at most [config: mount.threads] [default: 128]
     #[arg(long)]
     pub(crate) threads: Option<u32>,
     /// Serve files that bypass the tier too, rather than let the kernel do it on base itself; they
     /// are then counted [config: mount.passthrough]
     #[arg(long)]
     pub(crate) no_passthrough: bool,
-    /// How requests come from the kernel [config: mount.transport]
+    /// How requests come from the kernel [config: mount.transport] [default: auto]
     #[arg(long, value_enum)]
     pub(crate) transport: Option<Transport>,
     #[command(flatten)]

@@ -30,6 +30,13 @@ Tables and indexes of PostgreSQL by name; each index is a relation of its own:
 Without the extension: SELECT pg_relation_filepath(oid), oid::regclass FROM pg_class WHERE
 pg_relation_filenode(oid) IS NOT NULL. A table of SQLite is a part of a file: pin the file.";
 
+/// Shown at the end of `unpin --help`.
+pub(crate) const UNPIN_HELP: &str = "\
+The pages stay on flash until the policy evicts them. What the configuration pins (tier.pin) is
+pinned again at the next mount. `thermocline pin MOUNTPOINT` lists what is pinned.
+  thermocline unpin /srv/pgdata base/5/16384 'base/5/16384.*'
+  thermocline unpin /srv/pgdata --all";
+
 /// `thermocline pin`.
 #[derive(Args, Debug)]
 pub(crate) struct PinArgs {

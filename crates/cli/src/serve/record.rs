@@ -19,6 +19,7 @@ and are open already are not in it. An interrupted command leaves the recording 
 when its time is over, with the mount, or by --stop. What a mount records by its own option ends
 with it. A longer recording goes on in files beside this one.
   thermocline record /srv/pgdata monday.parquet --for 1h
+  thermocline record /srv/pgdata --stop
   thermocline advise monday.parquet --mount /srv/pgdata";
 
 /// `thermocline record`.
@@ -30,7 +31,7 @@ pub(crate) struct RecordArgs {
     /// The trace, a new file outside of the mount and its base
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "stop")]
     pub(crate) file: Option<PathBuf>,
-    /// For how long
+    /// For how long: 90s, 5m, 2h, 1d; at most 31d. A number alone means seconds
     #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = span)]
     pub(crate) length: Duration,
     /// How much to record: all requests of so many of the extents of 32 pages; or "auto", as much

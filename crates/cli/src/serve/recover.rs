@@ -4,6 +4,7 @@
 //! behind it (nothing is given up then), and, when those are the ones that were named and their
 //! pages are saved, to write back the others and give these up.
 
+use crate::explain::unread;
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::serve::claiming::ClaimArgs;
 use crate::serve::claiming::{self, Claiming};
@@ -88,7 +89,7 @@ struct Recovering<'a> {
 pub(crate) fn run(args: &RecoverArgs) -> Outcome {
     let started = Instant::now();
     let base = directory(&args.base)?;
-    let found = check_path(&args.cache, false, &mut |_| ())?;
+    let found = check_path(&args.cache, false, &mut |_| ()).map_err(unread)?;
     sound_enough(args, &found)?;
     let leave = claiming::leave(&args.claim, false);
     let claiming = Claiming::take(&base, Some(&args.cache), leave)?;
@@ -135,14 +136,15 @@ fn print(args: &RecoverArgs, recovery: &Recovery) {
 }
 
 fn directory(base: &Path) -> Result<PathBuf, Failure> {
-    let found = base.canonicalize();
-    let found = found.map_err(|e| Failure::io("open base directory", base, &e))?;
-    match found.is_dir() {
-        true => Ok(found),
-        false => Err(
-            Failure::usage(format!("base {} is no directory", base.display()))
-                .advise("the directory that was mounted with this cache"),
-        ),
+    let wrong = |what: &str| {
+        Failure::usage(format!("base {} {what}", base.display()))
+            .advise("the directory that was mounted with this cache")
+    };
+    match base.canonicalize() {
+        Ok(found) if found.is_dir() => Ok(found),
+        Ok(_) => Err(wrong("is no directory")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(wrong("does not exist")),
+        Err(error) => Err(Failure::io("open base directory", base, &error)),
     }
 }
 

@@ -15,8 +15,9 @@ pub(crate) const RESIZE_HELP: &str = "\
 The mount goes on serving. Before a cache becomes shorter, what is dirty in it is written back; then
 writes wait until the last of that is done, and reads of pages on flash for a moment longer. Pages
 in the part that goes are forgotten, the others stay; the policy forgets what it learned. The size
-is kept in the cache, so the next mount needs no --size. An interrupted command leaves the change at
-work; one that fails leaves the size there was.
+is kept in the cache. --size of `mount` is for making the cache: once it is there, leave it out. A
+different number is refused (exit code 3), so remove it from unit files before you resize. An
+interrupted command leaves the change at work; one that fails leaves the size there was.
   thermocline resize /srv/pgdata --size 20GiB";
 
 /// `thermocline resize`.

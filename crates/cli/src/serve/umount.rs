@@ -23,6 +23,14 @@ use std::time::{Duration, Instant};
 use thermocline::claim::{State, standing_of};
 use thermocline_mount::is_gone;
 
+/// Shown at the end of `umount --help`.
+pub(crate) const HELP: &str = "\
+Stop the database first. What the log says meanwhile is shown. When there was no news for so many
+seconds as --timeout says, the command ends with exit code 1 and the process goes on: `umount` again
+waits for it. A mount whose process is gone is removed; the next mount recovers.
+  thermocline umount /srv/pgdata
+  thermocline umount /srv/pgdata --lazy";
+
 /// `thermocline umount`.
 #[derive(Args, Debug)]
 pub(crate) struct UmountArgs {

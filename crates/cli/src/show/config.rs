@@ -5,6 +5,13 @@ use crate::failure::{Code, Failure, Outcome};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
+/// Shown at the end of `config --help`.
+pub(crate) const HELP: &str = "\
+Without options it prints the defaults alone. The settings of a mount that is at work are in its
+MOUNTPOINT/.thermocline/config.
+  thermocline config --defaults > tier.toml
+  thermocline config --check tier.toml";
+
 /// `thermocline config`.
 #[derive(Args, Debug)]
 pub(crate) struct ConfigArgs {

@@ -11,6 +11,14 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Shown at the end of `status --help`.
+pub(crate) const HELP: &str = "\
+On a terminal the report is refreshed until `q` or Ctrl-C; elsewhere it is printed once. OFF says
+why flash is not used, LOST which dirty pages it does not give back. Exit code 5 when no mount
+answers there.
+  thermocline status --once /srv/pgdata
+  thermocline status --metrics /srv/pgdata > thermocline.prom";
+
 /// `thermocline status`.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {

@@ -247,10 +247,11 @@ fn dirty(out: &mut String, tier: &TierStats) -> std::fmt::Result {
         return Ok(());
     }
     let lost = show_count(tier.lost.len() as u64);
-    writeln!(
-        out,
-        "LOST      {lost} pages; reading them fails until they are written again"
-    )?;
+    let fails = match &tier.off {
+        None => "reading them fails until they are written again",
+        Some(_) => "reading and writing them fails",
+    };
+    writeln!(out, "LOST      {lost} pages; {fails}")?;
     for LostPage { object, offset } in tier.lost.iter().take(LOST) {
         writeln!(out, "          {object} at byte {offset}")?;
     }

@@ -81,7 +81,7 @@ pub(crate) struct AdviseArgs {
     /// Where it is mounted, for the commands that are printed [default: MOUNTPOINT]
     #[arg(long, value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
     pub(crate) mount: Option<String>,
-    /// How long to record a running mount
+    /// How long to record a running mount: 90s, 5m, 2h, 1d; at most 31d
     #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = span)]
     pub(crate) length: Duration,
     /// How much of a running mount's requests to record, as `record --share` has it

@@ -87,7 +87,7 @@ pub(crate) struct SimulateArgs {
     /// Add this many hint types that mean nothing, of 10 values each (Zipf 1)
     #[arg(long, value_name = "TYPES", default_value_t = 0)]
     pub(crate) noise: usize,
-    /// Drive writes a day that `value` keeps below, of a drive of the tier's size
+    /// Drive writes a day that `value` steers towards, of a drive of the tier's size
     #[arg(long, value_name = "WRITES", value_parser = price)]
     pub(crate) drive_writes_per_day: Option<f64>,
     /// Memory that `auto` and `value` may take in each run [default: as much as they like]
