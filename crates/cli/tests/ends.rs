@@ -102,6 +102,32 @@ fn a_second_signal_detaches() {
     assert!(below[..PAGE].iter().all(|byte| *byte == 5));
 }
 
+/// What kind of file system is on top at `path`.
+fn on_top(path: &Path) -> Option<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("table");
+    table.lines().rev().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let here = place.split(' ').nth(4) == path.to_str();
+        here.then(|| kind.split(' ').next().unwrap_or_default().to_string())
+    })
+}
+
+#[test]
+fn what_was_mounted_below_stays() {
+    let Some(ground) = Ground::prepare("below") else {
+        return;
+    };
+    let mountpoint = ground.mountpoint();
+    let mut tmpfs = Command::new("mount");
+    success(tmpfs.args(["-t", "tmpfs", "none"]).arg(&mountpoint));
+    let mut child = ground.served("--size 4M");
+    assert_eq!(on_top(&mountpoint).as_deref(), Some("fuse.thermocline"));
+    ground.umount();
+    assert!(child.wait().expect("ends").success());
+    assert_eq!(on_top(&mountpoint).as_deref(), Some("tmpfs"));
+    success(Command::new("umount").arg(&mountpoint));
+}
+
 #[test]
 fn a_mount_that_writes_back_says_so_to_every_command() {
     let Some(ground) = Ground::prepare("writes back") else {
