@@ -12,7 +12,7 @@ use crate::serve::daemon::{self, Side};
 use crate::serve::log;
 use crate::serve::preflight::{self, Places};
 use crate::serve::serving::Serving;
-use crate::serve::signals::Signals;
+use crate::serve::signals::{self, Signals};
 use crate::units::Size;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
@@ -340,7 +340,9 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 
 /// Serves until unmounted. `report` is told how the start went, once.
 fn serve(plan: &Plan, report: impl FnOnce(&Outcome)) -> Outcome {
-    let started = Signals::block().map_err(Failure::from).and_then(|signals| {
+    // Both before the first thread.
+    let prepared = signals::outlive_file_limit().and_then(|()| Signals::block());
+    let started = prepared.map_err(Failure::from).and_then(|signals| {
         let serving = Serving::start(plan)?;
         signals.watch(serving.unmounter())?;
         Ok(serving)
