@@ -7,7 +7,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 
@@ -52,5 +53,32 @@ fn a_limit_on_the_size_of_files_ends_no_mount() {
         );
         ground.umount();
         assert!(child.wait().expect("ends").success());
+    }
+}
+
+#[test]
+fn a_mount_in_the_background_holds_nothing_of_its_caller() {
+    let Some(ground) = Ground::prepare("holds nothing") else {
+        return;
+    };
+    let lock = ground.path("lock");
+    fs::write(ground.path("own.toml"), "[mount]\nhints = \"plans\"\n").expect("settings");
+    let mut command = Command::new("flock");
+    command
+        .arg("-n")
+        .arg(&lock)
+        .arg(env!("CARGO_BIN_EXE_thermocline"));
+    command.args(["mount", "base", "mnt", "--cache", "tier", "--size", "4M"]);
+    command.args(["--config", "own.toml", "--log", "log", "--record", "trace"]);
+    success(command.current_dir(ground.directory.path()));
+    success(Command::new("flock").arg("-n").arg(&lock).arg("true"));
+    let pid = ground.status("/mount/pid").as_u64().expect("number");
+    let directory = fs::read_link(format!("/proc/{pid}/cwd")).expect("link");
+    assert_eq!(directory, Path::new("/"));
+    let hints = ground.said("hints");
+    assert_eq!(Path::new(hints.trim()), ground.path("plans"));
+    ground.umount();
+    for made in ["tier", "log", "trace"] {
+        assert!(ground.path(made).exists(), "{made}");
     }
 }

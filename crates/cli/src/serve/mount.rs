@@ -210,6 +210,8 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     for (setting, words) in [
         (&mut config.warm.list, ["auto", "off"]),
         (&mut config.warm.from, ["auto", ""]),
+        (&mut config.mount.hints, ["off", ""]),
+        (&mut config.mount.mariadb_login, ["", ""]),
     ] {
         if !words.iter().any(|word| setting.as_os_str() == *word) {
             *setting = absolute(setting)?;
