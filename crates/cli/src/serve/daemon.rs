@@ -44,11 +44,11 @@ impl Report {
     }
 }
 
-/// Forks, with the child's output going to `log`.
+/// Forks, with the child's output going to `log`, which the user `named` or not.
 ///
 /// Must be called while the process has one thread: the child has only the calling one.
-pub(crate) fn leave(log: &Path) -> Result<Side, Failure> {
-    let output = crate::serve::log::open(log)?;
+pub(crate) fn leave(log: &Path, named: bool) -> Result<Side, Failure> {
+    let output = crate::serve::log::open(log, named)?;
     let input = File::open("/dev/null")?;
     let (read, write) = pipe()?;
     // SAFETY: there is one thread, so no lock another thread holds is copied into the child.

@@ -144,6 +144,8 @@ pub(crate) struct Plan {
     pub(crate) foreground: bool,
     /// Where the log is; only in the foreground there may be none.
     pub(crate) log: Option<PathBuf>,
+    /// Whether the user said where.
+    pub(crate) log_named: bool,
 }
 
 /// Mounts; returns once it serves, or in the foreground once it was unmounted.
@@ -158,7 +160,7 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
             return outcome.inspect_err(|failure| log::copy(&format!("{failure}\n")));
         }
     };
-    match daemon::leave(log)? {
+    match daemon::leave(log, plan.log_named)? {
         Side::Parent(outcome) => {
             outcome?;
             println!(
@@ -229,6 +231,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         faults: args.faults,
         leave: claiming::leave(&args.claim, args.format),
         log,
+        log_named: named,
         config,
     })
 }
@@ -570,6 +573,7 @@ mod tests {
             faults: false,
             leave: Leave::default(),
             log: None,
+            log_named: false,
         };
         assert_eq!(plan.cache_size().expect("size"), Some(1_638_400));
     }
