@@ -3,7 +3,8 @@
 //!
 //! It listens at two abstract sockets, one named by the mountpoint and one by the cache; whoever
 //! connects is told how it stands, as one line of JSON. They vanish with the process; that of a
-//! cache also when another one takes its place. An answer counts when it comes from root or from
+//! cache also when another one takes its place. Where another process still answers (a mount that
+//! was detached from the same mountpoint) this one takes the name over when that one ends. An answer counts when it comes from root or from
 //! one's own user: anybody may listen at such a name.
 
 use crate::failure::{Code, Failure};
@@ -19,8 +20,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use thermocline::Engine;
@@ -182,31 +182,82 @@ impl Beacon {
     }
 }
 
+/// How often it is looked whether a name has become free.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Somebody who answers at a socket, for ever where it is not ended.
 pub(super) struct Listening {
-    over: Arc<AtomicBool>,
-    listener: Arc<UnixListener>,
+    ear: Arc<Ear>,
     thread: JoinHandle<()>,
+}
+
+/// What whoever answers and whoever ends that share.
+#[derive(Default)]
+struct Ear {
+    state: Mutex<Heard>,
+    /// It is over.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// `None` while another process has the name.
+    listener: Option<Arc<UnixListener>>,
+    over: bool,
+}
+
+impl Ear {
+    fn state(&self) -> MutexGuard<'_, Heard> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the name is free and this process's; `None` when it is over before.
+    fn listener(&self, address: &SocketAddr) -> Option<Arc<UnixListener>> {
+        let mut state = self.state();
+        while !state.over {
+            if state.listener.is_none() {
+                state.listener = UnixListener::bind_addr(address).ok().map(Arc::new);
+            }
+            if let Some(listener) = &state.listener {
+                return Some(Arc::clone(listener));
+            }
+            let waited = self.ended.wait_timeout(state, AGAIN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        None
+    }
 }
 
 impl Listening {
     /// Nobody answers any more, and the name is free.
     pub(super) fn end(self) {
-        self.over.store(true, Ordering::Release);
-        // SAFETY: no pointers; the descriptor lives for the whole call. It wakes whoever accepts.
-        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
+        let mut state = self.ear.state();
+        state.over = true;
+        if let Some(listener) = &state.listener {
+            // SAFETY: no pointers; the descriptor lives for the whole call. It wakes whoever accepts.
+            unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
+        }
+        drop(state);
+        self.ear.ended.notify_all();
         let _panicked = self.thread.join();
     }
 }
 
 fn listen(name: &str, standing: impl Fn() -> Standing + Send + 'static) -> io::Result<Listening> {
     let address = SocketAddr::from_abstract_name(name)?;
-    let listener = Arc::new(UnixListener::bind_addr(&address)?);
-    let over = Arc::new(AtomicBool::new(false));
-    let (accepting, ended) = (Arc::clone(&listener), Arc::clone(&over));
+    let ear = Arc::new(Ear::default());
+    match UnixListener::bind_addr(&address) {
+        Ok(listener) => ear.state().listener = Some(Arc::new(listener)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+        Err(error) => return Err(error),
+    }
+    let shared = Arc::clone(&ear);
     let answer = move || {
-        for asking in accepting.incoming() {
-            if ended.load(Ordering::Acquire) {
+        let Some(listener) = shared.listener(&address) else {
+            return;
+        };
+        for asking in listener.incoming() {
+            if shared.state().over {
                 return;
             }
             let Ok(mut asking) = asking else { continue };
@@ -217,8 +268,7 @@ fn listen(name: &str, standing: impl Fn() -> Standing + Send + 'static) -> io::R
     };
     let thread = std::thread::Builder::new().name("beacon".into());
     Ok(Listening {
-        over,
-        listener,
+        ear,
         thread: thread.spawn(answer)?,
     })
 }
@@ -338,6 +388,26 @@ mod tests {
             listening.end();
             assert_eq!(of_cache(&path), None);
         }
+    }
+
+    #[test]
+    fn a_name_that_another_has_is_taken_over() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().canonicalize().expect("path");
+        let newer = || Standing {
+            dirty: 1,
+            ..sample()
+        };
+        let before = listen(&name("mount", &path), sample).expect("listens");
+        let after = listen(&name("mount", &path), newer).expect("waits");
+        let never = listen(&name("mount", &path), newer).expect("waits");
+        never.end();
+        assert_eq!(of_mountpoint(&path), Some(sample()));
+        before.end();
+        while of_mountpoint(&path) != Some(newer()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        after.end();
     }
 
     #[test]
