@@ -4,8 +4,8 @@
 //! It listens at two abstract sockets, one named by the mountpoint and one by the cache; whoever
 //! connects is told how it stands, as one line of JSON. They vanish with the process; that of a
 //! cache also when another one takes its place. Where another process still answers (a mount that
-//! was detached from the same mountpoint) this one takes the name over when that one ends. An answer counts when it comes from root or from
-//! one's own user: anybody may listen at such a name.
+//! was detached from the same mountpoint) this one takes the name over when that one ends. An
+//! answer counts when it comes from root or from one's own user: anybody may listen at such a name.
 
 use crate::failure::{Code, Failure};
 use crate::serve::ending::Ending;
@@ -234,7 +234,8 @@ impl Listening {
         let mut state = self.ear.state();
         state.over = true;
         if let Some(listener) = &state.listener {
-            // SAFETY: no pointers; the descriptor lives for the whole call. It wakes whoever accepts.
+            // SAFETY: no pointers; the descriptor lives for the whole call.
+            // It wakes whoever accepts.
             unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
         }
         drop(state);
@@ -285,8 +286,18 @@ pub(crate) fn of_cache(path: &Path) -> Option<Standing> {
 
 /// Whether process `pid` is there and answers for this mountpoint, though perhaps not in time.
 pub(crate) fn is_lit(path: &Path, pid: u32) -> bool {
-    let answer = connect("mount", path).map(answer);
-    answer.is_some_and(|standing| standing.is_none_or(|standing| standing.mount.pid == pid))
+    process_of(path, pid).is_some()
+}
+
+/// The number that this process's own namespace has for the one that says it is `pid`, and answers
+/// for this mountpoint, though perhaps not in time; 0 where it has none.
+pub(crate) fn process_of(path: &Path, pid: u32) -> Option<u32> {
+    let stream = connect("mount", path)?;
+    let here = peer(&stream)?.pid.cast_unsigned();
+    let standing = answer(stream);
+    standing
+        .is_none_or(|standing| standing.mount.pid == pid)
+        .then_some(here)
 }
 
 fn ask(kind: &str, path: &Path) -> Option<Standing> {
@@ -310,6 +321,12 @@ fn answer(mut stream: UnixStream) -> Option<Standing> {
 
 /// Whether root or this process's own user answers.
 fn is_trusted(stream: &UnixStream) -> bool {
+    // SAFETY: no arguments, cannot fail.
+    peer(stream).is_some_and(|who| who.uid == 0 || who.uid == unsafe { libc::geteuid() })
+}
+
+/// Who listens at the other end.
+fn peer(stream: &UnixStream) -> Option<libc::ucred> {
     let mut who = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -326,8 +343,7 @@ fn is_trusted(stream: &UnixStream) -> bool {
             &raw mut length,
         )
     };
-    // SAFETY: no arguments, cannot fail.
-    result == 0 && (who.uid == 0 || who.uid == unsafe { libc::geteuid() })
+    (result == 0).then_some(who)
 }
 
 /// The name of the socket for a path: abstract names are short, so the path is hashed (FNV-1a).
