@@ -302,7 +302,7 @@ fn leave(session: Session<Handshake>, place: &Place) {
 fn options(base: &Path, allow_other: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(base.to_string_lossy().into_owned()),
+        MountOption::FSName(source(base)),
         MountOption::CUSTOM("subtype=thermocline".into()),
         MountOption::DefaultPermissions,
         MountOption::NoAtime,
@@ -313,6 +313,16 @@ fn options(base: &Path, allow_other: bool) -> Config {
         SessionACL::Owner
     };
     config
+}
+
+/// What the kernel's table names as what is mounted. Where `fusermount3` mounts, it is one of a
+/// list with commas, in which a backslash has the next character stand for itself.
+fn source(base: &Path) -> String {
+    let name = base.to_string_lossy();
+    match sys::may_mount() {
+        true => name.into_owned(),
+        false => name.replace('\\', r"\\").replace(',', r"\,"),
+    }
 }
 
 fn check_base(base: &Path) -> Result<PathBuf, Error> {
