@@ -39,10 +39,20 @@ impl Place {
         self.device.is_none() || device_at(&self.mountpoint) == self.device
     }
 
-    /// Ends the connection of the mount that is seen there, and takes it away.
+    /// Ends the connection of the mount: whoever waits for it gets an error. By its number, which
+    /// whoever mounted may do; where that is not possible by its path, which needs root.
     pub fn abort(&self) {
-        // Somebody may have unmounted it by now.
-        let _ = sys::abort(&self.mountpoint);
+        let number = self
+            .device
+            .as_ref()
+            .and_then(|device| device.split_once(':'));
+        let aborted = number.is_some_and(|(_, minor)| {
+            fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1").is_ok()
+        });
+        if !aborted && self.is_on_top() {
+            // Somebody may have unmounted it by now.
+            let _ = sys::abort(&self.mountpoint);
+        }
     }
 }
 
