@@ -5,7 +5,7 @@ mod refusals;
 use refusals::*;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -88,6 +88,27 @@ fn ended(ground: &Ground, mut child: Child) {
     assert!(child.wait().expect("ends").success());
 }
 
+/// Runs `work` in a thread that acts as nobody, and sees what `child` has mounted.
+fn as_nobody<T: Send>(child: &Child, work: impl FnOnce() -> T + Send) -> T {
+    let namespace = namespace_of(child.id());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: raw system calls change this thread alone; no memory is passed.
+            unsafe {
+                check(libc::unshare(libc::CLONE_FS)).expect("a directory of its own");
+                check(libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS)).expect("namespace");
+                let none = std::ptr::null::<libc::gid_t>();
+                assert_eq!(libc::syscall(libc::SYS_setgroups, 0, none), 0);
+                let id = NOBODY;
+                assert_eq!(libc::syscall(libc::SYS_setresgid, id, id, id), 0);
+                assert_eq!(libc::syscall(libc::SYS_setresuid, id, id, id), 0);
+            }
+            work()
+        });
+        thread.join().expect("thread of the user")
+    })
+}
+
 #[test]
 fn a_base_with_a_comma_in_its_path() {
     let case = "a_base_with_a_comma_in_its_path";
@@ -102,4 +123,39 @@ fn a_base_with_a_comma_in_its_path() {
     let expected = text(&base).replace('\\', r"\134");
     assert_eq!(source(&ground, &child), Some(expected));
     ended(&ground, child);
+}
+
+/// Whoever opened it before could only read it. Nobody has it open now.
+#[test]
+fn a_file_that_became_writable_is_written() {
+    let case = "a_file_that_became_writable_is_written";
+    if !root(case) || !fuse(case) {
+        return;
+    }
+    for options in ["--policy lru", "--policy lc --pool 256K --write-back"] {
+        let ground = Ground::new();
+        let below = ground.base().join("base/5/16384");
+        fs::create_dir_all(ground.base().join("base/5")).expect("directory");
+        fs::write(&below, vec![1; 16 * 8192]).expect("file");
+        fs::set_permissions(&below, PermissionsExt::from_mode(0o444)).expect("mode");
+        for path in ["base", "base/5", "base/5/16384"] {
+            chown(ground.base().join(path), Some(NOBODY), Some(NOBODY)).expect("owner");
+        }
+        let child = served(&ground, &ground.base(), options);
+        let above = ground.mountpoint().join("base/5/16384");
+        as_nobody(&child, || {
+            assert_eq!(fs::read(&above).expect("read").len(), 16 * 8192);
+            fs::set_permissions(&above, PermissionsExt::from_mode(0o644)).expect("mode");
+            let file = File::options().read(true).write(true).open(&above);
+            let file = file.expect("open");
+            file.write_all_at(&[2; 8192], 8192).expect("write");
+            file.sync_all().expect("sync");
+        });
+        ended(&ground, child);
+        let bytes = fs::read(&below).expect("file");
+        assert!(
+            bytes[8192..16384].iter().all(|byte| *byte == 2),
+            "{options}"
+        );
+    }
 }
