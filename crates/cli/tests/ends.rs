@@ -102,6 +102,77 @@ fn a_second_signal_detaches() {
     assert!(below[..PAGE].iter().all(|byte| *byte == 5));
 }
 
+/// What kind of file system is on top at `path`.
+fn on_top(path: &Path) -> Option<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("table");
+    table.lines().rev().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let here = place.split(' ').nth(4) == path.to_str();
+        here.then(|| kind.split(' ').next().unwrap_or_default().to_string())
+    })
+}
+
+#[test]
+fn what_was_mounted_below_stays() {
+    let Some(ground) = Ground::prepare("below") else {
+        return;
+    };
+    let mountpoint = ground.mountpoint();
+    let mut tmpfs = Command::new("mount");
+    success(tmpfs.args(["-t", "tmpfs", "none"]).arg(&mountpoint));
+    let mut child = ground.served("--size 4M");
+    assert_eq!(on_top(&mountpoint).as_deref(), Some("fuse.thermocline"));
+    ground.umount();
+    assert!(child.wait().expect("ends").success());
+    assert_eq!(on_top(&mountpoint).as_deref(), Some("tmpfs"));
+    success(Command::new("umount").arg(&mountpoint));
+}
+
+/// The old one neither takes the new one away when it ends, nor is it taken for it.
+#[test]
+fn a_mount_where_another_was_detached_is_one_of_its_own() {
+    let Some(ground) = Ground::prepare("another") else {
+        return;
+    };
+    let other = ground.another();
+    let detach = |child: &Child| {
+        for asked in [false, true] {
+            eventually("the signal before", || {
+                ground.status("/mount/asked_to_end") == asked
+            });
+            signal(child);
+        }
+        eventually("the mountpoint to be free", || {
+            !ground.control("policy").exists()
+        });
+    };
+    let mut old = logged(&ground, "--size 4M");
+    let above = ground.mountpoint().join("base/5/16384");
+    let open = File::open(&above).expect("open");
+    detach(&old);
+    let mut command = thermocline("mount");
+    command.arg(other.path("base")).arg(ground.mountpoint());
+    command.arg("--cache").arg(other.path("tier"));
+    command.args(["--size", "4M", "--foreground"]);
+    let mut new = command.stderr(Stdio::null()).spawn().expect("starts");
+    eventually("the new mount", || ground.control("policy").exists());
+    drop(open);
+    assert!(old.wait().expect("ends").success());
+    assert_eq!(
+        on_top(&ground.mountpoint()).as_deref(),
+        Some("fuse.thermocline")
+    );
+    let open = File::open(&above).expect("open");
+    detach(&new);
+    let pid = format!("process {} ", new.id());
+    eventually("the new mount to answer", || {
+        let output = thermocline("status").arg(ground.mountpoint()).output();
+        message(&output.expect("runs")).contains(&pid)
+    });
+    drop(open);
+    assert!(new.wait().expect("ends").success());
+}
+
 #[test]
 fn a_mount_that_writes_back_says_so_to_every_command() {
     let Some(ground) = Ground::prepare("writes back") else {

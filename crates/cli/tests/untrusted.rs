@@ -55,6 +55,61 @@ fn a_cache_that_somebody_else_may_have_made_or_may_change() {
 }
 
 #[test]
+fn a_log_beside_the_cache_that_somebody_else_may_have_made() {
+    let case = "a_log_beside_the_cache_that_somebody_else_may_have_made";
+    if !root(case) || !fuse(case) {
+        return;
+    }
+    let ground = Ground::new();
+    let log = ground.path("tier.log");
+    let mount = || {
+        // In the background, where the log is this one.
+        let mut command = std::process::Command::new("timeout");
+        command.arg("20").arg(env!("CARGO_BIN_EXE_thermocline"));
+        command
+            .arg("mount")
+            .arg(ground.base())
+            .arg(ground.mountpoint());
+        command
+            .arg("--cache")
+            .arg(ground.cache())
+            .args(["--size", "4M"]);
+        command
+    };
+    let untrusted = |part: &str| refused(&mut mount(), SYSTEM, &["tier.log", part, "--log"]);
+    let target = ground.path("target");
+    fs::write(&target, "own").expect("target");
+    symlink(&target, &log).expect("link");
+    untrusted("it is a symbolic link");
+    assert_eq!(fs::read_to_string(&target).expect("target"), "own");
+    fs::remove_file(&log).expect("removed");
+    let made = std::process::Command::new("mkfifo").arg(&log).status();
+    assert!(made.expect("runs").success());
+    untrusted("it is no regular file");
+    fs::remove_file(&log).expect("removed");
+    fs::write(&log, "").expect("log");
+    std::os::unix::fs::chown(&log, Some(NOBODY), None).expect("owner");
+    untrusted("it belongs to user 65534");
+    fs::remove_file(&log).expect("removed");
+    let output = mount().output().expect("runs");
+    assert!(output.status.success(), "{}", message(&output));
+    let mode = fs::metadata(&log).expect("log").permissions().mode();
+    assert_eq!(mode & 0o137, 0, "{mode:o}");
+    unmount(&ground.mountpoint());
+    // One that was named may be a link.
+    symlink(&target, ground.path("named")).expect("link");
+    let output = mount().arg("--log").arg(ground.path("named")).output();
+    let output = output.expect("runs");
+    assert!(output.status.success(), "{}", message(&output));
+    unmount(&ground.mountpoint());
+    let text = fs::read_to_string(&target).expect("target");
+    assert!(
+        text.starts_with("own") && text.contains("map saved"),
+        "{text}"
+    );
+}
+
+#[test]
 fn dirty_pages_are_not_made_anew() {
     if !fuse("dirty_pages_are_not_made_anew") {
         return;

@@ -6,19 +6,24 @@
 //! (`setfsuid`) around the one call. Its capabilities stay: the kernel has checked the caller
 //! against base's modes already, with supplementary groups that the mount is not told.
 //!
-//! All of this belongs to a thread, not to the process: other threads go on as they are.
+//! All of this belongs to a thread, not to the process: other threads go on as they are. But a
+//! change of users forbids core dumps of the process, so whether they were allowed is asked once,
+//! before the first: later they may be forbidden because another thread acts.
 
 use std::io;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 use crate::sys;
+
+/// Whether a crash of the process may leave a core dump while nobody acts.
+static DUMPABLE: OnceLock<bool> = OnceLock::new();
 
 /// The thread acts for somebody until this is dropped.
 pub(crate) struct Acting {
     /// What the thread had before.
     user: u32,
     group: u32,
-    dumpable: bool,
     /// It is about this thread.
     here: PhantomData<*const ()>,
 }
@@ -30,8 +35,8 @@ impl Acting {
     /// `EPERM` when the kernel does not let the thread.
     pub(crate) fn start(user: u32, group: u32) -> io::Result<Self> {
         let capabilities = sys::capabilities()?;
+        DUMPABLE.get_or_init(sys::is_dumpable);
         let before = Self {
-            dumpable: sys::is_dumpable(),
             group: sys::set_fs_group(group),
             user: sys::set_fs_user(user),
             here: PhantomData,
@@ -49,8 +54,8 @@ impl Drop for Acting {
     fn drop(&mut self) {
         sys::set_fs_user(self.user);
         sys::set_fs_group(self.group);
-        if self.dumpable {
-            sys::set_dumpable(); // a change of users forbids core dumps of the process
+        if DUMPABLE.get() == Some(&true) {
+            sys::set_dumpable();
         }
         let now = (sys::fs_user(), sys::fs_group());
         assert_eq!(
@@ -58,5 +63,35 @@ impl Drop for Acting {
             (self.user, self.group),
             "the thread acts for itself again"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// Two act at the same time, and the one that began first ends first.
+    #[test]
+    fn core_dumps_are_allowed_again() {
+        if sys::effective_uid() != 0 || !sys::is_dumpable() {
+            return;
+        }
+        let turns = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let acting = Acting::start(1, 1).expect("acts");
+                turns.wait();
+                turns.wait();
+                drop(acting);
+                turns.wait();
+            });
+            turns.wait();
+            let acting = Acting::start(2, 2).expect("acts");
+            turns.wait();
+            turns.wait();
+            drop(acting);
+        });
+        assert!(sys::is_dumpable());
     }
 }

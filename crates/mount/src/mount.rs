@@ -7,6 +7,8 @@
 //!
 //! `fuser` mounts, agrees with the kernel on what the mount can do, and unmounts what is still
 //! mounted when nobody serves it any more. Requests are served without it.
+//!
+//! Invariant: what is unmounted is this mount. It is done by path, where others may be as well.
 
 use std::fs::{self, File};
 use std::io;
@@ -27,6 +29,7 @@ use crate::fs::Fs;
 use crate::fuse::{Frontend, Handshake};
 use crate::object::DeviceFactory;
 use crate::passthrough::Passthrough;
+use crate::place::Place;
 use crate::plans::PlanSource;
 use crate::prune;
 use crate::sys;
@@ -172,6 +175,7 @@ impl Mount {
         let options = options(&base, config.allow_other);
         let session =
             Session::new(handshake.clone(), &mountpoint, &options).map_err(mount_error)?;
+        let place = Place::of(&mountpoint);
         let agreed = handshake.agreed();
         assert!(ring || !agreed.ring, "what was not asked for is not agreed");
         let device = session.as_fd().try_clone_to_owned().map_err(mount_error)?;
@@ -183,19 +187,20 @@ impl Mount {
             device,
             threads: config.threads.max(1),
             ring: agreed.ring,
-            mountpoint: mountpoint.clone(),
+            place: place.clone(),
         };
+        let ours = place.clone();
         let serve = move || {
             let end = server.run();
-            drop(session); // unmounts, unless somebody has
+            leave(session, &ours);
             end
         };
         let serving = std::thread::Builder::new()
             .name("mount".into())
             .spawn(serve)
-            .map_err(|error| Error::Serve(mountpoint.clone(), error))?;
+            .map_err(|error| Error::Serve(mountpoint, error))?;
         Ok(MountHandle {
-            mountpoint,
+            place,
             fs,
             ring: agreed.ring,
             serving: Some(serving),
@@ -207,7 +212,7 @@ impl Mount {
 /// a mount in use goes on.
 #[derive(Debug)]
 pub struct MountHandle {
-    mountpoint: PathBuf,
+    place: Place,
     fs: Arc<Fs>,
     ring: bool,
     serving: Option<JoinHandle<io::Result<()>>>,
@@ -217,7 +222,7 @@ impl MountHandle {
     /// Where it is mounted, canonical.
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
-        &self.mountpoint
+        self.place.mountpoint()
     }
 
     /// Whether requests come over io_uring.
@@ -237,18 +242,20 @@ impl MountHandle {
     /// # Errors
     /// [`Error::Busy`] while files are open; the mount goes on. The handle comes back with it.
     pub fn unmount(mut self) -> Result<(), (Self, Error)> {
-        match sys::umount(&self.mountpoint) {
+        let mountpoint = self.mountpoint().to_path_buf();
+        let unmounted = match self.place.is_on_top() {
+            true => sys::umount(&mountpoint),
+            // Somebody else unmounted it first.
+            false => Ok(()),
+        };
+        match unmounted {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                let busy = Error::Busy(self.mountpoint.clone());
-                return Err((self, busy));
+                return Err((self, Error::Busy(mountpoint)));
             }
-            // EINVAL: somebody else unmounted it first.
+            // EINVAL: somebody else did meanwhile.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            Err(error) => {
-                let error = Error::Unmount(self.mountpoint.clone(), error);
-                return Err((self, error));
-            }
+            Err(error) => return Err((self, Error::Unmount(mountpoint, error))),
         }
         self.join().map_err(|error| (self, error))
     }
@@ -268,23 +275,34 @@ impl MountHandle {
         let result = serving.join();
         self.fs.close_all();
         let result = result.unwrap_or_else(|_| Err(io::Error::other("a handler panicked")));
-        result.map_err(|error| Error::Serve(self.mountpoint.clone(), error))
+        result.map_err(|error| Error::Serve(self.mountpoint().to_path_buf(), error))
     }
 }
 
 impl Drop for MountHandle {
     fn drop(&mut self) {
-        if self.serving.is_some() && sys::umount(&self.mountpoint).is_ok() {
+        let ours = self.serving.is_some() && self.place.is_on_top();
+        if ours && sys::umount(self.mountpoint()).is_ok() {
             // Nobody is left to tell of an error at the very end.
             let _ = self.join();
         }
     }
 }
 
+/// Unmounts, unless somebody has. A session that is dropped unmounts by path, whatever is there, as
+/// it cannot tell that its own mount has gone. One that is not keeps a descriptor that nothing
+/// uses, until the process ends.
+fn leave(session: Session<Handshake>, place: &Place) {
+    match place.is_on_top() {
+        true => drop(session),
+        false => std::mem::forget(session),
+    }
+}
+
 fn options(base: &Path, allow_other: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(base.to_string_lossy().into_owned()),
+        MountOption::FSName(source(base)),
         MountOption::CUSTOM("subtype=thermocline".into()),
         MountOption::DefaultPermissions,
         MountOption::NoAtime,
@@ -295,6 +313,16 @@ fn options(base: &Path, allow_other: bool) -> Config {
         SessionACL::Owner
     };
     config
+}
+
+/// What the kernel's table names as what is mounted. Where `fusermount3` mounts, it is one of a
+/// list with commas, in which a backslash has the next character stand for itself.
+fn source(base: &Path) -> String {
+    let name = base.to_string_lossy();
+    match sys::may_mount() {
+        true => name.into_owned(),
+        false => name.replace('\\', r"\\").replace(',', r"\,"),
+    }
 }
 
 fn check_base(base: &Path) -> Result<PathBuf, Error> {

@@ -357,6 +357,15 @@ pub(crate) fn capabilities() -> io::Result<Capabilities> {
     Ok(found)
 }
 
+/// Whether this thread may mount by itself (`CAP_SYS_ADMIN`); where that is not known, as root.
+pub(crate) fn may_mount() -> bool {
+    const SYS_ADMIN: u32 = 21;
+    match capabilities() {
+        Ok([[effective, ..], _]) => effective & (1 << SYS_ADMIN) != 0,
+        Err(_) => effective_uid() == 0,
+    }
+}
+
 /// Takes back capabilities that this thread had before.
 pub(crate) fn set_capabilities(wanted: &Capabilities) -> io::Result<()> {
     let within = wanted

@@ -3,8 +3,9 @@
 //!
 //! It listens at two abstract sockets, one named by the mountpoint and one by the cache; whoever
 //! connects is told how it stands, as one line of JSON. They vanish with the process; that of a
-//! cache also when another one takes its place. An answer counts when it comes from root or from
-//! one's own user: anybody may listen at such a name.
+//! cache also when another one takes its place. Where another process still answers (a mount that
+//! was detached from the same mountpoint) this one takes the name over when that one ends. An
+//! answer counts when it comes from root or from one's own user: anybody may listen at such a name.
 
 use crate::failure::{Code, Failure};
 use crate::serve::ending::Ending;
@@ -19,8 +20,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use thermocline::Engine;
@@ -182,31 +182,83 @@ impl Beacon {
     }
 }
 
+/// How often it is looked whether a name has become free.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Somebody who answers at a socket, for ever where it is not ended.
 pub(super) struct Listening {
-    over: Arc<AtomicBool>,
-    listener: Arc<UnixListener>,
+    ear: Arc<Ear>,
     thread: JoinHandle<()>,
+}
+
+/// What whoever answers and whoever ends that share.
+#[derive(Default)]
+struct Ear {
+    state: Mutex<Heard>,
+    /// It is over.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// `None` while another process has the name.
+    listener: Option<Arc<UnixListener>>,
+    over: bool,
+}
+
+impl Ear {
+    fn state(&self) -> MutexGuard<'_, Heard> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the name is free and this process's; `None` when it is over before.
+    fn listener(&self, address: &SocketAddr) -> Option<Arc<UnixListener>> {
+        let mut state = self.state();
+        while !state.over {
+            if state.listener.is_none() {
+                state.listener = UnixListener::bind_addr(address).ok().map(Arc::new);
+            }
+            if let Some(listener) = &state.listener {
+                return Some(Arc::clone(listener));
+            }
+            let waited = self.ended.wait_timeout(state, AGAIN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        None
+    }
 }
 
 impl Listening {
     /// Nobody answers any more, and the name is free.
     pub(super) fn end(self) {
-        self.over.store(true, Ordering::Release);
-        // SAFETY: no pointers; the descriptor lives for the whole call. It wakes whoever accepts.
-        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
+        let mut state = self.ear.state();
+        state.over = true;
+        if let Some(listener) = &state.listener {
+            // SAFETY: no pointers; the descriptor lives for the whole call.
+            // It wakes whoever accepts.
+            unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
+        }
+        drop(state);
+        self.ear.ended.notify_all();
         let _panicked = self.thread.join();
     }
 }
 
 fn listen(name: &str, standing: impl Fn() -> Standing + Send + 'static) -> io::Result<Listening> {
     let address = SocketAddr::from_abstract_name(name)?;
-    let listener = Arc::new(UnixListener::bind_addr(&address)?);
-    let over = Arc::new(AtomicBool::new(false));
-    let (accepting, ended) = (Arc::clone(&listener), Arc::clone(&over));
+    let ear = Arc::new(Ear::default());
+    match UnixListener::bind_addr(&address) {
+        Ok(listener) => ear.state().listener = Some(Arc::new(listener)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+        Err(error) => return Err(error),
+    }
+    let shared = Arc::clone(&ear);
     let answer = move || {
-        for asking in accepting.incoming() {
-            if ended.load(Ordering::Acquire) {
+        let Some(listener) = shared.listener(&address) else {
+            return;
+        };
+        for asking in listener.incoming() {
+            if shared.state().over {
                 return;
             }
             let Ok(mut asking) = asking else { continue };
@@ -217,8 +269,7 @@ fn listen(name: &str, standing: impl Fn() -> Standing + Send + 'static) -> io::R
     };
     let thread = std::thread::Builder::new().name("beacon".into());
     Ok(Listening {
-        over,
-        listener,
+        ear,
         thread: thread.spawn(answer)?,
     })
 }
@@ -235,8 +286,18 @@ pub(crate) fn of_cache(path: &Path) -> Option<Standing> {
 
 /// Whether process `pid` is there and answers for this mountpoint, though perhaps not in time.
 pub(crate) fn is_lit(path: &Path, pid: u32) -> bool {
-    let answer = connect("mount", path).map(answer);
-    answer.is_some_and(|standing| standing.is_none_or(|standing| standing.mount.pid == pid))
+    process_of(path, pid).is_some()
+}
+
+/// The number that this process's own namespace has for the one that says it is `pid`, and answers
+/// for this mountpoint, though perhaps not in time; 0 where it has none.
+pub(crate) fn process_of(path: &Path, pid: u32) -> Option<u32> {
+    let stream = connect("mount", path)?;
+    let here = peer(&stream)?.pid.cast_unsigned();
+    let standing = answer(stream);
+    standing
+        .is_none_or(|standing| standing.mount.pid == pid)
+        .then_some(here)
 }
 
 fn ask(kind: &str, path: &Path) -> Option<Standing> {
@@ -260,6 +321,12 @@ fn answer(mut stream: UnixStream) -> Option<Standing> {
 
 /// Whether root or this process's own user answers.
 fn is_trusted(stream: &UnixStream) -> bool {
+    // SAFETY: no arguments, cannot fail.
+    peer(stream).is_some_and(|who| who.uid == 0 || who.uid == unsafe { libc::geteuid() })
+}
+
+/// Who listens at the other end.
+fn peer(stream: &UnixStream) -> Option<libc::ucred> {
     let mut who = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -276,8 +343,7 @@ fn is_trusted(stream: &UnixStream) -> bool {
             &raw mut length,
         )
     };
-    // SAFETY: no arguments, cannot fail.
-    result == 0 && (who.uid == 0 || who.uid == unsafe { libc::geteuid() })
+    (result == 0).then_some(who)
 }
 
 /// The name of the socket for a path: abstract names are short, so the path is hashed (FNV-1a).
@@ -338,6 +404,26 @@ mod tests {
             listening.end();
             assert_eq!(of_cache(&path), None);
         }
+    }
+
+    #[test]
+    fn a_name_that_another_has_is_taken_over() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().canonicalize().expect("path");
+        let newer = || Standing {
+            dirty: 1,
+            ..sample()
+        };
+        let before = listen(&name("mount", &path), sample).expect("listens");
+        let after = listen(&name("mount", &path), newer).expect("waits");
+        let never = listen(&name("mount", &path), newer).expect("waits");
+        never.end();
+        assert_eq!(of_mountpoint(&path), Some(sample()));
+        before.end();
+        while of_mountpoint(&path) != Some(newer()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        after.end();
     }
 
     #[test]

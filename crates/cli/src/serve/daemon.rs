@@ -9,7 +9,9 @@
 //! | `-`, code, message, 0, advice | refused; parent prints it, exits with code |
 //! | end without either          | the child died; parent points to the log     |
 //!
-//! The child leads its own session, reads from `/dev/null` and writes to the log.
+//! The child leads its own session, reads from `/dev/null` and writes to the log. It keeps nothing
+//! else of its caller: no descriptor, which may hold a lock, and no directory, whose file system
+//! could not be unmounted. So all paths are absolute by then.
 
 use crate::failure::{Code, Failure, Outcome};
 use std::fs::{self, File};
@@ -42,11 +44,11 @@ impl Report {
     }
 }
 
-/// Forks, with the child's output going to `log`.
+/// Forks, with the child's output going to `log`, which the user `named` or not.
 ///
 /// Must be called while the process has one thread: the child has only the calling one.
-pub(crate) fn leave(log: &Path) -> Result<Side, Failure> {
-    let output = crate::serve::log::open(log)?;
+pub(crate) fn leave(log: &Path, named: bool) -> Result<Side, Failure> {
+    let output = crate::serve::log::open(log, named)?;
     let input = File::open("/dev/null")?;
     let (read, write) = pipe()?;
     // SAFETY: there is one thread, so no lock another thread holds is copied into the child.
@@ -54,7 +56,7 @@ pub(crate) fn leave(log: &Path) -> Result<Side, Failure> {
         -1 => Err(std::io::Error::last_os_error().into()),
         0 => {
             drop(read);
-            settle(&input, &output)?;
+            settle(input, output, &write)?;
             Ok(Side::Child(Report {
                 pipe: File::from(write),
             }))
@@ -66,20 +68,36 @@ pub(crate) fn leave(log: &Path) -> Result<Side, Failure> {
     }
 }
 
-/// Makes this process a session leader without a terminal.
-fn settle(input: &File, output: &File) -> Outcome {
+/// Makes this process a session leader without a terminal, that has `report` open besides.
+fn settle(input: File, output: File, report: &OwnedFd) -> Outcome {
     // SAFETY: no pointers; the descriptors are open for the whole call.
     unsafe {
         if libc::setsid() == -1 {
             return Err(std::io::Error::last_os_error().into());
         }
-        for (from, to) in [(input, 0), (output, 1), (output, 2)] {
+        for (from, to) in [(&input, 0), (&output, 1), (&output, 2)] {
             if libc::dup2(from.as_raw_fd(), to) == -1 {
                 return Err(std::io::Error::last_os_error().into());
             }
         }
     }
+    drop((input, output));
+    close_all_but(report);
+    std::env::set_current_dir("/")?;
     Ok(())
+}
+
+/// Closes what else there is beside standard input, output and error. Before Linux 5.9 it stays.
+fn close_all_but(report: &OwnedFd) {
+    let kept = report.as_raw_fd().cast_unsigned();
+    assert!(kept > 2, "the pipe is none of the three");
+    for (first, last) in [(3, kept - 1), (kept + 1, u32::MAX)] {
+        if first <= last {
+            // SAFETY: no pointers. This process has nothing else open: what is closed came with
+            // it, and nobody here knows of it.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    }
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {

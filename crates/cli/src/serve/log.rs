@@ -1,9 +1,12 @@
 //! Lines of the mount's log: on standard error, with the time in UTC. A mount in the foreground
 //! that has a log writes them there too.
 
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
+use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,15 +14,53 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The log of a mount in the foreground.
 static COPY: OnceLock<File> = OnceLock::new();
 
-/// Opens a log: what is there stays.
-pub(crate) fn open(path: &Path) -> Result<File, Failure> {
-    let file = File::options().create(true).append(true).open(path);
-    file.map_err(|e| Failure::io("open the log", path, &e))
+/// Opens a log: what is there stays. One that was `named` may be whatever takes lines: a link, a
+/// pipe that is read, a terminal. The one beside the cache is as trusted as that: a regular file of
+/// this user or of root, that others need not read.
+pub(crate) fn open(path: &Path, named: bool) -> Result<File, Failure> {
+    // Of a pipe that nobody reads the opening is not waited for.
+    let (flags, mode) = match named {
+        true => (libc::O_NONBLOCK | libc::O_NOCTTY, 0o666),
+        false => (libc::O_NONBLOCK | libc::O_NOFOLLOW, 0o640),
+    };
+    let mut options = File::options();
+    options.create(true).append(true).mode(mode);
+    let file = options.custom_flags(flags).open(path);
+    let file = file.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) if !named => untrusted(path, "it is a symbolic link"),
+        Some(libc::ENXIO) if !named => untrusted(path, "it is no regular file"),
+        Some(libc::ENXIO) => Failure::io("open the log", path, &error)
+            .advise("start what reads the pipe first, or --log FILE"),
+        _ => Failure::io("open the log", path, &error),
+    })?;
+    let fail = |error: io::Error| Failure::io("open the log", path, &error);
+    let found = file.metadata().map_err(fail)?;
+    // SAFETY: no arguments, cannot fail.
+    let own = [0, unsafe { libc::geteuid() }];
+    if !named && !found.is_file() {
+        return Err(untrusted(path, "it is no regular file"));
+    }
+    if !named && !own.contains(&found.uid()) {
+        let why = format!("it belongs to user {}", found.uid());
+        return Err(untrusted(path, &why));
+    }
+    // From now on a pipe that is full is waited for: lines are not lost.
+    // SAFETY: no pointers; the descriptor lives for the whole call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) } {
+        0 => Ok(file),
+        _ => Err(fail(io::Error::last_os_error())),
+    }
 }
 
-/// From now on lines go to the file at `path` too.
+fn untrusted(path: &Path, why: &str) -> Failure {
+    let path = path.display();
+    let message = format!("log {path} is not to be trusted: {why}");
+    Failure::new(Code::System, message).advise("remove it, or name another log: --log FILE")
+}
+
+/// From now on lines go to the file at `path` too, which was named.
 pub(crate) fn copy_to(path: &Path) -> Result<(), Failure> {
-    let file = open(path)?;
+    let file = open(path, true)?;
     // There is one log a process: the first counts.
     let _second = COPY.set(file);
     Ok(())
@@ -78,15 +119,27 @@ pub(crate) fn refused(why: &str) {
     line(&format!("{}{why}", REFUSED.trim_start()));
 }
 
-/// Writes one line.
+/// Writes one line, also of a text that has names with line ends in them.
 pub(crate) fn line(text: &str) {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    let line = format!("{} {text}\n", timestamp(now.as_secs()));
+    let line = format!("{} {}\n", timestamp(now.as_secs()), escaped(text));
     // A log that cannot be written must not end the mount.
     let _unread = std::io::stderr().write_all(line.as_bytes());
     copy(&line);
+}
+
+/// A text whose control characters are seen, and do nothing.
+fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let shown = |one: char| match one.is_control() {
+        true => one.escape_default().to_string(),
+        false => one.to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 /// Writes what standard error gets by another way into the copy.
@@ -126,6 +179,13 @@ fn civil(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_makes_no_second_line() {
+        let text = "pin \"a\nerror: b\u{1b}[2J\u{e9}\"";
+        let shown = "pin \"a\\nerror: b\\u{1b}[2J\u{e9}\"";
+        assert_eq!(escaped(text), shown);
+    }
 
     #[test]
     fn known_days() {

@@ -12,7 +12,7 @@ use crate::serve::daemon::{self, Side};
 use crate::serve::log;
 use crate::serve::preflight::{self, Places};
 use crate::serve::serving::Serving;
-use crate::serve::signals::Signals;
+use crate::serve::signals::{self, Signals};
 use crate::units::Size;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
@@ -152,6 +152,8 @@ pub(crate) struct Plan {
     pub(crate) foreground: bool,
     /// Where the log is; only in the foreground there may be none.
     pub(crate) log: Option<PathBuf>,
+    /// Whether the user said where.
+    pub(crate) log_named: bool,
 }
 
 /// Mounts; returns once it serves, or in the foreground once it was unmounted.
@@ -166,7 +168,7 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
             return outcome.inspect_err(|failure| log::copy(&format!("{failure}\n")));
         }
     };
-    match daemon::leave(log)? {
+    match daemon::leave(log, plan.log_named)? {
         Side::Parent(outcome) => {
             outcome?;
             println!(
@@ -218,6 +220,8 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     for (setting, words) in [
         (&mut config.warm.list, ["auto", "off"]),
         (&mut config.warm.from, ["auto", ""]),
+        (&mut config.mount.hints, ["off", ""]),
+        (&mut config.mount.mariadb_login, ["", ""]),
     ] {
         if !words.iter().any(|word| setting.as_os_str() == *word) {
             *setting = absolute(setting)?;
@@ -235,6 +239,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         faults: args.faults,
         leave: claiming::leave(&args.claim, args.format),
         log,
+        log_named: named,
         config,
     })
 }
@@ -348,7 +353,9 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 
 /// Serves until unmounted. `report` is told how the start went, once.
 fn serve(plan: &Plan, report: impl FnOnce(&Outcome)) -> Outcome {
-    let started = Signals::block().map_err(Failure::from).and_then(|signals| {
+    // Both before the first thread.
+    let prepared = signals::outlive_file_limit().and_then(|()| Signals::block());
+    let started = prepared.map_err(Failure::from).and_then(|signals| {
         let serving = Serving::start(plan)?;
         signals.watch(serving.unmounter())?;
         Ok(serving)
@@ -574,6 +581,7 @@ mod tests {
             faults: false,
             leave: Leave::default(),
             log: None,
+            log_named: false,
         };
         assert_eq!(plan.cache_size().expect("size"), Some(1_638_400));
     }

@@ -2,11 +2,36 @@
 //!
 //! The signals are blocked before any thread starts, so that one thread can wait for them:
 //! unmounting takes locks and allocates, which no handler may do.
+//!
+//! SIGXFSZ is no end: see [`outlive_file_limit`].
 
 use crate::failure::Outcome;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Has a limit on the size of files, which is that of whoever mounts, end no mount. It is raised as
+/// far as may be. What is written past it makes the kernel end a process that does not say
+/// otherwise; of one that ignores the signal the write fails with `EFBIG`, and its caller is told.
+pub(crate) fn outlive_file_limit() -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid `rlimit` in both calls; no handler is installed.
+    let failed = unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN) == libc::SIG_ERR
+            || libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) != 0
+            || {
+                limit.rlim_cur = limit.rlim_max;
+                libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) != 0
+            }
+    };
+    match failed {
+        false => Ok(()),
+        true => Err(io::Error::last_os_error()),
+    }
+}
 
 /// The signals that end a mount, blocked in this thread and all it starts.
 #[derive(Clone, Copy)]

@@ -121,8 +121,8 @@ fn facts(mountpoint: &Path) -> Result<MountFacts, Failure> {
 enum Watch {
     /// By a pidfd: it stays right even when the pid is reused.
     Process(OwnedFd),
-    /// Where there are none (an older kernel, a container that forbids it), or the pid is that of
-    /// another namespace: it answers at its beacon until it has ended.
+    /// Where there are none (an older kernel, a container that forbids it), or the process has no
+    /// number here: it answers at its beacon until it has ended.
     Beacon,
     /// There is no beacon either. Base's mark names it until it ends in good order.
     Mark,
@@ -140,14 +140,17 @@ struct Serving {
 }
 
 impl Serving {
-    /// Watches the process that `facts` name.
+    /// Watches the process that `facts` name. They have its number in its own namespace, which may
+    /// be another process's here. The kernel tells what number here whoever listens at its beacon
+    /// has.
     fn find(facts: &MountFacts) -> Self {
         let pid = facts.pid;
-        let watch = match pidfd(pid) {
-            Ok(process) => Watch::Process(process),
-            Err(_) if beacon::is_lit(&facts.mountpoint, pid) => Watch::Beacon,
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Watch::Ended,
-            Err(_) => Watch::Mark,
+        let lit = beacon::process_of(&facts.mountpoint, pid);
+        let watch = match (lit, pidfd(lit.unwrap_or(pid))) {
+            (Some(_), found) => found.map_or(Watch::Beacon, Watch::Process),
+            (None, Ok(process)) if is_like_this(pid) => Watch::Process(process),
+            (None, Err(error)) if error.raw_os_error() == Some(libc::ESRCH) => Watch::Ended,
+            (None, _) => Watch::Mark,
         };
         Self {
             watch,
@@ -255,6 +258,12 @@ fn pidfd(pid: u32) -> io::Result<OwnedFd> {
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Whether a process runs the program that this one runs, by its name.
+fn is_like_this(pid: u32) -> bool {
+    let name = |process: &str| fs::read(format!("/proc/{process}/comm")).ok();
+    name(&pid.to_string()).is_some_and(|other| Some(other) == name("self"))
 }
 
 /// Whether the process has ended; waits for it for one [`LOOK`].
@@ -379,7 +388,11 @@ mod tests {
         };
         assert!(pidfd(facts.pid).is_err());
         let lit = beacon::of(&facts).expect("listens");
-        let serving = Serving::find(&facts);
+        // The listener is this very process, whose end is not waited for.
+        let serving = Serving {
+            watch: Watch::Beacon,
+            ..Serving::find(&facts)
+        };
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -391,6 +404,29 @@ mod tests {
             assert!(ended.load(Ordering::Acquire), "it was there");
             assert!(waited.is_ok(), "nothing is known against it: {waited:?}");
         });
+    }
+
+    /// As for a mount in a container: its pid is somebody else's here.
+    #[test]
+    fn a_process_of_the_same_number_is_not_taken_for_the_mount() {
+        let directory = tempfile::tempdir().expect("directory");
+        let facts = MountFacts {
+            pid: 1,
+            mountpoint: directory.path().canonicalize().expect("path"),
+            base: directory.path().join("none"),
+            ..MountFacts::default()
+        };
+        let dark = Serving::find(&facts);
+        assert!(matches!(dark.watch, Watch::Mark), "process 1 is no mount");
+        let lit = beacon::of(&facts).expect("listens");
+        let serving = Serving::find(&facts);
+        lit.end();
+        let Watch::Process(process) = &serving.watch else {
+            panic!("the beacon tells whose it is");
+        };
+        let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()));
+        let own = format!("Pid:\t{}\n", std::process::id());
+        assert!(told.expect("descriptor").contains(&own));
     }
 
     #[test]

@@ -496,6 +496,10 @@ impl Device for FileDevice {
         true
     }
 
+    fn can_write(&self) -> bool {
+        !self.options.read_only
+    }
+
     fn direct(&self) -> Option<DirectFile<'_>> {
         self.is_direct().then(|| DirectFile {
             file: self.file.as_fd(),

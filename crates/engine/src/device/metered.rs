@@ -355,6 +355,10 @@ impl<D: Device> Device for Metered<D> {
         self.device.late()
     }
 
+    fn can_write(&self) -> bool {
+        self.device.can_write()
+    }
+
     fn label(&self) -> String {
         self.device.label()
     }

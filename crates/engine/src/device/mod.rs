@@ -240,6 +240,11 @@ pub trait Device: Send + Sync {
         0
     }
 
+    /// Whether it takes writes at all: a file that was opened to be read does not.
+    fn can_write(&self) -> bool {
+        true
+    }
+
     /// The file that a caller's own ring may read; `None` when reads must come to the device.
     fn direct(&self) -> Option<DirectFile<'_>> {
         None
@@ -292,6 +297,9 @@ macro_rules! forward {
             }
             fn late(&self) -> u32 {
                 (**self).late()
+            }
+            fn can_write(&self) -> bool {
+                (**self).can_write()
             }
             fn direct(&self) -> Option<DirectFile<'_>> {
                 (**self).direct()

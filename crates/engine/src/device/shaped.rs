@@ -563,6 +563,10 @@ impl<D: Device> Device for Shaped<D> {
         self.device.late()
     }
 
+    fn can_write(&self) -> bool {
+        self.device.can_write()
+    }
+
     fn label(&self) -> String {
         format!("{} over {}", self.disk.name, self.device.label())
     }

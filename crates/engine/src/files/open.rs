@@ -39,12 +39,7 @@ impl Engine {
     /// Those of the base device when its length is asked for.
     pub fn open_object(&self, spec: ObjectSpec) -> io::Result<Arc<Object>> {
         let mut registry = self.registry();
-        if let Some(id) = registry.open_again(&spec.identity) {
-            let object = self.object(id)?;
-            assert_eq!(
-                object.identity, spec.identity,
-                "invariant 1: one file an id"
-            );
+        if let Some(object) = self.open_again(&mut registry, &spec)? {
             if object.is_alone() {
                 self.compare(&object)?;
                 object.in_use();
@@ -63,16 +58,42 @@ impl Engine {
     /// Those of the base device when its length is asked for.
     pub fn open_aside(&self, spec: ObjectSpec) -> io::Result<Arc<Object>> {
         let mut registry = self.registry();
-        let Some(id) = registry.open_again(&spec.identity) else {
+        let Some(object) = self.open_again(&mut registry, &spec)? else {
             return self.open_known(&mut registry, spec, false, 1);
         };
-        let object = self.object(id)?;
         if object.is_alone() {
             self.compare(&object)?;
         }
         object.asides.fetch_add(1, Ordering::AcqRel);
         object.opens.fetch_add(1, Ordering::AcqRel);
         Ok(object)
+    }
+
+    /// The object of a file that is open or lingers. One that lingers and whose base was opened to
+    /// be read makes way for a base that can be written, since the file's mode was changed: nothing
+    /// waits for it but a sync.
+    fn open_again(
+        &self,
+        registry: &mut Registry,
+        spec: &ObjectSpec,
+    ) -> io::Result<Option<Arc<Object>>> {
+        let Some(id) = registry.open_again(&spec.identity) else {
+            return Ok(None);
+        };
+        let object = self.object(id)?;
+        assert_eq!(
+            object.identity, spec.identity,
+            "invariant 1: one file an id"
+        );
+        let lingers = object.opens.load(Ordering::Acquire) == 0;
+        let makes_way = lingers && !object.base.can_write() && spec.base.can_write();
+        let kept = object.unlinked.load(Ordering::Acquire) || self.has_dirty(id);
+        // Where base refuses the sync it lingers on.
+        if makes_way && !kept && self.sync_to_close(&object).is_ok() {
+            self.close_now(registry, &object);
+            return Ok(None);
+        }
+        Ok(Some(object))
     }
 
     /// Whether requests of the object may go to base past the engine, for as long as it is open:

@@ -9,7 +9,6 @@ mod ring;
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{Builder, scope};
 
@@ -17,6 +16,7 @@ pub(crate) use device::{forget_name, forget_nodes, is_unmount};
 pub(crate) use ring::available as has_ring;
 
 use crate::fuse::Frontend;
+use crate::place::Place;
 use crate::prune;
 use crate::sys;
 use crew::Crew;
@@ -31,8 +31,8 @@ pub(crate) struct Server {
     pub(crate) threads: usize,
     /// Whether requests come over io_uring.
     pub(crate) ring: bool,
-    /// Where it is mounted.
-    pub(crate) mountpoint: PathBuf,
+    /// Where it is mounted, and which mount it is.
+    pub(crate) place: Place,
 }
 
 impl Server {
@@ -75,7 +75,6 @@ impl Server {
 
     /// Ends the connection: whoever waits for it gets an error.
     fn abort(&self) {
-        // Somebody may have unmounted it by now.
-        let _ = sys::abort(&self.mountpoint);
+        self.place.abort();
     }
 }
