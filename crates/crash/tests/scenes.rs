@@ -584,6 +584,25 @@ fn a_file_is_closed_only_when_flash_has_no_note_of_its_cut() {
     }
 }
 
+/// Nobody has the file open by the time its cut is ended.
+#[test]
+fn a_cut_that_ends_late_is_no_change_behind_the_tier() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 0, 10);
+    engine.sync(&id, true).expect("syncs");
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    assert!(engine.truncate(&id, PAGE as u64).is_err(), "base's sync");
+    let newest = read(&engine, &id, 64 * PAGE);
+    assert_eq!(newest.len(), PAGE);
+    engine.close_object(&id);
+    scene.world.clock().pass(Duration::from_secs(60));
+    work(&engine, 200);
+    engine.stop().expect("stops, with a dirty page on flash");
+    assert!(scene.found(&scene.world, 0) == newest);
+}
+
 #[test]
 fn a_cut_of_a_file_that_is_gone_is_not_waited_for() {
     let scene = Scene::new(Mode::Through, 0);
