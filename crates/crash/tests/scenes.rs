@@ -176,8 +176,9 @@ fn a_failed_sync_in_the_background_is_told_once_and_leaves_no_copies() {
     assert!(resident() > 0, "pages were copied to flash");
     scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
     engine.close_object(&id);
-    // Lingering objects are synced now and then.
-    work(&engine, 64);
+    // Lingering objects are synced now and then, and closed once that goes well.
+    work(&engine, 192);
+    assert_eq!(engine.open_objects(), 0);
     let id = scene.open(&engine, 0);
     assert_eq!(
         resident(),
