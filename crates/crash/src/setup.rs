@@ -224,7 +224,13 @@ impl Setup {
                 stopped.map_err(|e| NoStart::Failed(format!("refused, and no stop: {e}")))?;
                 Err(NoStart::Refused { files, dirty })
             }
-            Err(error) => Err(NoStart::Failed(format!("files are not adopted: {error}"))),
+            Err(error) => {
+                // As a mount does, too.
+                let stopped = engine.stop().err();
+                let stopped = stopped.map_or(String::new(), |e| format!("; no stop: {e}"));
+                let why = format!("files are not adopted: {error}{stopped}");
+                Err(NoStart::Failed(why))
+            }
         }
     }
 }

@@ -176,8 +176,9 @@ fn a_failed_sync_in_the_background_is_told_once_and_leaves_no_copies() {
     assert!(resident() > 0, "pages were copied to flash");
     scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
     engine.close_object(&id);
-    // Lingering objects are synced now and then.
-    work(&engine, 64);
+    // Lingering objects are synced now and then, and closed once that goes well.
+    work(&engine, 192);
+    assert_eq!(engine.open_objects(), 0);
     let id = scene.open(&engine, 0);
     assert_eq!(
         resident(),
@@ -618,6 +619,25 @@ fn a_file_is_closed_only_when_flash_has_no_note_of_its_cut() {
     }
 }
 
+/// Nobody has the file open by the time its cut is ended.
+#[test]
+fn a_cut_that_ends_late_is_no_change_behind_the_tier() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 0, 10);
+    engine.sync(&id, true).expect("syncs");
+    scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+    assert!(engine.truncate(&id, PAGE as u64).is_err(), "base's sync");
+    let newest = read(&engine, &id, 64 * PAGE);
+    assert_eq!(newest.len(), PAGE);
+    engine.close_object(&id);
+    scene.world.clock().pass(Duration::from_secs(60));
+    work(&engine, 200);
+    engine.stop().expect("stops, with a dirty page on flash");
+    assert!(scene.found(&scene.world, 0) == newest);
+}
+
 #[test]
 fn a_cut_of_a_file_that_is_gone_is_not_waited_for() {
     let scene = Scene::new(Mode::Through, 0);
@@ -715,6 +735,70 @@ fn a_start_that_was_refused_is_no_reason_to_refuse_the_next() {
     }
     // It is put back as it was.
     assert!(scene.found(&crashed, 0) == newest, "nothing is lost");
+}
+
+/// Without a stop the cache would be as the crash left it; with one it must be, too.
+#[test]
+fn a_start_that_failed_after_a_crash_is_no_reason_to_refuse_the_next() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    for number in 0..2 {
+        scene.world.clock().pass(Duration::from_secs(1));
+        write(&engine, &id, 3, 10 + number);
+        engine.sync(&id, true).expect("syncs");
+    }
+    let newest = read(&engine, &id, 64 * PAGE);
+    let crashed = scene.world.crash(1);
+    let fails = |_: &Identity, _: &str, _: bool| Err(std::io::Error::from_raw_os_error(5));
+    for _ in 0..2 {
+        let failed = scene.setup.start_with(&crashed, false, &fails);
+        assert!(matches!(failed, Err(NoStart::Failed(_))));
+    }
+    assert!(scene.found(&crashed, 0) == newest, "nothing is lost");
+}
+
+/// A crash interrupts a cut, and the next start cannot make it.
+#[test]
+fn a_cut_that_base_refuses_at_a_start_is_asked_for_again_by_the_next() {
+    for what in [Failing::Writes, Failing::Syncs] {
+        let scene = Scene::new(Mode::Back, 0);
+        let engine = scene.start();
+        let id = scene.open(&engine, 0);
+        write(&engine, &id, 0, 10);
+        write(&engine, &id, 5, 11);
+        engine.sync(&id, true).expect("syncs");
+        let other = scene.open(&engine, 1);
+        write(&engine, &other, 3, 12);
+        engine.sync(&other, true).expect("syncs");
+        let (kept, others) = (read(&engine, &id, PAGE), read(&engine, &other, 8 * PAGE));
+        scene.world.inject(scene.files[0], fails(Failing::Syncs, 1));
+        assert!(engine.truncate(&id, PAGE as u64).is_err(), "base's sync");
+        let crashed = scene.world.crash(1);
+        crashed.inject(scene.files[0], fails(what, 1));
+        let failed = scene.setup.start(&crashed, false);
+        assert!(matches!(failed, Err(NoStart::Failed(_))), "{what:?}");
+        let engine = scene.setup.start(&crashed, false).expect("starts");
+        let id = scene.open_in(&crashed, &engine, 0);
+        assert!(read(&engine, &id, 64 * PAGE) == kept, "{what:?}");
+        engine.close_object(&id);
+        engine.stop().expect("stops");
+        assert!(scene.found(&crashed, 1) == others, "{what:?}");
+    }
+}
+
+/// What is open at a stop is not in the table it leaves.
+#[test]
+fn a_stop_over_an_open_file_with_dirty_pages_fails_and_loses_none() {
+    let scene = Scene::new(Mode::Back, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 3, 10);
+    engine.sync(&id, true).expect("syncs");
+    let newest = read(&engine, &id, 64 * PAGE);
+    let error = engine.stop().expect_err("it would be lost").to_string();
+    assert!(error.contains("file0"), "{error}");
+    assert!(scene.found(&scene.world.crash(1), 0) == newest);
 }
 
 /// A region is marked while base is written; after a crash nobody may open its file again.

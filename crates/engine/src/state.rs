@@ -45,8 +45,7 @@ pub(crate) struct Inner {
     pub(crate) fates: BTreeMap<ObjectId, Fate>,
     /// The map was found as a crash left it.
     pub(crate) found_crashed: bool,
-    /// The start was refused: the cache stays as it was found, so that a later one can tell as
-    /// well what was changed.
+    /// The start was refused; a batch may have been made before it is asked for again.
     pub(crate) refused: bool,
     /// Files without a name whose pages wait for that to be durable.
     pub(crate) graves: Vec<Arc<Object>>,

@@ -20,6 +20,10 @@ use std::time::Duration;
 const TRIES: u32 = 5;
 const BETWEEN: Duration = Duration::from_millis(100);
 
+/// How long flash waits for an answer whether base is still ours before it counts as failed; a base
+/// that fails for a moment is no fault of flash.
+const UNSURE: Duration = Duration::from_secs(30);
+
 /// Asked before something is acknowledged or written that another host could have taken over.
 pub trait Fence: Send + Sync {
     /// Whether a commit may count. Looks at the mark unless that was done just now.
@@ -211,9 +215,33 @@ impl Engine {
         self.fence.get().is_none_or(|fence| fence.passes_now())
     }
 
-    /// Whether a batch that is written now may count.
+    /// Whether a batch that is written now may count. Waits while that cannot be told; to be asked
+    /// without a lock.
     pub(crate) fn fence_holds(&self) -> io::Result<()> {
-        self.fence.get().map_or(Ok(()), |fence| fence.holds())
+        let Some(fence) = self.fence.get() else {
+            return Ok(());
+        };
+        self.once_told(|| fence.holds())
+    }
+
+    /// Whether flash may be written apart from a batch: somebody else may have base by now, and the
+    /// cache with it. Waits as [`Engine::fence_holds`] does.
+    pub(crate) fn may_write_flash(&self) -> io::Result<()> {
+        self.once_told(|| self.check_fence())
+    }
+
+    /// What `look` says once it can tell, or has failed for too long.
+    fn once_told(&self, look: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        let clock = &self.config.clock;
+        let begun = clock.now();
+        loop {
+            match look() {
+                Err(_) if self.fence_reason().is_none() && clock.now() - begun < UNSURE => {
+                    clock.pass(BETWEEN);
+                }
+                told => return told,
+            }
+        }
     }
 
     /// Why no request is answered any more.

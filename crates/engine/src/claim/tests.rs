@@ -412,6 +412,13 @@ impl Shared {
         }
     }
 
+    fn on_flash(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.flash.len().expect("length") as usize];
+        let read = self.flash.read_at(&mut bytes, 0).expect("reads");
+        assert_eq!(read, bytes.len());
+        bytes
+    }
+
     fn on_base(&self) -> Vec<u8> {
         fs::read(self.base.path().join("t")).expect("reads")
     }
@@ -571,4 +578,85 @@ fn what_ends_after_the_fence_fell_has_failed() {
         let error = io(&fenced).expect_err("the fence fell");
         assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
     }
+}
+
+/// A fence that says what it is told to: how often it cannot tell, and whether base was lost then.
+#[derive(Default)]
+struct Told {
+    unsure: AtomicU64,
+    lost: AtomicBool,
+}
+
+impl Fence for Told {
+    fn holds(&self) -> io::Result<()> {
+        if self.unsure.load(Ordering::Acquire) > 0 {
+            self.unsure.fetch_sub(1, Ordering::AcqRel);
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        self.passes()
+    }
+    fn passes(&self) -> io::Result<()> {
+        match self.passes_now() {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::ESTALE)),
+        }
+    }
+    fn passes_now(&self) -> bool {
+        !self.lost.load(Ordering::Acquire)
+    }
+    fn reason(&self) -> Option<String> {
+        (!self.passes_now()).then(|| "taken over".into())
+    }
+}
+
+/// An engine in write-back behind such a fence, without threads, and its open file.
+fn behind_a_fence(shared: &Shared) -> (Arc<Told>, Arc<Engine>, Arc<Object>) {
+    let claim = Claim::with(shared.base.path(), host("a"), Duration::ZERO, None);
+    let claim = Arc::new(claim.expect("claims"));
+    let config = EngineConfig {
+        page_size: PAGE,
+        policy: "lru".into(),
+        write_back: true,
+        inline: true,
+        ..EngineConfig::default()
+    };
+    let store = shared.store(claim.identity());
+    let engine = Engine::start(config, Some(store)).expect("starts");
+    let fence = Arc::new(Told::default());
+    engine.set_fence(Arc::clone(&fence) as Arc<dyn Fence>);
+    let file = engine.open_object(shared.spec(&claim)).expect("opens");
+    (fence, engine, file)
+}
+
+#[test]
+fn flash_is_not_written_in_the_background_once_base_was_taken_over() {
+    let shared = Shared::new();
+    let (fence, engine, file) = behind_a_fence(&shared);
+    put(&engine, &file, 1).expect("syncs");
+    let page = vec![2; PAGE as usize];
+    engine.write(&first_page(&file), &page).expect("writes");
+    let before = shared.on_flash();
+    fence.lost.store(true, Ordering::Release);
+    for _ in 0..200 {
+        engine.step();
+    }
+    assert!(
+        before == shared.on_flash(),
+        "the cache may be the other's by now"
+    );
+}
+
+#[test]
+fn a_base_that_cannot_be_asked_for_a_moment_is_no_fault_of_flash() {
+    let shared = Shared::new();
+    let (fence, engine, file) = behind_a_fence(&shared);
+    put(&engine, &file, 1).expect("syncs");
+    let page = vec![2; PAGE as usize];
+    for unsure in [1, 3] {
+        engine.write(&first_page(&file), &page).expect("writes");
+        fence.unsure.store(unsure, Ordering::Release);
+        engine.sync(&file, false).expect("syncs");
+        assert_eq!(fence.unsure.load(Ordering::Acquire), 0, "it was asked");
+    }
+    assert_eq!(engine.tier_state(), Ok(()));
 }

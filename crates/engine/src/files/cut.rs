@@ -202,7 +202,8 @@ impl Engine {
             return Ok(());
         };
         self.before_base_write(object, &[]);
-        object.base.set_len(object.length())?;
+        // Perhaps nobody uses the file any more: then it is still as it was left.
+        object.own_change(|| object.base.set_len(object.length()))?;
         object.unsynced.add();
         self.sync_base(object)?;
         self.take_back_cut(object, number)
@@ -219,7 +220,7 @@ impl Engine {
         // A failed commit switches the tier off.
         if self.is_off() || self.commit().is_err() {
             self.before_base_write(object, &[]);
-            (object.touch)(None)?;
+            object.own_change(|| (object.touch)(None))?;
             self.sync_base_now(object, false)?;
         }
         object.under_way.end_cut(number);

@@ -164,8 +164,13 @@ impl Engine {
         // The map on flash has no room for more; such a file is served from base.
         spec.cached &= id.0 < OBJECT_END;
         let mut inner = self.inner();
+        let doubted = registry.is_doubted(&spec.identity);
         self.decide(&mut inner, &[], |hierarchy, out| {
-            hierarchy.set_pinned(id, pinned, out)
+            hierarchy.set_pinned(id, pinned, out);
+            if doubted {
+                // Its id was given up with its pages when it was closed.
+                hierarchy.doubt(id, out);
+            }
         });
         drop(inner);
         if opened.changed {

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use thermocline_core::{FileKind, ObjectId};
 
-/// Closed files remembered for a sync that failed.
+/// Closed files remembered for a sync that failed; with so many of them every file is doubted.
 const FAILED_MAX: usize = 1 << 16;
 
 /// Free ids looked at for one that may be given out.
@@ -94,6 +94,9 @@ pub(crate) struct Registry {
     /// Files closed since a sync of base failed, of which no frontend was told: whoever syncs one
     /// next is.
     failed: HashSet<Identity>,
+    /// Files of which a sync of base failed before they were closed: what base shows of them may be
+    /// what the system gave up, for as long as this process lives.
+    doubted: HashSet<Identity>,
     /// Files whose last name is about to go.
     losing: HashSet<Identity>,
     /// Ids that may be given out again once nobody holds what they meant.
@@ -304,6 +307,11 @@ impl Registry {
         if object.sync_failed.load(Ordering::Acquire) && self.failed.len() < FAILED_MAX {
             self.failed.insert(object.identity);
         }
+        let gone = object.unlinked.load(Ordering::Acquire);
+        let doubted = object.failed_syncs.load(Ordering::Acquire) > 0;
+        if doubted && !gone && self.doubted.len() < FAILED_MAX {
+            self.doubted.insert(object.identity);
+        }
         let held = match self.planted {
             Mutant::SharedId => Held::new(),
             _ => Arc::downgrade(&object.counts),
@@ -335,6 +343,11 @@ impl Registry {
         self.failed.remove(identity)
     }
 
+    /// Whether flash is to keep no clean copies of the file that is being opened.
+    pub(crate) fn is_doubted(&self, identity: &Identity) -> bool {
+        self.doubted.contains(identity) || self.doubted.len() >= FAILED_MAX
+    }
+
     fn set_free(&mut self, id: ObjectId, held: Held) {
         debug_assert!(self.free.iter().all(|(free, _)| *free != id), "freed once");
         self.free.push_back((id, held));
@@ -343,6 +356,7 @@ impl Registry {
     /// The file no longer exists. Its id, when it had one and is not open.
     pub(crate) fn forget(&mut self, identity: &Identity, reuse_id: bool) -> Option<ObjectId> {
         self.closed_id(identity)?;
+        self.doubted.remove(identity);
         let (id, state) = self.known.remove(identity)?;
         self.ids.remove(&id);
         if let State::Closed { last, .. } | State::Restored { last, .. } = state {

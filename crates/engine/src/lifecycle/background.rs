@@ -13,9 +13,9 @@ use crate::store::{Store, checksum};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use thermocline_core::WriteJob;
 use thermocline_core::health::Way;
 use thermocline_core::ledger::UNDER_WAY_MAX;
+use thermocline_core::{Fault, WriteJob};
 
 /// What the engine's threads wait for, each kind for its own: a signal that wakes those who have
 /// nothing to do with it costs more than the work.
@@ -91,7 +91,8 @@ impl Engine {
 
     /// Empties a half full journal, so that no sync has to wait for that.
     pub(crate) fn spare_a_checkpoint(&self) {
-        if let Some(store) = self.store().filter(|store| store.wants_checkpoint()) {
+        let due = self.store().filter(|store| store.wants_checkpoint());
+        if let (Some(store), Ok(())) = (due, self.check_fence()) {
             // An error poisons the store: the next commit tells.
             let _ = store.checkpoint();
         }
@@ -317,7 +318,11 @@ fn write(engine: &Engine, flash: &Store, jobs: &[Job]) {
         .iter()
         .map(|(job, bytes)| (job.block, &bytes[..]))
         .collect();
-    let results = flash.write_blocks(&pages);
+    // What is free by this map may be another host's by now.
+    let results = match engine.may_write_flash() {
+        Ok(()) => flash.write_blocks(&pages),
+        Err(_) => vec![Err(Fault::WriteError); pages.len()],
+    };
     let ended = engine.age();
     let mut inner = engine.inner();
     assert!(inner.writers_at_work > 0, "an end follows a start");

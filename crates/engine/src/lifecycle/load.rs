@@ -142,6 +142,7 @@ impl Engine {
                 if !last {
                     return Ok(Some(Stage::Reading(unread)));
                 }
+                self.may_write_flash()?;
                 let loaded = store.end_read(*unread, &|| !self.inner().stopping)?;
                 Ok(Some(Stage::Read(loaded)))
             }

@@ -209,18 +209,31 @@ impl Engine {
     /// [`Error::ChangedBehind`] names the files that are gone or were changed meanwhile; nothing
     /// is given up then. And those of `opener`.
     pub fn adopt(&self, opener: &Opener<'_>, discard: impl Into<Discard>) -> Result<(), Error> {
-        let discard = discard.into();
-        let (mut refused, mut owed, mut cuts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cuts = Vec::new();
+        let adopted = self.adopt_all(opener, &discard.into(), &mut cuts);
+        assert!(adopted.is_err() || cuts.is_empty(), "all cuts were made");
+        // What is under way with them stays so: the next start asks again.
+        for (object, _) in cuts {
+            self.close_object(&object);
+        }
+        adopted
+    }
+
+    /// As [`Engine::adopt`]; leaves in `cuts` the objects that are open for a cut that was not
+    /// made.
+    fn adopt_all(
+        &self,
+        opener: &Opener<'_>,
+        discard: &Discard,
+        cuts: &mut Vec<(Arc<Object>, u64)>,
+    ) -> Result<(), Error> {
+        let (mut refused, mut owed) = (Vec::new(), Vec::new());
         let found = self.registry().to_save();
         // All are compared before base is written or a batch is made: after another crash a later
         // batch would cover the changes.
         for saved in found {
-            let fate = self
-                .inner()
-                .fates
-                .get(&saved.id)
-                .copied()
-                .unwrap_or_default();
+            let fate = self.inner().fates.get(&saved.id).copied();
+            let fate = fate.unwrap_or_default();
             if fate == Fate::default() && !self.has_dirty(saved.id) {
                 self.check_clean(&saved, opener)?;
                 continue;
@@ -239,37 +252,47 @@ impl Engine {
         let given_up = owed.iter().any(|(_, _, given_up)| *given_up);
         if refused.is_empty() {
             for (saved, fate, given_up) in &owed {
-                if let Some(why) = self.adopt_one(saved, *fate, opener, *given_up, &mut cuts)? {
+                if let Some(why) = self.adopt_one(saved, *fate, opener, *given_up, cuts)? {
                     // It was changed just now.
                     refused.push(self.refused(saved, why));
                 }
             }
         }
-        let fates = std::mem::take(&mut self.inner().fates);
         if refused.is_empty() {
-            self.inner().commits.held = false;
-            for (object, length) in cuts {
-                self.carry_out_cut(&object, length)?;
-            }
-            // What was ended or given up is not asked for again after the next crash.
-            return match fates.is_empty() && !given_up {
-                true => Ok(()),
-                false => self.commit().map_err(|source| self.cache_error(source)),
-            };
+            return self.end_adopting(cuts, given_up);
         }
-        {
-            let mut inner = self.inner();
-            inner.fates = fates;
-            inner.refused = true;
-        }
-        // What is under way with them stays so: the next start asks again.
-        for (object, _) in cuts {
-            self.close_object(&object);
-        }
+        self.inner().refused = true;
         Err(Error::ChangedBehind {
             path: self.cache_name(),
             files: refused,
         })
+    }
+
+    /// All files are what they were, or their pages were given up: makes the cuts that a crash
+    /// interrupted. One that fails is still asked for, with those after it.
+    fn end_adopting(
+        &self,
+        cuts: &mut Vec<(Arc<Object>, u64)>,
+        given_up: bool,
+    ) -> Result<(), Error> {
+        let interrupted = {
+            let mut inner = self.inner();
+            inner.commits.held = false;
+            let any = !inner.fates.is_empty();
+            let is_cut = |id| cuts.iter().any(|(object, _)| object.id == id);
+            inner.fates.retain(|id, _| is_cut(*id));
+            any
+        };
+        while let Some((object, length)) = cuts.first() {
+            self.carry_out_cut(object, *length)?;
+            self.inner().fates.remove(&object.id);
+            cuts.remove(0);
+        }
+        // What was ended or given up is not asked for again after the next crash.
+        match interrupted || given_up {
+            true => self.commit().map_err(|source| self.cache_error(source)),
+            false => Ok(()),
+        }
     }
 
     fn refused(&self, saved: &SavedObject, why: Behind) -> Refused {

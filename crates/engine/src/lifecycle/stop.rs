@@ -8,6 +8,7 @@ use crate::store::{Fate, SavedObject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thermocline_core::{ObjectId, PageId};
 
@@ -20,8 +21,8 @@ impl Engine {
     /// Requests must have ended and objects be closed, or their pages are left out.
     ///
     /// # Errors
-    /// [`Error::Save`], also when base cannot tell what a file with dirty pages looks like; the
-    /// next start is then as after a crash. [`Error::Unsaved`] when dirty pages could be written
+    /// [`Error::Save`], also when base cannot tell what a file with dirty pages looks like, or one
+    /// is still open; the next start is then as after a crash. [`Error::Unsaved`] when dirty pages could be written
     /// nowhere.
     pub fn stop(&self) -> Result<(), Error> {
         // What base refuses stays dirty, and is counted below.
@@ -39,11 +40,7 @@ impl Engine {
         if self.is_off() {
             return self.stop_without_flash();
         }
-        let untouched = {
-            let inner = self.inner();
-            inner.refused && inner.found_crashed && inner.commits.held
-        };
-        if untouched {
+        if self.is_as_found() {
             return Ok(());
         }
         self.close_lingering();
@@ -64,7 +61,7 @@ impl Engine {
         for object in &mut objects {
             object.fate = under_way.get(&object.id).copied().unwrap_or_default();
         }
-        // After a refused start: what a crash interrupted has not been ended yet.
+        // After a start that failed: what a crash interrupted has not been ended yet.
         for (id, fate) in &self.inner().fates {
             let interrupted = objects.iter_mut().filter(|object| object.id == *id);
             interrupted.for_each(|object| object.fate = *fate);
@@ -73,6 +70,15 @@ impl Engine {
         let all_clean = self.inner().hierarchy.ledger().is_all_clean();
         flash.close_as(objects, all_clean)?;
         frames_saved
+    }
+
+    /// Whether a start after a crash came to nothing: no file was adopted, no batch made, nothing
+    /// written. The cache stays as it was found, so that a later start can tell as well what was
+    /// changed: the stamps that this one has are of before the newest batch.
+    fn is_as_found(&self) -> bool {
+        let inner = self.inner();
+        let is_written = self.write_bytes.load(Ordering::Relaxed) > 0;
+        inner.found_crashed && inner.commits.held && !is_written
     }
 
     /// The engine stops: its threads end what they are at.
@@ -88,8 +94,9 @@ impl Engine {
     }
 
     /// The table that a stop leaves replaces all records of before. A file that is not in it loses
-    /// its pages at the next start, so a closed one with dirty pages, or with something under way,
-    /// must be there. Without a stamp it cannot be; the records of the last commit need none.
+    /// its pages at the next start, so one with dirty pages, or with something under way, must be
+    /// there. Without a stamp it cannot be, nor while it is open; the records of the last commit
+    /// need neither.
     fn must_be_found_again(
         &self,
         objects: &[SavedObject],
@@ -99,14 +106,21 @@ impl Engine {
         for object in objects {
             lost.remove(&object.id);
         }
+        let interrupted: BTreeSet<ObjectId> = self.inner().fates.keys().copied().collect();
+        let is_lost = |id| {
+            let under_way = under_way.contains_key(&id) || interrupted.contains(&id);
+            lost.contains(&id) && (under_way || self.has_dirty(id))
+        };
         let closed = self.registry().closed();
-        let mut closed = closed.iter().filter(|closed| lost.contains(&closed.id));
-        let is_owed = |id| under_way.contains_key(&id) || self.has_dirty(id);
-        let Some(first) = closed.find(|closed| is_owed(closed.id)) else {
+        let why = if let Some(first) = closed.iter().find(|closed| is_lost(closed.id)) {
+            let name = &first.name;
+            format!("base does not tell what {name} looks like, which has newer bytes here")
+        } else if let Some(first) = self.all_objects().iter().find(|open| is_lost(open.id)) {
+            let name = first.name();
+            format!("{name} is still open, and has newer bytes here")
+        } else {
             return Ok(());
         };
-        let name = &first.name;
-        let why = format!("base does not tell what {name} looks like, which has newer bytes here");
         Err(self.save_error(io::Error::other(why)))
     }
 
