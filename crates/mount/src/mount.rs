@@ -200,7 +200,7 @@ impl Mount {
             .spawn(serve)
             .map_err(|error| Error::Serve(mountpoint, error))?;
         Ok(MountHandle {
-            place,
+            place: Box::new(place),
             fs,
             ring: agreed.ring,
             serving: Some(serving),
@@ -212,7 +212,7 @@ impl Mount {
 /// a mount in use goes on.
 #[derive(Debug)]
 pub struct MountHandle {
-    place: Place,
+    place: Box<Place>,
     fs: Arc<Fs>,
     ring: bool,
     serving: Option<JoinHandle<io::Result<()>>>,
@@ -223,6 +223,12 @@ impl MountHandle {
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
         self.place.mountpoint()
+    }
+
+    /// Where it is mounted, and which mount it is.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Whether requests come over io_uring.
