@@ -225,6 +225,12 @@ impl MountHandle {
         self.place.mountpoint()
     }
 
+    /// Where it is mounted, and which mount it is.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// Whether requests come over io_uring.
     #[must_use]
     pub fn is_over_io_uring(&self) -> bool {

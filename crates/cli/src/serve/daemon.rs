@@ -69,6 +69,10 @@ pub(crate) fn leave(log: &Path, named: bool) -> Result<Side, Failure> {
 }
 
 /// Makes this process a session leader without a terminal, that has `report` open besides.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "there is one thread, and a directory that is to be left"
+)]
 fn settle(input: File, output: File, report: &OwnedFd) -> Outcome {
     // SAFETY: no pointers; the descriptors are open for the whole call.
     unsafe {

@@ -10,7 +10,6 @@
 use crate::serve::log;
 use crate::serve::umount;
 use crate::units::show_count;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -31,10 +30,10 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// That of the mount at `mountpoint`, which is there.
-    pub(crate) fn new(mountpoint: &Path, engine: Arc<Engine>) -> Self {
+    /// That of the mount at `place`.
+    pub(crate) fn new(place: &Place, engine: Arc<Engine>) -> Self {
         Self {
-            place: Place::of(mountpoint),
+            place: place.clone(),
             engine,
             asked: AtomicBool::new(false),
             over: AtomicBool::new(false),

@@ -137,7 +137,7 @@ impl Serving {
         };
         match Mount::start(config, Arc::clone(&engine)) {
             Ok(handle) => {
-                let ending = Ending::new(&plan.places.mountpoint, Arc::clone(&engine));
+                let ending = Ending::new(handle.place(), Arc::clone(&engine));
                 let ending = Arc::clone(told.get_or_init(|| Arc::new(ending)));
                 let beacon = Beacon::light(facts(plan), &engine, handle.fs(), &ending);
                 note_start(&engine);
