@@ -164,6 +164,29 @@ fn another_host_is_refused_until_it_takes_over() {
     assert!(admitted(Some(&rebooted), "a", 3, &Leave::default()).is_err());
 }
 
+#[test]
+fn a_cache_of_another_base_is_refused_before_anything_is_taken_over() {
+    let base = tempfile::tempdir().expect("base");
+    let place = Place::of(base.path()).expect("place");
+    let theirs = mark(State::Serving, OURS, 3, &host("b"));
+    place.write(&theirs).expect("writes");
+    let claim = Claim::with(base.path(), host("a"), Duration::ZERO, None).expect("claims");
+    let mut stamp = CacheStamp {
+        name: "/ssd/tier".into(),
+        format_id: 5,
+        epoch: 1,
+        base: claim.identity(),
+    };
+    stamp.base.id += 1;
+    let leave = Leave {
+        take_over: true,
+        ..Leave::default()
+    };
+    let refused = claim.admit(&|| Ok(Some(stamp.clone())), &leave);
+    assert!(matches!(refused, Err(Refusal::OtherBase { .. })));
+    assert_eq!(place.read().expect("reads"), Some(theirs), "it serves on");
+}
+
 /// Permissions go by the user of this thread, who owns the base and may not write it any more.
 #[test]
 fn a_mark_that_cannot_be_changed_is_not_said_to_be() {
