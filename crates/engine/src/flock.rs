@@ -55,19 +55,36 @@ fn try_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
 
 /// The process that took the lock on `file`, as far as the system's table tells.
 pub(crate) fn holder(file: &File) -> Option<u32> {
-    let inode = file.metadata().ok()?.ino();
+    let found = file.metadata().ok()?;
+    let device = (libc::major(found.dev()), libc::minor(found.dev()));
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| holder_in(line, inode))
+    holder_in(&locks, device, found.ino())
 }
 
-/// The process in a line of `/proc/locks` that holds a lock of the whole file `inode`.
-fn holder_in(line: &str, inode: u64) -> Option<u32> {
+/// The process that by these lines of `/proc/locks` holds a lock of the whole file `inode` on
+/// `device`. File systems without a device of their own (btrfs, overlay) may show another number
+/// there than in the file's attributes: then the inode alone has to do.
+fn holder_in(locks: &str, device: (u32, u32), inode: u64) -> Option<u32> {
+    let held = locks.lines().filter_map(held_by);
+    let of_inode = held.filter(|(_, _, found)| *found == inode);
+    let of_inode: Vec<_> = of_inode.map(|(pid, on, _)| (pid, on)).collect();
+    let exact = of_inode.iter().find(|(_, on)| *on == device);
+    let unsure = |(_, on): &&(u32, (u32, u32))| device.0 == 0 || on.0 == 0;
+    let found = exact.or_else(|| of_inode.iter().find(unsure));
+    found.map(|(pid, _)| *pid)
+}
+
+/// Process, device and inode of a lock of a whole file for one process alone.
+fn held_by(line: &str) -> Option<(u32, (u32, u32), u64)> {
     let mut words = line.split_whitespace().skip(1);
     let (kind, _, access) = (words.next()?, words.next()?, words.next()?);
     let (pid, file) = (words.next()?, words.next()?);
-    let same = file.rsplit(':').next()?.parse() == Ok(inode);
-    let held = kind == "FLOCK" && access == "WRITE" && same;
-    held.then(|| pid.parse().ok()).flatten()
+    let mut numbers = file.split(':');
+    let mut hex = || u32::from_str_radix(numbers.next()?, 16).ok();
+    let device = (hex()?, hex()?);
+    let inode = numbers.next()?.parse().ok()?;
+    let held = kind == "FLOCK" && access == "WRITE";
+    held.then_some((pid.parse().ok()?, device, inode))
 }
 
 /// Whether the process runs, and will: one that was killed, or has ended and was not waited for,
@@ -105,11 +122,23 @@ mod tests {
     #[test]
     fn the_holder_is_found_in_the_systems_table() {
         let line = "3: FLOCK  ADVISORY  WRITE 4711 fe:00:131075 0 EOF";
-        assert_eq!(holder_in(line, 131_075), Some(4711));
-        assert_eq!(holder_in(line, 131_076), None);
+        assert_eq!(holder_in(line, (0xfe, 0), 131_075), Some(4711));
+        assert_eq!(holder_in(line, (0xfe, 0), 131_076), None);
         let waiting = "3: -> FLOCK  ADVISORY  WRITE 4712 fe:00:131075 0 EOF";
-        assert_eq!(holder_in(waiting, 131_075), None);
-        assert_eq!(holder_in("", 1), None);
+        assert_eq!(holder_in(waiting, (0xfe, 0), 131_075), None);
+        assert_eq!(holder_in("", (0, 1), 1), None);
+    }
+
+    #[test]
+    fn of_two_files_with_one_number_the_holder_is_told_by_the_device() {
+        let locks = "1: FLOCK  ADVISORY  WRITE 11 fe:00:2 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 12 fd:0a:2 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 13 00:2a:256 0 EOF";
+        assert_eq!(holder_in(locks, (0xfe, 0), 2), Some(11));
+        assert_eq!(holder_in(locks, (0xfd, 10), 2), Some(12));
+        assert_eq!(holder_in(locks, (0xfd, 11), 2), None);
+        // A subvolume shows another number than its file system, and neither is a device's.
+        assert_eq!(holder_in(locks, (0, 0x30), 256), Some(13));
     }
 
     #[test]

@@ -202,6 +202,8 @@ impl Claim {
         let found = self.held().mark.clone();
         let mut stamp = cache()?;
         self.check(found.as_ref(), stamp.as_ref(), leave)?;
+        // Before another host is fenced: it would be for nothing.
+        self.check_identity(stamp.as_ref(), leave)?;
         let mut notes = Vec::new();
         if let Some(mark) = found.filter(|mark| self.is_elsewhere(mark)) {
             notes.push(format!("taken over from {}", mark.claimant));
@@ -279,18 +281,26 @@ impl Claim {
         }
     }
 
+    /// Refuses a cache of another base.
+    fn check_identity(&self, cache: Option<&CacheStamp>, leave: &Leave) -> Result<(), Refusal> {
+        let believed = |cache: &&CacheStamp| leave.same_base || cache.base.same(&self.identity());
+        let cache = cache.filter(|_| !leave.format);
+        match cache.filter(|cache| !believed(cache)) {
+            Some(cache) => Err(Refusal::OtherBase {
+                cache: cache.name.clone(),
+                recorded: cache.base.path.clone(),
+                base: self.base.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Recorded id and mark, then device and inode, then the caller's word.
     fn settle_identity(&self, cache: Option<&CacheStamp>, leave: &Leave) -> Result<(), Refusal> {
+        self.check_identity(cache, leave)?;
         let mut identity = self.identity();
         if let Some(cache) = cache.filter(|_| !leave.format) {
             let same = cache.base.same(&identity);
-            if !same && !leave.same_base {
-                return Err(Refusal::OtherBase {
-                    cache: cache.name.clone(),
-                    recorded: cache.base.path.clone(),
-                    base: self.base.clone(),
-                });
-            }
             if identity.id == 0 {
                 identity.id = cache.base.id;
             }

@@ -148,7 +148,8 @@ impl Place {
     fn text(&self) -> io::Result<Option<(String, bool)>> {
         match self.attribute() {
             Ok(Some(text)) => return Ok(Some((text, false))),
-            Err(error) if !no_attributes(&error) => return Err(error),
+            // One that may not be read is there, perhaps, and counts.
+            Err(error) if !unsupported(&error) => return Err(error),
             Ok(None) | Err(_) => {}
         }
         let opened = OpenOptions::new()
@@ -238,13 +239,26 @@ impl Place {
         fs::rename(&new, &self.beside)?;
         let parent = self.beside.parent().unwrap_or(Path::new("/"));
         File::open(parent)?.sync_all()?;
-        // An attribute from before would count; where there can be none there is nothing to do.
+        self.take_attribute_away().inspect_err(|_| {
+            // The attribute counts still.
+            let _ = fs::remove_file(&self.beside);
+        })
+    }
+
+    /// An attribute from before would count. Where a file system refuses to remove it, for whatever
+    /// reason, it is looked for: some say so (`EPERM`) though they have none.
+    fn take_attribute_away(&self) -> io::Result<()> {
         let fd = self.directory.as_raw_fd();
         // SAFETY: the descriptor is open, the name terminated.
         if unsafe { libc::fremovexattr(fd, NAME.as_ptr()) } == 0 {
-            self.directory.sync_all()?;
+            return self.directory.sync_all();
         }
-        Ok(())
+        let refused = io::Error::last_os_error();
+        match self.attribute() {
+            Ok(None) => Ok(()),
+            Err(error) if unsupported(&error) => Ok(()),
+            Ok(Some(_)) | Err(_) => Err(refused),
+        }
     }
 
     /// The time base gave the mark that was last written.
@@ -256,6 +270,13 @@ impl Place {
         };
         Ok((found.ctime(), found.ctime_nsec()))
     }
+}
+
+/// Whether there are no attributes there at all.
+fn unsupported(error: &io::Error) -> bool {
+    let codes = [libc::EOPNOTSUPP, libc::ENOSYS];
+    let code = error.raw_os_error();
+    code.is_some_and(|code| codes.contains(&code))
 }
 
 /// Whether attributes cannot be kept there: not at all, not by this user, or not that many.

@@ -10,6 +10,7 @@ use crate::{
     untouched,
 };
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tempfile::TempDir;
@@ -161,6 +162,74 @@ fn another_host_is_refused_until_it_takes_over() {
     admitted(Some(&rebooted), "a", 3, &Leave::default()).expect("the same name");
     rebooted.claimant.host.name = "b".into();
     assert!(admitted(Some(&rebooted), "a", 3, &Leave::default()).is_err());
+}
+
+#[test]
+fn a_cache_of_another_base_is_refused_before_anything_is_taken_over() {
+    let base = tempfile::tempdir().expect("base");
+    let place = Place::of(base.path()).expect("place");
+    let theirs = mark(State::Serving, OURS, 3, &host("b"));
+    place.write(&theirs).expect("writes");
+    let claim = Claim::with(base.path(), host("a"), Duration::ZERO, None).expect("claims");
+    let mut stamp = CacheStamp {
+        name: "/ssd/tier".into(),
+        format_id: 5,
+        epoch: 1,
+        base: claim.identity(),
+    };
+    stamp.base.id += 1;
+    let leave = Leave {
+        take_over: true,
+        ..Leave::default()
+    };
+    let refused = claim.admit(&|| Ok(Some(stamp.clone())), &leave);
+    assert!(matches!(refused, Err(Refusal::OtherBase { .. })));
+    assert_eq!(place.read().expect("reads"), Some(theirs), "it serves on");
+}
+
+/// Permissions go by the user of this thread, who owns the base and may not write it any more.
+#[test]
+fn a_mark_that_cannot_be_changed_is_not_said_to_be() {
+    const NOBODY: u32 = 65_534;
+    let parent = tempfile::tempdir().expect("directory");
+    let base = parent.path().join("base");
+    fs::create_dir(&base).expect("base");
+    let allow = |path: &Path, mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(path, mode).expect("permissions");
+    };
+    allow(parent.path(), 0o777);
+    // Where this is not root it is somebody who is refused as well.
+    let _ = std::os::unix::fs::chown(&base, Some(NOBODY), Some(NOBODY));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: changes what this thread may do to files, nothing else.
+            unsafe { libc::setfsuid(NOBODY) };
+            let claim = Claim::with(&base, host("a"), Duration::ZERO, None).expect("claims");
+            let admitted = claim.admit(&|| Ok(None), &Leave::default());
+            admitted.expect("admitted");
+            let at = Path::new("/m");
+            claim.hold(State::Serving, None, at).expect("holds");
+            if parent.path().join(".base.thermocline").exists() {
+                println!("skipped: the temporary directory has no extended attributes");
+                return;
+            }
+            let before = claim.place.read().expect("reads");
+            allow(&base, 0o555);
+            claim
+                .switch(State::Dirty, None)
+                .expect_err("it is not dirty");
+            assert_eq!(claim.place.read().expect("reads"), before);
+            claim.end(true).expect_err("it is not whole");
+            assert_eq!(claim.place.read().expect("reads"), before);
+            assert!(!parent.path().join(".base.thermocline").exists());
+            allow(&base, 0o311);
+            let read = claim.place.read_fresh();
+            assert!(read.is_err(), "it is there, and cannot be read: {read:?}");
+            allow(&base, 0o755);
+            claim.switch(State::Dirty, None).expect("it can again");
+        });
+    });
 }
 
 #[test]
