@@ -266,8 +266,7 @@ pub struct Hierarchy {
     held: BTreeSet<PageId>,
     /// Dirty pages whose bytes could not be read.
     lost: BTreeSet<PageId>,
-    /// Clean slots whose copy was not read well while others were still reading it: nobody reads it
-    /// any more, and it leaves with the last of those.
+    /// Clean slots whose copy is bad, and that others still read: they leave with the last of them.
     failing: BTreeSet<SlotId>,
     /// Pages of dirty frames that base refused since the last [`Hierarchy::on_time`].
     refused: Vec<PageId>,
@@ -498,8 +497,7 @@ impl Hierarchy {
         }
     }
 
-    /// The slot to read `page` from: while the tier is off, or after a read of it that failed, only
-    /// when base is older.
+    /// The slot to read `page` from. While the tier is off, or its copy is bad: only a dirty one.
     fn usable_slot(&self, page: PageId) -> Option<SlotId> {
         let slot = self.slots.find(page)?;
         let shunned = self.health.is_off() || self.failing.contains(&slot);
@@ -770,8 +768,7 @@ impl Hierarchy {
         }
     }
 
-    /// A slot whose page was trimmed, whose copy is bad or whose tier went off, while it was pinned
-    /// leaves now.
+    /// A slot that was pinned when its page was trimmed, its copy bad or its tier off leaves now.
     fn leave_if_pending(&mut self, slot: SlotId, doomed: bool, out: &mut Vec<Action>) {
         if self.slots.pins(slot) > 0 || self.slots.page(slot).is_none() {
             return;

@@ -190,6 +190,10 @@ impl Engine {
             turn.share();
         }
         self.sync_base_through(object, data_only, &witness)?;
+        assert!(
+            witness.is_there() || turn.is_shared(),
+            "invariant 1: it goes through one or the other"
+        );
         if witness.is_told_once() {
             turn.wait_for_earlier();
         }

@@ -45,6 +45,11 @@ impl Turns {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
+        let newest = state.under_way.last();
+        assert!(
+            newest.is_none_or(|newest| *newest < number),
+            "numbers ascend"
+        );
         state.under_way.push(number);
         if shared && state.shared.is_none() {
             state.shared = Some(number);
@@ -68,6 +73,10 @@ impl Turn<'_> {
         while state.shared.is_some_and(|other| other != self.number) {
             state = self.turns.ended.wait(state);
         }
+        assert!(
+            state.under_way.contains(&self.number),
+            "invariant 1: who has it is under way"
+        );
         state.shared = Some(self.number);
     }
 

@@ -22,8 +22,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Save`], also when base cannot tell what a file with dirty pages looks like, or one
-    /// is still open; the next start is then as after a crash. [`Error::Unsaved`] when dirty pages could be written
-    /// nowhere.
+    /// is still open; the next start is then as after a crash. [`Error::Unsaved`] when dirty pages
+    /// could be written nowhere.
     pub fn stop(&self) -> Result<(), Error> {
         // What base refuses stays dirty, and is counted below.
         let _ = self.clean_everything();

@@ -474,6 +474,7 @@ impl Store {
         bytes: &mut [u8],
         results: &mut [Result<(), Fault>],
     ) {
+        assert_eq!(run.len(), results.len(), "a result for each block");
         let pages = bytes.chunks_exact_mut(self.page_size as usize);
         for ((result, stored), page) in results.iter_mut().zip(run).zip(pages) {
             if result.is_err_and(|fault| fault != Fault::TimedOut) {

@@ -119,6 +119,7 @@ impl Engine {
     fn destage_files(&self, files: &[&[DestageJob]], result: &mut io::Result<()>) -> usize {
         let most = (RUN_BYTES_MAX / self.page_size()).max(1);
         let adjacent = |a: &DestageJob, b: &DestageJob| a.page.index + 1 == b.page.index;
+        assert!(files.len() <= FILES_AT_ONCE, "each costs a descriptor");
         let mut written = Vec::with_capacity(files.len());
         for jobs in files {
             let watched = self.object(jobs[0].page.object).map(Watched::new);
