@@ -787,20 +787,6 @@ fn a_cut_that_base_refuses_at_a_start_is_asked_for_again_by_the_next() {
     }
 }
 
-/// What is open at a stop is not in the table it leaves.
-#[test]
-fn a_stop_over_an_open_file_with_dirty_pages_fails_and_loses_none() {
-    let scene = Scene::new(Mode::Back, 0);
-    let engine = scene.start();
-    let id = scene.open(&engine, 0);
-    write(&engine, &id, 3, 10);
-    engine.sync(&id, true).expect("syncs");
-    let newest = read(&engine, &id, 64 * PAGE);
-    let error = engine.stop().expect_err("it would be lost").to_string();
-    assert!(error.contains("file0"), "{error}");
-    assert!(scene.found(&scene.world.crash(1), 0) == newest);
-}
-
 /// A region is marked while base is written; after a crash nobody may open its file again.
 #[test]
 fn marked_regions_do_not_add_up_from_crash_to_crash() {

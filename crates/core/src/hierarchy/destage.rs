@@ -259,11 +259,15 @@ impl Hierarchy {
 
     /// The page's bytes could not be read from flash: they may be lost.
     pub fn destage_failed(&mut self, job: &DestageJob, fault: Fault, out: &mut Vec<Action>) {
-        self.lost.insert(job.page);
-        self.destage_written(job, out);
-        if self.slots.page(job.slot) != Some(job.page) {
-            self.lost.remove(&job.page);
+        assert!(self.is_of_shape(job), "the tier is not still");
+        let is_same = self.slots.page(job.slot) == Some(job.page);
+        match is_same && self.slots.is_dirty(job.slot) {
+            true => _ = self.lost.insert(job.page),
+            // Another batch made it clean meanwhile: base has it.
+            false if is_same && job.from.is_some() => _ = self.failing.insert(job.slot),
+            false => {}
         }
+        self.destage_written(job, out);
         self.count_fault(Way::Read, fault, out);
     }
 

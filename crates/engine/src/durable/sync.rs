@@ -181,21 +181,28 @@ impl Engine {
         let covered = (object.unsynced.begin(), object.destaged.begin());
         // What is on a flash device that failed is seen to be older by the times of base's files.
         let data_only = data_only && !(self.has_flash && self.is_off());
-        let turn = object.turns.begin(true);
-        let witness = match turn.is_shared() {
-            true => Witness::NONE,
-            false => object.base.witness(),
-        };
+        let failed_before = object.failed_syncs.load(Ordering::Acquire);
+        let mut turn = object.turns.begin(true);
+        let mut witness = Witness::NONE;
+        if !turn.is_shared() {
+            drop(turn);
+            witness = object.base.witness();
+            // Whoever was told of a loss before the witness was made has an earlier number.
+            turn = object.turns.begin(!witness.is_there());
+        }
         if !witness.is_there() {
             turn.share();
         }
-        self.sync_base_through(object, data_only, &witness)?;
+        let epoch = self.sync_base_through(object, data_only, &witness)?;
         assert!(
             witness.is_there() || turn.is_shared(),
             "invariant 1: it goes through one or the other"
         );
         if witness.is_told_once() {
             turn.wait_for_earlier();
+        }
+        if object.failed_syncs.load(Ordering::Acquire) == failed_before {
+            self.base_is_synced(object, epoch);
         }
         object.unsynced.end(covered.0);
         object.destaged.end(covered.1);
@@ -211,7 +218,8 @@ impl Engine {
         if !witness.is_there() {
             turn.share();
         }
-        self.sync_base_through(object, false, witness)?;
+        let epoch = self.sync_base_through(object, false, witness)?;
+        self.base_is_synced(object, epoch);
         // Of what others wrote before the witness was made it knows nothing.
         object.destaged.end(covered);
         Ok(())
@@ -222,20 +230,21 @@ impl Engine {
         object: &Object,
         data_only: bool,
         witness: &Witness,
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
         let epoch = self.inner().hierarchy.ledger_mut().start_base_sync();
         let synced = match witness.is_there() {
             true => object.base.sync_before(witness, data_only),
             false => object.base.sync(data_only),
         };
-        match &synced {
-            Ok(()) => {
-                let mut inner = self.inner();
-                inner.hierarchy.ledger_mut().base_synced(object.id, epoch);
-            }
-            Err(_) => self.sync_failed(object),
+        if synced.is_err() {
+            self.sync_failed(object);
         }
-        synced
+        synced.map(|()| epoch)
+    }
+
+    fn base_is_synced(&self, object: &Object, epoch: u64) {
+        let mut inner = self.inner();
+        inner.hierarchy.ledger_mut().base_synced(object.id, epoch);
     }
 
     /// Gives base the object's length again after a sync that failed: the system may have given it

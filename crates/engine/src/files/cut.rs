@@ -109,7 +109,7 @@ impl Engine {
         // A cut that is said to have failed may have been made.
         if cut.is_ok() || object.base.len().is_ok_and(|found| found == length) {
             let before = object.length.swap(length, Ordering::AcqRel);
-            if length < before {
+            if length <= before {
                 object.room.is_gone();
             }
             // A page cut in the middle goes too: its tail must read zeros if the file grows.

@@ -207,8 +207,10 @@ impl Engine {
         }
         drop(inner);
         self.trim_pages(id, 0, u64::MAX);
-        if self.is_named(id) && !self.is_off() {
-            // Before base is written again, too. A failed commit switches the tier off.
+        let held = self.inner().commits.held;
+        if self.is_named(id) && !self.is_off() && !held {
+            // Before base is written again, too. A failed commit switches the tier off. A start
+            // commits when all files were compared.
             let _ = self.commit();
         }
     }
@@ -389,7 +391,9 @@ impl Engine {
         let resident = {
             let mut inner = self.inner();
             let unread = u32::from(inner.hierarchy.is_unread(id));
-            let resident = inner.hierarchy.resident_of(id) + unread;
+            // Until a start has made the cut that it found, the file must be found again.
+            let owed = u32::from(object.cached && inner.fates.contains_key(&id));
+            let resident = inner.hierarchy.resident_of(id) + unread + owed;
             // Whoever writes the map later can no longer ask the object what it is called.
             if resident > 0 && !inner.commits.named.contains(&id) {
                 inner.commits.put(saved);

@@ -309,7 +309,7 @@ impl Registry {
         }
         let gone = object.unlinked.load(Ordering::Acquire);
         let doubted = object.failed_syncs.load(Ordering::Acquire) > 0;
-        if doubted && !gone && self.doubted.len() < FAILED_MAX {
+        if doubted && !gone && object.cached && self.doubted.len() < FAILED_MAX {
             self.doubted.insert(object.identity);
         }
         let held = match self.planted {
@@ -348,6 +348,11 @@ impl Registry {
         self.doubted.contains(identity) || self.doubted.len() >= FAILED_MAX
     }
 
+    /// The file of this identity is gone: another one that gets it is another file.
+    pub(crate) fn believe(&mut self, identity: &Identity) {
+        self.doubted.remove(identity);
+    }
+
     fn set_free(&mut self, id: ObjectId, held: Held) {
         debug_assert!(self.free.iter().all(|(free, _)| *free != id), "freed once");
         self.free.push_back((id, held));
@@ -356,7 +361,6 @@ impl Registry {
     /// The file no longer exists. Its id, when it had one and is not open.
     pub(crate) fn forget(&mut self, identity: &Identity, reuse_id: bool) -> Option<ObjectId> {
         self.closed_id(identity)?;
-        self.doubted.remove(identity);
         let (id, state) = self.known.remove(identity)?;
         self.ids.remove(&id);
         if let State::Closed { last, .. } | State::Restored { last, .. } = state {

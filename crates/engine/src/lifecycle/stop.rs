@@ -21,9 +21,9 @@ impl Engine {
     /// Requests must have ended and objects be closed, or their pages are left out.
     ///
     /// # Errors
-    /// [`Error::Save`], also when base cannot tell what a file with dirty pages looks like, or one
-    /// is still open; the next start is then as after a crash. [`Error::Unsaved`] when dirty pages
-    /// could be written nowhere.
+    /// [`Error::Save`], also when base cannot tell what a file with dirty pages looks like; the
+    /// next start is then as after a crash. [`Error::Unsaved`] when dirty pages could be written
+    /// nowhere.
     pub fn stop(&self) -> Result<(), Error> {
         // What base refuses stays dirty, and is counted below.
         let _ = self.clean_everything();
@@ -94,9 +94,8 @@ impl Engine {
     }
 
     /// The table that a stop leaves replaces all records of before. A file that is not in it loses
-    /// its pages at the next start, so one with dirty pages, or with something under way, must be
-    /// there. Without a stamp it cannot be, nor while it is open; the records of the last commit
-    /// need neither.
+    /// its pages at the next start, so a closed one with dirty pages, or with something under way,
+    /// must be there. Without a stamp it cannot be; the records of the last commit need none.
     fn must_be_found_again(
         &self,
         objects: &[SavedObject],
@@ -112,15 +111,11 @@ impl Engine {
             lost.contains(&id) && (under_way || self.has_dirty(id))
         };
         let closed = self.registry().closed();
-        let why = if let Some(first) = closed.iter().find(|closed| is_lost(closed.id)) {
-            let name = &first.name;
-            format!("base does not tell what {name} looks like, which has newer bytes here")
-        } else if let Some(first) = self.all_objects().iter().find(|open| is_lost(open.id)) {
-            let name = first.name();
-            format!("{name} is still open, and has newer bytes here")
-        } else {
+        let Some(first) = closed.iter().find(|closed| is_lost(closed.id)) else {
             return Ok(());
         };
+        let name = &first.name;
+        let why = format!("base does not tell what {name} looks like, which has newer bytes here");
         Err(self.save_error(io::Error::other(why)))
     }
 
