@@ -80,7 +80,8 @@ fn a_log_beside_the_cache_that_somebody_else_may_have_made() {
     let target = ground.path("target");
     fs::write(&target, "own").expect("target");
     symlink(&target, &log).expect("link");
-    untrusted("it is a symbolic link");
+    std::os::unix::fs::lchown(&log, Some(NOBODY), None).expect("owner");
+    untrusted("it is a symbolic link of somebody else");
     assert_eq!(fs::read_to_string(&target).expect("target"), "own");
     fs::remove_file(&log).expect("removed");
     let made = std::process::Command::new("mkfifo").arg(&log).status();

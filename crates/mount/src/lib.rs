@@ -31,5 +31,5 @@ pub use fs::{Caller, Entry, Fs, Listed, Opened, SetAttr, Time, WriteOptions};
 pub use inode::ROOT;
 pub use mount::{Mount, MountConfig, MountHandle, Transport, file_devices, is_gone};
 pub use object::{BaseFile, DeviceFactory};
-pub use place::Place;
+pub use place::{Place, Seen};
 pub use plans::PlanSource;

@@ -29,7 +29,7 @@ use crate::fs::Fs;
 use crate::fuse::{Frontend, Handshake};
 use crate::object::DeviceFactory;
 use crate::passthrough::Passthrough;
-use crate::place::Place;
+use crate::place::{Place, Seen};
 use crate::plans::PlanSource;
 use crate::prune;
 use crate::sys;
@@ -192,7 +192,7 @@ impl Mount {
         let ours = place.clone();
         let serve = move || {
             let end = server.run();
-            leave(session, &ours);
+            leave(session, &ours, end.is_ok());
             end
         };
         let serving = std::thread::Builder::new()
@@ -246,13 +246,14 @@ impl MountHandle {
     /// Unmounts and waits for the end.
     ///
     /// # Errors
-    /// [`Error::Busy`] while files are open; the mount goes on. The handle comes back with it.
+    /// [`Error::Busy`] while files are open, or something is mounted over it; the mount goes on. The handle comes back with it.
     pub fn unmount(mut self) -> Result<(), (Self, Error)> {
         let mountpoint = self.mountpoint().to_path_buf();
-        let unmounted = match self.place.is_on_top() {
-            true => sys::umount(&mountpoint),
+        let unmounted = match self.place.seen() {
+            Seen::OnTop => sys::umount(&mountpoint),
+            Seen::Hidden => Err(io::Error::from_raw_os_error(libc::EBUSY)),
             // Somebody else unmounted it first.
-            false => Ok(()),
+            Seen::Gone => Ok(()),
         };
         match unmounted {
             Ok(()) => {}
@@ -295,11 +296,11 @@ impl Drop for MountHandle {
     }
 }
 
-/// Unmounts, unless somebody has. A session that is dropped unmounts by path, whatever is there, as
-/// it cannot tell that its own mount has gone. One that is not keeps a descriptor that nothing
-/// uses, until the process ends.
-fn leave(session: Session<Handshake>, place: &Place) {
-    match place.is_on_top() {
+/// Unmounts what ended otherwise than by an unmount. A session that is dropped unmounts by path,
+/// whatever is there, as it cannot tell that its own mount has gone. One that is not keeps a
+/// descriptor that nothing uses, until the process ends.
+fn leave(session: Session<Handshake>, place: &Place, unmounted: bool) {
+    match !unmounted && place.is_on_top() {
         true => drop(session),
         false => std::mem::forget(session),
     }

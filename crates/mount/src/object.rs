@@ -449,6 +449,8 @@ impl Objects {
         // The engine adds the object hint, which it makes from the group.
         let hints = HintSet::UNKNOWN.with(hint_type::FILE_KIND, class.kind.value());
         let object = self.engine.open_object(spec)?;
+        // The tier itself may have it open since it could only be read.
+        let write_error = write_error.or_else(|| (!object.can_write()).then_some(libc::EROFS));
         let streams = Mutex::default();
         Ok(OpenObject {
             object,

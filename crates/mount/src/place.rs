@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 use crate::sys;
 
+/// What the kernel calls file systems of this program.
+const KIND: &str = "fuse.thermocline";
+
 /// A mount of this process.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -33,43 +36,102 @@ impl Place {
         &self.mountpoint
     }
 
+    /// How the mount is seen now. Where the kernel's table does not tell, it is taken to be there.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        match (&self.device, fs::read_to_string("/proc/self/mountinfo")) {
+            (Some(device), Ok(table)) => seen(&table, device, &self.mountpoint),
+            _ => Seen::OnTop,
+        }
+    }
+
     /// Whether the mount is still what is seen there: what is unmounted by path is it.
     #[must_use]
     pub fn is_on_top(&self) -> bool {
-        self.device.is_none() || device_at(&self.mountpoint) == self.device
+        self.seen() == Seen::OnTop
     }
 
     /// Ends the connection of the mount: whoever waits for it gets an error. By its number, which
-    /// whoever mounted may do; where that is not possible by its path, which needs root.
+    /// whoever mounted may do; and by its path, which needs root and takes it away.
     pub fn abort(&self) {
         let number = self
             .device
             .as_ref()
             .and_then(|device| device.split_once(':'));
-        let aborted = number.is_some_and(|(_, minor)| {
-            fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1").is_ok()
-        });
-        if !aborted && self.is_on_top() {
+        if let Some((_, minor)) = number {
+            // Where the kernel's table of connections is not mounted the path has to do.
+            let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+        }
+        if self.is_on_top() {
             // Somebody may have unmounted it by now.
             let _ = sys::abort(&self.mountpoint);
         }
     }
 }
 
+/// How a mount is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// At its mountpoint.
+    OnTop,
+    /// It is there, but not at its mountpoint: something is mounted over it, or a directory above
+    /// was renamed.
+    Hidden,
+    /// No more.
+    Gone,
+}
+
+/// A line of the kernel's table.
+struct Line<'a> {
+    device: &'a str,
+    path: &'a str,
+    kind: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn of(line: &'a str) -> Option<Self> {
+        let mut fields = line.split(' ').skip(2);
+        let (device, path) = (fields.next()?, fields.nth(1)?);
+        let (_, rest) = line.split_once(" - ")?;
+        let kind = rest.split(' ').next()?;
+        Some(Self { device, path, kind })
+    }
+
+    /// Numbers are used again as soon as a mount has gone, by whatever is mounted next.
+    fn is(&self, device: &str) -> bool {
+        self.device == device && self.kind == KIND
+    }
+}
+
 /// `major:minor` of the file system that is seen at this very path.
 fn device_at(path: &Path) -> Option<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    find(&table, path)
+    let on_top = on_top(&table, path)?;
+    Some(on_top.device.to_string())
 }
 
-fn find(table: &str, path: &Path) -> Option<String> {
+fn on_top<'a>(table: &'a str, path: &Path) -> Option<Line<'a>> {
     let on = escaped(path.to_str()?);
     // The last one covers those before it.
-    table.lines().rev().find_map(|line| {
-        let mut fields = line.split(' ').skip(2);
-        let (device, path) = (fields.next()?, fields.nth(1)?);
-        (path == on).then(|| device.to_string())
-    })
+    table
+        .lines()
+        .rev()
+        .filter_map(Line::of)
+        .find(|line| line.path == on)
+}
+
+fn seen(table: &str, device: &str, path: &Path) -> Seen {
+    if on_top(table, path).is_some_and(|line| line.is(device)) {
+        return Seen::OnTop;
+    }
+    match table
+        .lines()
+        .filter_map(Line::of)
+        .any(|line| line.is(device))
+    {
+        true => Seen::Hidden,
+        false => Seen::Gone,
+    }
 }
 
 /// A path as the kernel's table writes it.
@@ -92,9 +154,16 @@ mod tests {
 91 90 0:51 / /srv/pg rw,relatime - fuse.thermocline /bulk rw\n\
 92 22 0:52 / /srv/a\\040b rw - fuse.thermocline /bulk rw\n\
 93 92 0:53 / /srv/a\\040b rw - tmpfs none rw\n";
-        let at = |path: &str| find(table, Path::new(path));
-        assert_eq!(at("/srv/pg").as_deref(), Some("0:51"));
-        assert_eq!(at("/srv/a b").as_deref(), Some("0:53"));
+        let at = |path: &str| on_top(table, Path::new(path)).map(|line| line.device);
+        assert_eq!(at("/srv/pg"), Some("0:51"));
+        assert_eq!(at("/srv/a b"), Some("0:53"));
         assert_eq!(at("/srv"), None);
+        let seen = |device: &str, path: &str| seen(table, device, Path::new(path));
+        assert_eq!(seen("0:51", "/srv/pg"), Seen::OnTop);
+        assert_eq!(seen("0:50", "/srv/pg"), Seen::Hidden);
+        assert_eq!(seen("0:52", "/srv/a b"), Seen::Hidden);
+        // The number of a mount that has gone, used by another kind of file system.
+        assert_eq!(seen("0:53", "/srv/a b"), Seen::Gone);
+        assert_eq!(seen("0:54", "/srv/pg"), Seen::Gone);
     }
 }

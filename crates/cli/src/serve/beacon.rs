@@ -249,7 +249,9 @@ fn listen(name: &str, standing: impl Fn() -> Standing + Send + 'static) -> io::R
     let ear = Arc::new(Ear::default());
     match UnixListener::bind_addr(&address) {
         Ok(listener) => ear.state().listener = Some(Arc::new(listener)),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            log::line("another process has the name of this mount; it is tried again each second");
+        }
         Err(error) => return Err(error),
     }
     let shared = Arc::clone(&ear);
@@ -294,10 +296,12 @@ pub(crate) fn is_lit(path: &Path, pid: u32) -> bool {
 pub(crate) fn process_of(path: &Path, pid: u32) -> Option<u32> {
     let stream = connect("mount", path)?;
     let here = peer(&stream)?.pid.cast_unsigned();
-    let standing = answer(stream);
-    standing
-        .is_none_or(|standing| standing.mount.pid == pid)
-        .then_some(here)
+    let is_it = match answer(stream) {
+        Some(standing) => standing.mount.pid == pid,
+        // It may be the one that had the mountpoint before.
+        None => here == pid,
+    };
+    is_it.then_some(here)
 }
 
 fn ask(kind: &str, path: &Path) -> Option<Standing> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use thermocline::Engine;
-use thermocline_mount::Place;
+use thermocline_mount::{Place, Seen};
 
 /// Time between two tries, when no file is open.
 const TRY_EVERY: Duration = Duration::from_millis(200);
@@ -55,9 +55,9 @@ impl Ending {
         self.over.store(true, Ordering::Release);
     }
 
-    /// Whether the mount is still seen at its mountpoint.
+    /// Whether the mount is still there, be it under another one.
     pub(crate) fn is_mounted(&self) -> bool {
-        !self.is_over() && self.place.is_on_top()
+        !self.is_over() && self.place.seen() != Seen::Gone
     }
 
     /// What a signal does, with `earlier` ones before it. `open` tells how many files are open.
@@ -98,7 +98,7 @@ impl Ending {
             // A handle that is open is sure to stand in the way: nothing to try.
             if open() > 0 {
                 wait = TRY_EVERY;
-            } else if self.is_mounted() {
+            } else if self.place.is_on_top() {
                 match umount::detach(self.place.mountpoint(), false) {
                     Ok(()) => return log::line("the last file was closed"),
                     // A directory that somebody stands in: tried less and less often.
@@ -113,7 +113,15 @@ impl Ending {
         if !self.is_mounted() {
             return true;
         }
-        let detached = umount::detach(self.place.mountpoint(), lazy);
+        let path = self.place.mountpoint();
+        if !self.place.is_on_top() {
+            let path = path.display();
+            log::line(&format!(
+                "still serving: something is mounted over {path}; unmount that first"
+            ));
+            return false;
+        }
+        let detached = umount::detach(path, lazy);
         if let Err(failure) = &detached {
             log::line(&format!("still serving: {}", failure.message));
         }

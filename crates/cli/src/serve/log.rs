@@ -16,8 +16,13 @@ static COPY: OnceLock<File> = OnceLock::new();
 
 /// Opens a log: what is there stays. One that was `named` may be whatever takes lines: a link, a
 /// pipe that is read, a terminal. The one beside the cache is as trusted as that: a regular file of
-/// this user or of root, that others need not read.
+/// this user or of root, that others need not read, or a link of theirs to one.
 pub(crate) fn open(path: &Path, named: bool) -> Result<File, Failure> {
+    let resolved = match named {
+        true => path.to_path_buf(),
+        false => thermocline::store::resolve(path)
+            .map_err(|_| untrusted(path, "it is a symbolic link of somebody else"))?,
+    };
     // Of a pipe that nobody reads the opening is not waited for.
     let (flags, mode) = match named {
         true => (libc::O_NONBLOCK | libc::O_NOCTTY, 0o666),
@@ -25,12 +30,12 @@ pub(crate) fn open(path: &Path, named: bool) -> Result<File, Failure> {
     };
     let mut options = File::options();
     options.create(true).append(true).mode(mode);
-    let file = options.custom_flags(flags).open(path);
+    let file = options.custom_flags(flags).open(&resolved);
     let file = file.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) if !named => untrusted(path, "it is a symbolic link"),
         Some(libc::ENXIO) if !named => untrusted(path, "it is no regular file"),
         Some(libc::ENXIO) => Failure::io("open the log", path, &error)
-            .advise("start what reads the pipe first, or --log FILE"),
+            .advise("start what reads the pipe first; a socket cannot be one: --log FILE"),
         _ => Failure::io("open the log", path, &error),
     })?;
     let fail = |error: io::Error| Failure::io("open the log", path, &error);
@@ -94,7 +99,10 @@ impl News {
 
     /// What was logged.
     pub(crate) fn text(&self) -> String {
-        let text = fs::read(&self.path).unwrap_or_default();
+        // Of a pipe or a terminal nothing can be read that is meant for others.
+        let is_file = fs::metadata(&self.path).is_ok_and(|found| found.is_file());
+        let text = is_file.then(|| fs::read(&self.path).unwrap_or_default());
+        let text = text.unwrap_or_default();
         let from = usize::try_from(self.before).unwrap_or(usize::MAX);
         String::from_utf8_lossy(text.get(from..).unwrap_or_default()).into_owned()
     }

@@ -9,6 +9,7 @@ use crate::failure::{Code, Failure, Outcome, reason};
 use crate::serve::claiming::ClaimArgs;
 use crate::serve::claiming::{self, Claiming};
 use crate::serve::salvage;
+use crate::serve::signals::outlive_file_limit;
 use crate::show::pace::Pace;
 use crate::units::show_count;
 use clap::{Args, ValueHint};
@@ -88,6 +89,7 @@ struct Recovering<'a> {
 /// Writes back and closes the cache: base is whole afterwards, the cache clean and warm.
 pub(crate) fn run(args: &RecoverArgs) -> Outcome {
     let started = Instant::now();
+    outlive_file_limit()?;
     let base = directory(&args.base)?;
     let found = check_path(&args.cache, false, &mut |_| ()).map_err(unread)?;
     sound_enough(args, &found)?;

@@ -52,12 +52,18 @@ pub(crate) struct UmountArgs {
 /// Unmounts and waits.
 pub(crate) fn run(args: &UmountArgs) -> Outcome {
     let mountpoint = absolute(&args.mountpoint)?;
-    let serving = match facts(&mountpoint) {
-        Ok(facts) => Some(Serving::find(&facts)),
-        Err(_) if is_abandoned(&mountpoint) => None,
+    let (serving, serves) = match facts(&mountpoint) {
+        Ok(facts) => (Some(Serving::find(&facts)), true),
+        // One that gave up serving may still write back.
+        Err(_) if is_abandoned(&mountpoint) => {
+            let standing = beacon::of_mountpoint(&mountpoint);
+            (
+                standing.map(|standing| Serving::find(&standing.mount)),
+                false,
+            )
+        }
         Err(failure) => return wait_for_the_end(&mountpoint, args).unwrap_or(Err(failure)),
     };
-    let serves = serving.is_some();
     match (serves, args.keep_dirty) {
         (true, true) => client::write(&mountpoint, "flush", "at-end keep")?,
         // One that was interrupted may have said the other. What cannot be told shows in the mark.

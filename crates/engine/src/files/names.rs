@@ -161,6 +161,7 @@ impl Engine {
     pub fn unlinked(&self, identity: &Identity, grave: Grave) {
         let mut registry = self.registry();
         registry.loses_name(identity, false);
+        registry.believe(identity);
         if let Some(object) = self.found(&registry, identity) {
             *object.grave.lock() = Some(grave);
             object.unlinked.store(true, Ordering::Release);

@@ -361,6 +361,12 @@ impl Object {
         Fate { unlinked, ..fate }
     }
 
+    /// Whether base can be written through what it was opened with.
+    #[must_use]
+    pub fn can_write(&self) -> bool {
+        self.base.can_write()
+    }
+
     /// What it is called now.
     #[must_use]
     pub fn name(&self) -> String {
