@@ -135,6 +135,22 @@ fn pages_that_are_being_read_become_clean() {
     tier.hierarchy.assert_invariants();
 }
 
+/// What a second batch cannot read is no loss where the first one has made it clean meanwhile.
+#[test]
+fn what_became_clean_while_it_was_read_is_not_lost() {
+    let mut tier = Tier::of_dirty_pages();
+    let first = tier.written();
+    let reading = tier.hierarchy.next_destage(PAGES as usize, None);
+    tier.hierarchy.destaged(&first, &mut tier.out);
+    for job in &reading {
+        tier.hierarchy
+            .destage_failed(job, Fault::Corrupt, &mut tier.out);
+        tier.hierarchy.assert_invariants();
+    }
+    assert_eq!(tier.hierarchy.lost(), []);
+    assert_eq!(tier.hierarchy.slots().resident(), 0, "bad copies leave");
+}
+
 /// Whoever asks for the next batch while pages leave would otherwise get these again and again, and
 /// sync base each time, until the read ends.
 #[test]

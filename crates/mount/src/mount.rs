@@ -246,7 +246,8 @@ impl MountHandle {
     /// Unmounts and waits for the end.
     ///
     /// # Errors
-    /// [`Error::Busy`] while files are open, or something is mounted over it; the mount goes on. The handle comes back with it.
+    /// [`Error::Busy`] while files are open or something is mounted over it; the mount goes on. The
+    /// handle comes back with it.
     pub fn unmount(mut self) -> Result<(), (Self, Error)> {
         let mountpoint = self.mountpoint().to_path_buf();
         let unmounted = match self.place.seen() {

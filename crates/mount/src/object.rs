@@ -451,6 +451,10 @@ impl Objects {
         let object = self.engine.open_object(spec)?;
         // The tier itself may have it open since it could only be read.
         let write_error = write_error.or_else(|| (!object.can_write()).then_some(libc::EROFS));
+        assert!(
+            object.can_write() || write_error.is_some(),
+            "a writer is told at once that base takes nothing"
+        );
         let streams = Mutex::default();
         Ok(OpenObject {
             object,
