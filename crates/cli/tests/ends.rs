@@ -435,3 +435,22 @@ fn one_file_is_given_up_only_when_no_other_stands_in_the_way() {
 fn dirty(ground: &Ground) -> u64 {
     check(ground)["dirty"].as_u64().expect("count")
 }
+
+/// A signal is not forgotten: the mount ends once it can.
+#[test]
+fn a_mount_that_is_mounted_over_ends_when_that_is_gone() {
+    let Some(ground) = Ground::prepare("over") else {
+        return;
+    };
+    let mountpoint = ground.mountpoint();
+    let mut child = ground.served("--size 4M");
+    let mut tmpfs = Command::new("mount");
+    success(tmpfs.args(["-t", "tmpfs", "none"]).arg(&mountpoint));
+    signal(&child);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(child.try_wait().expect("waits").is_none(), "it is there");
+    assert_eq!(on_top(&mountpoint).as_deref(), Some("tmpfs"));
+    success(Command::new("umount").arg(&mountpoint));
+    assert!(child.wait().expect("ends").success());
+    assert_eq!(on_top(&mountpoint), None);
+}

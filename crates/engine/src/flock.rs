@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Among the flags of a process (`PF_EXITING` of the kernel's `include/linux/sched.h`).
 const EXITING: u32 = 4;
 
+/// How often the system's table of locks is read for a lock that is not in it.
+const READS: u32 = 5;
+
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 /// Locks `file` for itself alone, for as long as the file lives; false: a living process has it.
@@ -57,8 +60,11 @@ fn try_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
 pub(crate) fn holder(file: &File) -> Option<u32> {
     let found = file.metadata().ok()?;
     let device = (libc::major(found.dev()), libc::minor(found.dev()));
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    holder_in(&locks, device, found.ino())
+    // The table is read in pieces: a lock that others take or give meanwhile may hide this one.
+    (0..READS).find_map(|_| {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        holder_in(&locks, device, found.ino())
+    })
 }
 
 /// The process that by these lines of `/proc/locks` holds a lock of the whole file `inode` on
