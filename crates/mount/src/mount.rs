@@ -297,11 +297,13 @@ impl Drop for MountHandle {
     }
 }
 
-/// Unmounts what ended otherwise than by an unmount. A session that is dropped unmounts by path,
-/// whatever is there, as it cannot tell that its own mount has gone. One that is not keeps a
-/// descriptor that nothing uses, until the process ends.
-fn leave(session: Session<Handshake>, place: &Place, unmounted: bool) {
-    match !unmounted && place.is_on_top() {
+/// Unmounts what ended otherwise than by an unmount: a mount that is still seen, and dead. A
+/// session that is dropped unmounts by path, whatever is there, as it cannot tell that its own
+/// mount has gone. One that is not keeps a descriptor that nothing uses, until the process ends.
+fn leave(session: Session<Handshake>, place: &Place, ended: bool) {
+    // A newer mount may have the number of this one; it answers.
+    let is_dead = || fs::metadata(place.mountpoint()).is_err_and(|error| is_gone(&error));
+    match place.is_on_top() && (!ended || is_dead()) {
         true => drop(session),
         false => std::mem::forget(session),
     }

@@ -169,7 +169,9 @@ impl Beacon {
     fn standing(&self) -> Standing {
         let dirty = self.engine.dirty_pages();
         let stage = match () {
-            () if self.ending.is_mounted() => Stage::Serving,
+            () if self.ending.is_on_top() => Stage::Serving,
+            // Nobody finds it at its mountpoint. It serves what is open, or bound elsewhere.
+            () if self.ending.is_mounted() => Stage::Detached,
             () if !self.ending.is_over() && self.files.held().1 > 0 => Stage::Detached,
             () if dirty > 0 => Stage::WritingBack,
             () => Stage::Saving,
@@ -288,7 +290,11 @@ pub(crate) fn of_cache(path: &Path) -> Option<Standing> {
 
 /// Whether process `pid` is there and answers for this mountpoint, though perhaps not in time.
 pub(crate) fn is_lit(path: &Path, pid: u32) -> bool {
-    process_of(path, pid).is_some()
+    let Some(stream) = connect("mount", path) else {
+        return false;
+    };
+    // One that saves its map may take its time to answer.
+    answer(stream).is_none_or(|standing| standing.mount.pid == pid)
 }
 
 /// The number that this process's own namespace has for the one that says it is `pid`, and answers

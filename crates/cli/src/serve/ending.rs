@@ -60,6 +60,11 @@ impl Ending {
         !self.is_over() && self.place.seen() != Seen::Gone
     }
 
+    /// Whether it is what is seen at its mountpoint.
+    pub(crate) fn is_on_top(&self) -> bool {
+        !self.is_over() && self.place.is_on_top()
+    }
+
     /// What a signal does, with `earlier` ones before it. `open` tells how many files are open.
     pub(crate) fn signal(
         self: &Arc<Self>,
@@ -117,7 +122,8 @@ impl Ending {
         if !self.place.is_on_top() {
             let path = path.display();
             log::line(&format!(
-                "still serving: something is mounted over {path}; unmount that first"
+                "still serving: not seen at {path}; unmount what is mounted over it, or where \
+                 it is bound to"
             ));
             return false;
         }

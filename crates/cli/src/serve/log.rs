@@ -20,8 +20,12 @@ static COPY: OnceLock<File> = OnceLock::new();
 pub(crate) fn open(path: &Path, named: bool) -> Result<File, Failure> {
     let resolved = match named {
         true => path.to_path_buf(),
-        false => thermocline::store::resolve(path)
-            .map_err(|_| untrusted(path, "it is a symbolic link of somebody else"))?,
+        false => thermocline::store::resolve(path).map_err(|error| match error {
+            thermocline::Error::CacheIo { source, .. } => {
+                Failure::io("open the log", path, &source)
+            }
+            _ => untrusted(path, "it is a symbolic link of somebody else"),
+        })?,
     };
     // Of a pipe that nobody reads the opening is not waited for.
     let (flags, mode) = match named {

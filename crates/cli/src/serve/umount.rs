@@ -57,6 +57,8 @@ pub(crate) fn run(args: &UmountArgs) -> Outcome {
         // One that gave up serving may still write back.
         Err(_) if is_abandoned(&mountpoint) => {
             let standing = beacon::of_mountpoint(&mountpoint);
+            // Another one may have been there before.
+            let standing = standing.filter(|standing| standing.stage != Stage::Detached);
             (
                 standing.map(|standing| Serving::find(&standing.mount)),
                 false,

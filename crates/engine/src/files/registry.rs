@@ -309,7 +309,7 @@ impl Registry {
         }
         let gone = object.unlinked.load(Ordering::Acquire);
         let doubted = object.failed_syncs.load(Ordering::Acquire) > 0;
-        if doubted && !gone && object.cached && self.doubted.len() < FAILED_MAX {
+        if doubted && !gone && self.doubted.len() < FAILED_MAX {
             self.doubted.insert(object.identity);
         }
         let held = match self.planted {
