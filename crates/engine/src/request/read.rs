@@ -346,10 +346,23 @@ impl Reading<'_> {
         let size = engine.page_size();
         assert_eq!(bytes.len(), run.len() * size, "slots hold whole pages");
         let at: Vec<Stored> = run.iter().map(|(_, stored)| *stored).collect();
-        let read = match engine.store() {
-            Some(flash) => flash.read_all_surely(&at, bytes),
-            None => vec![Err(Fault::ReadError); run.len()],
+        let Some(flash) = engine.store() else {
+            return self.settle_slots(run, vec![Err(Fault::ReadError); run.len()], bytes);
         };
+        let mut read = flash.read_blocks(&at, bytes);
+        if read.iter().any(Result::is_err) {
+            // A clean page that does not come right leaves: base has it.
+            let inner = engine.inner();
+            let slots = inner.hierarchy.slots();
+            let dirty: Vec<bool> = run.iter().map(|(slot, _)| slots.is_dirty(*slot)).collect();
+            drop(inner);
+            let pages = at.iter().zip(bytes.chunks_exact_mut(size));
+            for ((result, dirty), (stored, page)) in read.iter_mut().zip(dirty).zip(pages) {
+                if dirty && result.is_err_and(|fault| fault != Fault::TimedOut) {
+                    *result = flash.read_block(stored.block, stored.page, stored.checksum, page);
+                }
+            }
+        }
         self.settle_slots(run, read, bytes)
     }
 
