@@ -83,6 +83,10 @@ impl Turn<'_> {
     /// Waits until all syncs that began before this one have ended.
     pub(crate) fn wait_for_earlier(&self) {
         let mut state = self.turns.state.lock();
+        assert!(
+            state.shared != Some(self.number),
+            "invariant 1: who has it waits for nobody"
+        );
         while state
             .under_way
             .first()

@@ -350,6 +350,7 @@ impl Reading<'_> {
             return self.settle_slots(run, vec![Err(Fault::ReadError); run.len()], bytes);
         };
         let mut read = flash.read_blocks(&at, bytes);
+        assert_eq!(read.len(), run.len(), "a result for each page");
         if read.iter().any(Result::is_err) {
             // A clean page that does not come right leaves: base has it.
             let inner = engine.inner();
