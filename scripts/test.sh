@@ -29,6 +29,7 @@ type -P git > /dev/null || missing+=(git)
 type -P python3 > /dev/null || missing+=(python3)
 type -P dpkg-source > /dev/null || missing+=(dpkg-dev)
 type -P fusermount3 > /dev/null || missing+=(fuse3)
+type -P bindfs > /dev/null || missing+=(bindfs)
 type -P sqlite3 > /dev/null || missing+=(sqlite3)
 type -P mariadbd > /dev/null || missing+=(mariadb-server)
 for program in initdb pgbench pg_amcheck; do

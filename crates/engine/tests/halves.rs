@@ -179,9 +179,9 @@ fn pages_on_flash_are_fetched_by_the_caller() {
 }
 
 #[test]
-fn pages_that_do_not_come_right_are_asked_for_again_and_else_come_from_base() {
+fn pages_that_do_not_come_right_come_from_base() {
     let rig = rig(|store| store);
-    let ways = ["wrong", "short", "failed", "damaged", "late"];
+    let ways = ["wrong", "short", "failed", "interrupted", "damaged", "late"];
     for (first, how) in ways.into_iter().enumerate() {
         let before = rig.faults();
         let read = rig.started(first, 2);
@@ -196,19 +196,64 @@ fn pages_that_do_not_come_right_are_asked_for_again_and_else_come_from_base() {
             "wrong" => lane[PAGE / 2] ^= 1,
             "short" => results[0] = Ok(PAGE - 512),
             "late" => results[0] = Err(io::ErrorKind::TimedOut.into()),
+            "interrupted" => results[0] = Err(io::ErrorKind::Interrupted.into()),
             "failed" => results[0] = Err(io::Error::from_raw_os_error(libc::EIO)),
             _ => {}
         }
         let (whole, bytes) = rig.end(read, &results, &lane);
         assert!(!whole && bytes == rig.expected(first, 2), "{how}");
-        // What the device gives when it is asked itself is no fault of it.
+        // A request that was not finished is no fault of the device; wrong bytes are, also when
+        // they come right a second time.
         let fault = rig.faults() > before;
-        assert_eq!(fault, matches!(how, "late" | "damaged"), "{how}");
+        let finished = !matches!(how, "short" | "interrupted");
+        assert_eq!(fault, finished, "{how}");
         // Whatever was given up comes back by later reads; late devices are soon given up whole.
         assert_eq!(rig.read(0, 8).expect("reads"), rig.expected(0, 8));
         while rig.engine.stats().tier.is_some_and(|tier| tier.staged > 0) {
             std::thread::yield_now();
         }
+    }
+    rig.engine.stop().expect("stops");
+}
+
+#[test]
+fn a_page_that_base_has_older_is_asked_for_again() {
+    let rig = rig(|store| store);
+    rig.engine.set_write_back(true);
+    for how in ["wrong", "failed", "damaged"] {
+        let request = Request {
+            object: &rig.object,
+            offset: 5 * PAGE as u64,
+            hints: HintSet::UNKNOWN,
+            client: 0,
+        };
+        rig.engine.write(&request, &page(5, 9)).expect("writes");
+        rig.engine.sync(&rig.object, false).expect("syncs");
+        assert_eq!(rig.expected(5, 1), page(5, 0), "base is older");
+        let read = rig.started(5, 1);
+        if how == "damaged" {
+            let (offset, _) = read.parts().next().expect("a part");
+            rig.cache
+                .write_all_at(&[0x55; 100], offset)
+                .expect("writes");
+        }
+        let (mut results, mut lane) = rig.fetch(&read);
+        match how {
+            "wrong" => lane[PAGE / 2] ^= 1,
+            "failed" => results[0] = Err(io::Error::from_raw_os_error(libc::EIO)),
+            _ => {}
+        }
+        let mut reply = vec![0; PAGE];
+        let ReadEnded::Failed(failed) = read.end(&rig.engine, &results, &lane, &mut reply) else {
+            panic!("{how}: served");
+        };
+        let read = failed.from_base(&rig.engine, &mut reply);
+        assert_eq!(read.is_ok(), how != "damaged", "{how}");
+        assert!(
+            read.is_err() || reply == page(5, 9),
+            "{how}: the newest bytes"
+        );
+        assert_eq!(rig.faults() > 0, how == "damaged", "{how}");
     }
     rig.engine.stop().expect("stops");
 }

@@ -16,6 +16,7 @@
 //!    goes: databases unlink temporary files first and use them afterwards, and whoever has the
 //!    inode in any way can open it again.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -283,6 +284,11 @@ impl Objects {
         changed
     }
 
+    /// Closes what has no name any more and nobody has open; whether there was anything.
+    pub(crate) fn bury(&self) -> bool {
+        self.engine.bury()
+    }
+
     /// A node without a name keeps its object open until the kernel has forgotten it.
     fn keep_until_forgotten(&self, node: &Node) {
         let mut slot = lock(&node.object);
@@ -483,10 +489,15 @@ fn is_gone(fd: RawFd, taken: bool) -> bool {
 /// removing it, and so do file systems in user space. It removes it when nobody has it open.
 fn is_put_aside(fd: RawFd) -> bool {
     let path = sys::path(fd).unwrap_or_default();
-    let name = path.file_name().unwrap_or_default().as_bytes();
-    let own = name.starts_with(b".nfs") || name.starts_with(b".fuse_hidden");
+    let name = path.file_name().unwrap_or_default();
     // Otherwise it is the name that was taken, and another one was made meanwhile.
-    own && !name.ends_with(b" (deleted)")
+    is_own_name(name) && !name.as_bytes().ends_with(b" (deleted)")
+}
+
+/// Whether base gives such names to files that it puts aside.
+pub(crate) fn is_own_name(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.starts_with(b".nfs") || name.starts_with(b".fuse_hidden")
 }
 
 pub(crate) fn is_file(stat: &Stat) -> bool {

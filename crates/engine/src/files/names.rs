@@ -201,7 +201,8 @@ impl Engine {
 
     /// Makes durable that files have lost their names, with one sync a directory, and forgets their
     /// pages; false when there was nothing to do.
-    pub(crate) fn bury(&self) -> bool {
+    #[doc(hidden)]
+    pub fn bury(&self) -> bool {
         let graves = std::mem::take(&mut self.inner().graves);
         let mut directories: BTreeMap<(u64, u64), bool> = BTreeMap::new();
         let mut done = false;

@@ -69,6 +69,8 @@ pub enum ReadEnded {
 pub struct FailedRead {
     read: FlashRead,
     pages: Vec<Result<(), Fault>>,
+    /// Which of them the request left out: it was interrupted, or ended early.
+    unfinished: Vec<bool>,
 }
 
 impl Engine {
@@ -246,6 +248,7 @@ impl FlashRead {
         }
         let size = self.store.page_size() as usize;
         let mut pages = Vec::with_capacity(self.run.len());
+        let mut unfinished = Vec::with_capacity(self.run.len());
         for ((_, part), result) in self.parts().zip(results) {
             let moved = result.as_ref().map_err(kind_of);
             for at in (0..part).step_by(size) {
@@ -253,6 +256,10 @@ impl FlashRead {
                     Ok(&moved) if moved >= at + size => Ok(()),
                     Ok(_) => Err(Fault::Corrupt),
                     Err(fault) => Err(fault),
+                });
+                unfinished.push(match result {
+                    Ok(moved) => *moved < at + size,
+                    Err(error) => error.kind() == io::ErrorKind::Interrupted,
                 });
             }
         }
@@ -266,7 +273,11 @@ impl FlashRead {
             }
         }
         if pages.iter().any(Result::is_err) {
-            return ReadEnded::Failed(Box::new(FailedRead { read: self, pages }));
+            return ReadEnded::Failed(Box::new(FailedRead {
+                read: self,
+                pages,
+                unfinished,
+            }));
         }
         match self.settle(engine, pages, reply) {
             Ok(length) => ReadEnded::Done(length),
@@ -304,24 +315,18 @@ impl FlashRead {
 }
 
 impl FailedRead {
-    /// Fetches what did not come right once more from flash, and else from base, into the `reply`
-    /// that [`FlashRead::end`] was called with; the bytes it has.
+    /// Fetches what did not come right into the `reply` that [`FlashRead::end`] was called with:
+    /// from base, and once more from flash where base is older or the request was not finished.
+    /// Returns the bytes it has.
     ///
     /// # Errors
     /// Those of base, and `EIO` for a page that only flash had.
     pub fn from_base(mut self, engine: &Engine, reply: &mut [u8]) -> io::Result<usize> {
-        self.read_again(reply);
+        let unfinished = std::mem::take(&mut self.unfinished);
+        let FlashRead { store, run, .. } = &self.read;
+        engine.flash_again(store, run, reply, &mut self.pages, |page| unfinished[page]);
         self.read
             .settle(engine, std::mem::take(&mut self.pages), reply)
-    }
-}
-
-impl FailedRead {
-    /// Asks the device itself for what did not come right, unless it was late: as it asks again
-    /// after an interruption or a short read.
-    fn read_again(&mut self, reply: &mut [u8]) {
-        let at: Vec<Stored> = self.read.run.iter().map(|(_, stored)| *stored).collect();
-        self.read.store.read_again(&at, reply, &mut self.pages);
     }
 }
 

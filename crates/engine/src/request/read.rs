@@ -7,7 +7,7 @@ use crate::engine::{Engine, Request};
 use crate::files::object::Object;
 use crate::lock::{self, MutexGuard};
 use crate::state::{Inner, page_of};
-use crate::store::{Stored, checksum};
+use crate::store::{Store, Stored, checksum};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -55,6 +55,29 @@ impl Engine {
         }
         self.count_read(object, request, &buf[..length], served, started);
         Ok(length)
+    }
+
+    /// Asks `flash` once more for the pages of `run` that did not come right where base is older,
+    /// and where the request itself was `unfinished`. Any other clean page is a fault of the
+    /// device: it is counted, and the page leaves flash, because base has it.
+    pub(crate) fn flash_again(
+        &self,
+        flash: &Store,
+        run: &[(SlotId, Stored)],
+        bytes: &mut [u8],
+        read: &mut [Result<(), Fault>],
+        unfinished: impl Fn(usize) -> bool,
+    ) {
+        assert_eq!(read.len(), run.len(), "a result for each page");
+        if read.iter().all(Result::is_ok) {
+            return;
+        }
+        let inner = self.inner();
+        let slots = inner.hierarchy.slots();
+        let dirty: Vec<bool> = run.iter().map(|(slot, _)| slots.is_dirty(*slot)).collect();
+        drop(inner);
+        let at: Vec<Stored> = run.iter().map(|(_, stored)| *stored).collect();
+        flash.read_again(&at, bytes, read, |index| dirty[index] || unfinished(index));
     }
 
     /// Notes a read that ended with `bytes`.
@@ -350,20 +373,7 @@ impl Reading<'_> {
             return self.settle_slots(run, vec![Err(Fault::ReadError); run.len()], bytes);
         };
         let mut read = flash.read_blocks(&at, bytes);
-        assert_eq!(read.len(), run.len(), "a result for each page");
-        if read.iter().any(Result::is_err) {
-            // A clean page that does not come right leaves: base has it.
-            let inner = engine.inner();
-            let slots = inner.hierarchy.slots();
-            let dirty: Vec<bool> = run.iter().map(|(slot, _)| slots.is_dirty(*slot)).collect();
-            drop(inner);
-            let pages = at.iter().zip(bytes.chunks_exact_mut(size));
-            for ((result, dirty), (stored, page)) in read.iter_mut().zip(dirty).zip(pages) {
-                if dirty && result.is_err_and(|fault| fault != Fault::TimedOut) {
-                    *result = flash.read_block(stored.block, stored.page, stored.checksum, page);
-                }
-            }
-        }
+        engine.flash_again(&flash, run, bytes, &mut read, |_| false);
         self.settle_slots(run, read, bytes)
     }
 

@@ -463,21 +463,24 @@ impl Store {
         bytes: &mut [u8],
     ) -> Vec<Result<(), Fault>> {
         let mut results = self.read_blocks(run, bytes);
-        self.read_again(run, bytes, &mut results);
+        self.read_again(run, bytes, &mut results, |_| true);
         results
     }
 
-    /// Asks once more for those of `run` that did not come right, unless they were late.
+    /// Asks once more for those `which` of `run` that did not come right, unless they were late.
     pub(crate) fn read_again(
         &self,
         run: &[Stored],
         bytes: &mut [u8],
         results: &mut [Result<(), Fault>],
+        which: impl Fn(usize) -> bool,
     ) {
         assert_eq!(run.len(), results.len(), "a result for each block");
         let pages = bytes.chunks_exact_mut(self.page_size as usize);
-        for ((result, stored), page) in results.iter_mut().zip(run).zip(pages) {
-            if result.is_err_and(|fault| fault != Fault::TimedOut) {
+        for (index, (result, (stored, page))) in
+            results.iter_mut().zip(run.iter().zip(pages)).enumerate()
+        {
+            if which(index) && result.is_err_and(|fault| fault != Fault::TimedOut) {
                 *result = self.read_block(stored.block, stored.page, stored.checksum, page);
             }
         }

@@ -4,11 +4,17 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Caller, Entry, Fs};
 use crate::control::{CONTROL_DIR, Control};
 use crate::inode::{Node, ROOT};
+use crate::object::is_own_name;
 use crate::sys;
+
+/// How long removing a directory waits for files that base has put aside.
+const ASIDE_PATIENCE: Duration = Duration::from_secs(1);
+const ASIDE_PAUSE: Duration = Duration::from_millis(2);
 
 impl Fs {
     /// Finds a name in a directory.
@@ -125,12 +131,29 @@ impl Fs {
             .losing_name(victim, node.as_deref(), parent, change)
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory. Some bases keep a removed file under a name of their own while
+    /// it is open, as the tier may have it: then it is closed first, and for at most
+    /// [`ASIDE_PATIENCE`] the kernel is waited for, which tells late that nobody has it.
     ///
     /// # Errors
     /// `ENOTEMPTY`, and whatever the base reports.
     pub fn rmdir(&self, parent: u64, name: &OsStr) -> io::Result<()> {
-        sys::unlink(self.parent_of(parent, name)?.fd(), name, true)
+        let parent = self.parent_of(parent, name)?;
+        let mut pauses = ASIDE_PATIENCE.as_millis() / ASIDE_PAUSE.as_millis();
+        loop {
+            let removed = sys::unlink(parent.fd(), name, true);
+            let Err(error) = &removed else {
+                return removed;
+            };
+            let is_full = matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST));
+            if pauses == 0 || !is_full || !holds_put_aside_alone(&parent, name) {
+                return removed;
+            }
+            pauses -= 1;
+            if !self.objects.bury() {
+                std::thread::sleep(ASIDE_PAUSE);
+            }
+        }
     }
 
     /// Moves a name, with the flags of `renameat2`.
@@ -196,4 +219,12 @@ impl Fs {
             self.objects.renamed(fd.as_raw_fd());
         }
     }
+}
+
+/// Whether a directory has no entries but files that base has put aside; these may be gone by now.
+fn holds_put_aside_alone(parent: &Node, name: &OsStr) -> bool {
+    let path = sys::descriptor_path(parent.fd()).join(name);
+    std::fs::read_dir(path).is_ok_and(|mut entries| {
+        entries.all(|entry| entry.is_ok_and(|entry| is_own_name(&entry.file_name())))
+    })
 }
