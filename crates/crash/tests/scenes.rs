@@ -317,6 +317,50 @@ fn a_change_that_was_noticed_at_opening_is_not_forgotten_by_a_crash() {
     }
 }
 
+/// A program says that somebody else changed the file, while it has it open.
+#[test]
+fn pages_that_were_given_up_do_not_come_back_with_a_crash() {
+    let scene = Scene::new(Mode::Through, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    read(&engine, &id, 8 * PAGE);
+    engine.sync(&id, false).expect("syncs");
+    work(&engine, 192);
+    let behind = scene.world.device(scene.files[0]);
+    let newest = pattern(30, 0, 8 * PAGE);
+    thermocline::device::Device::write_at(&*behind, &newest, 0).expect("writes");
+    thermocline::device::Device::sync(&*behind, false).expect("syncs");
+    engine.trim(&id);
+    assert!(read(&engine, &id, 8 * PAGE) == newest, "the new bytes");
+    for seed in 0..20 {
+        let crashed = scene.world.crash(seed);
+        assert!(scene.found(&crashed, 0) == newest, "seed {seed}");
+    }
+}
+
+/// Base may still lose what was written before, so a copy of it is doubted.
+#[test]
+fn a_file_whose_pages_were_given_up_keeps_its_marks() {
+    let scene = Scene::new(Mode::Through, 0);
+    let engine = scene.start();
+    let id = scene.open(&engine, 0);
+    write(&engine, &id, 2, 20);
+    engine.trim(&id);
+    read(&engine, &id, 8 * PAGE);
+    work(&engine, 192);
+    let other = scene.open(&engine, 1);
+    for number in 31..34 {
+        write(&engine, &other, 2, number);
+        engine.sync(&other, false).expect("syncs");
+        work(&engine, 40);
+    }
+    for seed in 0..20 {
+        let crashed = scene.world.crash(seed);
+        let base = crashed.contents(scene.files[0]);
+        assert!(scene.found(&crashed, 0) == base, "seed {seed}");
+    }
+}
+
 #[test]
 fn a_page_that_waits_on_a_failed_device_can_be_written_again() {
     let scene = Scene::new(Mode::Back, 0);

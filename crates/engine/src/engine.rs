@@ -35,6 +35,7 @@ use crate::observe::histogram::Histogram;
 use crate::settings::config::EngineConfig;
 use crate::state::Inner;
 use crate::store::{Lost, Store};
+use crate::writeback::destage::BATCH;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
@@ -194,8 +195,14 @@ impl Engine {
     pub fn tier_off(&self, reason: &str) -> io::Result<()> {
         let _one = self.reshaping();
         self.must_be_loaded().map_err(io::Error::other)?;
+        // Twice as often as it needs: where others write all the time, some page is always dirty.
+        // What is left on flash then goes to base while they wait.
+        let mut rounds = 2 * (self.dirty_pages() / BATCH as u64 + 1);
         if self.dirty_pages() > 0 {
-            self.flush(|_| true)?;
+            self.flush(|_| {
+                rounds = rounds.saturating_sub(1);
+                rounds > 0
+            })?;
         }
         if self.is_off() || !self.has_flash {
             return Ok(());

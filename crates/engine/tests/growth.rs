@@ -119,6 +119,24 @@ impl Scene {
     }
 }
 
+#[test]
+fn a_write_past_the_longest_file_there_can_be_is_refused() {
+    let scene = Scene::new("lru", 0.0);
+    let (object, _base) = scene.open();
+    for offset in [u64::MAX, u64::MAX - 10, i64::MAX as u64 - 10] {
+        let past = Request {
+            offset,
+            ..request(&object, 0)
+        };
+        let error = scene.engine.write(&past, &[1; PAGE]);
+        let error = error.expect_err("no file is that long");
+        assert_eq!(error.raw_os_error(), Some(27), "EFBIG: {error}");
+    }
+    assert_eq!(scene.length(), 0);
+    scene.engine.close_object(&object);
+    scene.engine.stop().expect("stops");
+}
+
 fn request(object: &Object, offset: usize) -> Request<'_> {
     Request {
         object,

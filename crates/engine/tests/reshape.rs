@@ -539,6 +539,78 @@ fn requests_go_on_while_the_tier_changes() {
     }
 }
 
+/// Some page is always dirty.
+#[test]
+fn the_tier_goes_off_while_others_write() {
+    for (policy, pool) in [("lru", 0), ("cac", 8), ("lc", 0)] {
+        let (flash, file) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+        let store = cache(&flash, 300);
+        let engine = Engine::start(config(policy, pool, false), Some(store)).expect("starts");
+        let script = FaultScript::new();
+        script.load("write delay 5ms").expect("script");
+        let id = engine.open_object(file.scripted(&script)).expect("opens");
+        let stop = AtomicBool::new(false);
+        let written = std::thread::scope(|scope| {
+            let (engine, stop, id) = (&engine, &stop, &id);
+            let write_on = |half| move || write_for_ever(engine, id, half, stop);
+            let writers = [0, 1].map(|half| scope.spawn(write_on(half)));
+            engine.tier_off("test").expect("goes off");
+            stop.store(true, Ordering::Relaxed);
+            writers.map(|writer| writer.join().expect("writer"))
+        });
+        assert!(engine.tier_state().is_err());
+        for page in 0..PAGES {
+            assert_eq!(read(&engine, &id, page), written[(page % 2) as usize]);
+        }
+        engine.close_object(&id);
+        engine.stop().expect("stops");
+    }
+}
+
+fn write_for_ever(engine: &Engine, id: &Arc<Object>, half: u64, stop: &AtomicBool) -> u8 {
+    let mut version = 0u8;
+    while !stop.load(Ordering::Relaxed) {
+        version = version.wrapping_add(1);
+        for page in (half..PAGES).step_by(2) {
+            write(engine, id, page, version);
+        }
+    }
+    version
+}
+
+/// More pages that base refuses than one batch has, in the file that comes first.
+#[test]
+fn what_base_refuses_of_a_file_keeps_no_other_from_it() {
+    for (policy, pool) in [("lc", 0), ("lru", 700)] {
+        let (flash, bad) = (Arc::new(MemoryDevice::new()), BaseFile::new());
+        let mut setup = config(policy, pool, true);
+        setup.dirty.dirty_high = 1.0;
+        setup.dirty.reserve_high = 1.0;
+        let script = FaultScript::new();
+        let engine = Engine::start(setup, Some(cache(&flash, 2000))).expect("starts");
+        let first = engine.open_object(bad.scripted(&script)).expect("opens");
+        let good = BaseFile::new();
+        let mut spec = good.spec();
+        spec.identity.inode = 8;
+        let second = engine.open_object(spec).expect("opens");
+        for page in 0..300 {
+            write(&engine, &first, page, 1);
+            write(&engine, &second, page, 2);
+        }
+        assert!(engine.dirty_pages() > 500, "{}", engine.dirty_pages());
+        script.load("write fail EIO").expect("script");
+        engine.flush(|_| true).expect_err("base refuses pages");
+        let mut last = [0];
+        assert_eq!(good.device.read_at(&mut last, 299 * 512).expect("reads"), 1);
+        assert_eq!(last, [2], "{policy}: the other file is whole");
+        assert_eq!(engine.dirty_pages(), 300, "{policy}");
+        script.clear();
+        engine.flush(|_| true).expect("flushes");
+        assert_eq!(engine.dirty_pages(), 0);
+        engine.assert_invariants();
+    }
+}
+
 /// Writes ever higher versions to every second page, with syncs and pairs of pages; the last.
 fn write_on(engine: &Engine, id: &Arc<Object>, half: u64, stop: &AtomicBool) -> u8 {
     let mut version = 0;

@@ -333,6 +333,7 @@ fn not_all(engine: &Engine, error: &io::Error) -> Failure {
     let left = show_count(engine.dirty_pages());
     let message = format!("{left} pages could not be written back: {}", reason(error));
     Failure::new(Code::Failure, message).advise(
-        "everything else is on base; the cache keeps these, restore their files from a backup",
+        "all other files are whole on base; the cache keeps these pages: mend base (full, or a bad \
+         disk) and do this again, or restore their files from a backup",
     )
 }

@@ -28,11 +28,11 @@ use thermocline_core::ObjectId;
 use thermocline_trace::Op;
 
 impl Engine {
-    /// What the tier has of the file is no longer what base has: forgets its pages.
+    /// What the tier has of the file is no longer what base has: forgets its pages, durably. Costs
+    /// a commit when flash may have some. What is known of the file's own syncs stays: it lives on.
     pub fn trim(&self, object: &Object) {
         let length = object.length();
-        self.trim_pages(object.id, 0, u64::MAX);
-        self.gone(object.id);
+        self.trim_all(object.id);
         self.record_quiet(Op::Trim, object, 0, length);
     }
 

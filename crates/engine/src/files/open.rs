@@ -199,7 +199,7 @@ impl Engine {
     /// Drops all pages of an object that goes on, in the durable map too: who reads new bytes now
     /// must not read old ones after a crash. A map that is being read may name pages that nobody
     /// can empty yet: then what it says of the object is not to count, whoever reads it.
-    fn trim_all(&self, id: ObjectId) {
+    pub(crate) fn trim_all(&self, id: ObjectId) {
         let mut inner = self.inner();
         let unread = inner.is_named_unread(id);
         if unread {

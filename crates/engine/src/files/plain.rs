@@ -3,7 +3,7 @@
 use crate::classify::Dialect;
 use crate::device::{FileDevice, FileOptions};
 use crate::files::object::{Identity, ObjectSpec, Stamp};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -53,6 +53,10 @@ impl ObjectSpec {
     pub fn of_file(base: &Path, name: &str, kind: FileKind) -> io::Result<Self> {
         let path = base.join(name);
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        Self::of_open(file, &path, name, kind)
+    }
+
+    fn of_open(file: File, path: &Path, name: &str, kind: FileKind) -> io::Result<Self> {
         file.sync_all()?;
         let identity = Identity::of(&file.metadata()?);
         let file = Arc::new(file);
@@ -72,7 +76,8 @@ impl ObjectSpec {
     }
 
     /// As [`ObjectSpec::of_file`] if that file is there and is the one called `identity`; else
-    /// `None`. What [`crate::Engine::adopt`] asks for. A file that was renamed is not found.
+    /// `None`. What [`crate::Engine::adopt`] asks for. A file that was renamed is not found. One
+    /// that cannot be written is opened to be read.
     ///
     /// # Errors
     /// Those of [`ObjectSpec::of_file`], but for a missing file.
@@ -82,12 +87,39 @@ impl ObjectSpec {
         kind: FileKind,
         identity: &Identity,
     ) -> io::Result<Option<Self>> {
-        match Self::of_file(base, name, kind) {
-            Ok(spec) => Ok((spec.identity == *identity).then_some(spec)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        let path = base.join(name);
+        // Asked before it is opened: another file, or what is no file, is none of our business.
+        let is_it = |found: &Metadata| Identity::of(found) == *identity;
+        let opened = fs::metadata(&path).and_then(|found| match is_it(&found) {
+            true => open_as_allowed(&path).map(Some),
+            false => Ok(None),
+        });
+        match opened {
+            Ok(None) => Ok(None),
+            Ok(Some(file)) => {
+                let spec = Self::of_open(file, &path, name, kind)?;
+                Ok((spec.identity == *identity).then_some(spec))
+            }
+            Err(error) if is_not_there(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Opens a file to be written, or to be read where writing is not allowed.
+fn open_as_allowed(path: &Path) -> io::Result<File> {
+    let both = OpenOptions::new().read(true).write(true).open(path);
+    let refused = [libc::EACCES, libc::EPERM, libc::EROFS, libc::ETXTBSY];
+    match both {
+        Err(error) if refused.map(Some).contains(&error.raw_os_error()) => File::open(path),
+        opened => opened,
+    }
+}
+
+/// Whether it says that no file has the name: none at all, or something else on its way.
+fn is_not_there(error: &io::Error) -> bool {
+    let none = [libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::EISDIR];
+    none.map(Some).contains(&error.raw_os_error())
 }
 
 /// Sets when the file was last changed: nanoseconds since 1970, or now by its own clock.
@@ -117,7 +149,6 @@ fn set_modified(file: &File, at: Option<i64>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     #[test]
     fn another_file_of_the_same_name_is_not_found() {
@@ -135,6 +166,33 @@ mod tests {
             find(&spec.identity).is_none(),
             "the name means another file"
         );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_found_and_a_directory_is_not() {
+        let base = tempfile::tempdir().expect("a directory");
+        let path = base.path().join("t");
+        let find = |identity: &Identity| {
+            ObjectSpec::find(base.path(), "t", FileKind::Relation, identity).expect("asks")
+        };
+        // A program that runs may not be written, not even by root.
+        fs::copy("/bin/sleep", &path).expect("copies");
+        let identity = Identity::of(&fs::metadata(&path).expect("is there"));
+        let running = std::process::Command::new(&path).arg("60").spawn();
+        let mut running = running.expect("runs");
+        let found = find(&identity);
+        running.kill().expect("ends");
+        running.wait().expect("ended");
+        assert!(found.is_some_and(|spec| !spec.base.can_write()));
+        fs::remove_file(&path).expect("removes");
+        fs::create_dir(&path).expect("makes");
+        assert!(find(&identity).is_none(), "a directory");
+        let directory = Identity::of(&fs::metadata(&path).expect("is there"));
+        let under = ObjectSpec::find(base.path(), "t/u", FileKind::Relation, &identity);
+        assert!(under.expect("asks").is_none() && directory != identity);
+        fs::write(base.path().join("v"), "file").expect("writes");
+        let under = ObjectSpec::find(base.path(), "v/u", FileKind::Relation, &identity);
+        assert!(under.expect("asks").is_none(), "below a file");
     }
 
     #[test]

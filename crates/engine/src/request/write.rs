@@ -6,7 +6,7 @@ use crate::durable::sync::lost_error;
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
 use crate::state::{Inner, page_of};
-use crate::store::Stored;
+use crate::store::{LENGTH_MAX, Stored};
 use std::io;
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::Ordering;
@@ -25,6 +25,10 @@ impl Engine {
         let started = Instant::now();
         if data.is_empty() {
             return Ok(());
+        }
+        let end = request.offset.checked_add(data.len() as u64);
+        if end.is_none_or(|end| end > LENGTH_MAX) {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
         let paged = self.is_paged(object);
         self.end_cut(object)?;

@@ -80,6 +80,7 @@ use thermocline_core::{BlockId, Fault, PageId, hash};
 use twox_hash::XxHash3_64;
 
 pub use access::resolve;
+pub(crate) use bounds::LENGTH_MAX;
 pub use bounds::OBJECT_END;
 pub use check::{CheckProgress, CheckStep, ObjectPages, Problem, Report, check, check_path};
 pub(crate) use commit::NewPage;

@@ -98,7 +98,8 @@ impl Engine {
     /// the flush early.
     ///
     /// # Errors
-    /// Those of base; and when pages on flash cannot be read.
+    /// Those of base; and when pages on flash cannot be read. Then all other files are whole, but
+    /// for what was written meanwhile.
     pub fn flush(&self, mut progress: impl FnMut(FlushProgress) -> bool) -> io::Result<()> {
         let total = self.dirty_pages();
         {
@@ -157,7 +158,8 @@ impl Engine {
             }
             match self.clean_everything() {
                 Err(error) if is_not_open(&error) => continue,
-                done => done?,
+                Err(error) => return Err(self.flush_others(error, total, progress)),
+                Ok(()) => {}
             }
             let mut inner = self.inner();
             if inner.hierarchy.lost().len() as u64
@@ -176,7 +178,8 @@ impl Engine {
                     match self.destage_or_wait(jobs) {
                         // A file without a name was forgotten meanwhile, with its pages.
                         Err(error) if is_not_open(&error) => {}
-                        done => done?,
+                        Err(error) => return Err(self.flush_others(error, total, progress)),
+                        Ok(()) => {}
                     }
                 }
             }
@@ -189,6 +192,47 @@ impl Engine {
             Err(_) if self.is_off() => Ok(()),
             done => done,
         }
+    }
+
+    /// Base refused some page, with `error`: the other files are written all the same, one by one.
+    /// Of each, what is dirty now, up to the first batch of which base refuses a page. Returns the
+    /// error.
+    fn flush_others(
+        &self,
+        error: io::Error,
+        total: u64,
+        progress: &mut impl FnMut(FlushProgress) -> bool,
+    ) -> io::Error {
+        for object in self.all_objects() {
+            let (id, left) = (object.id, self.dirty_pages());
+            let goes_on = progress(FlushProgress {
+                total: total.max(left),
+                left,
+            });
+            if !goes_on {
+                return error;
+            }
+            if self.clean_pages(id, 0, u64::MAX).is_err() {
+                continue;
+            }
+            self.drain(id, 0, u64::MAX);
+            let mut due = self
+                .inner()
+                .hierarchy
+                .slots()
+                .dirty_in(id, 0, u64::MAX)
+                .len();
+            while due > 0 {
+                let all = Some((id, 0, u64::MAX));
+                let jobs = self.inner().hierarchy.next_destage(BATCH, all);
+                due = due.saturating_sub(jobs.len());
+                // Others have what is left of it in hand, or base refuses it.
+                if jobs.is_empty() || self.destage_or_wait(jobs).is_err() {
+                    break;
+                }
+            }
+        }
+        error
     }
 
     /// As [`Engine::has_dirty`], of a file that may not be open.
