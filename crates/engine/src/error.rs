@@ -95,8 +95,8 @@ pub enum Error {
     },
     /// The cache belongs to another base.
     #[error(
-        "cache file {path} belongs to base {found}, not to {wanted}; use it with {found}, or name \
-         another cache file"
+        "cache file {path} belongs to base {found}, not to {wanted}; name another cache file, or \
+         use it with the base it belongs to"
     )]
     OtherBase {
         /// The file.

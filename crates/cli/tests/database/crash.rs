@@ -15,7 +15,7 @@ use crate::process::wait_for;
 use crate::server::{PROGRAMS, Postgres, initdb, verify_checksums};
 
 /// Kills. `THERMOCLINE_TEST_ROUNDS` overrides; `evaluation/kill9` has the long campaign.
-const ROUNDS: u32 = 10;
+const ROUNDS: u32 = 6;
 /// Kills in write-back, unless overridden: few, as the crash tester goes through all of them.
 const WRITE_BACK_ROUNDS: u32 = 2;
 /// Sessions that write at once.

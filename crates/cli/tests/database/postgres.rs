@@ -88,7 +88,7 @@ fn every_policy(mount: &Mounted, server: &Postgres) {
         let switch = command.arg("policy").arg(&mount.mountpoint).arg(policy);
         let before = mount.hits();
         std::thread::scope(|scope| {
-            scope.spawn(|| server.pgbench(&["--client=8", "--jobs=2", "--time=2"]));
+            scope.spawn(|| server.pgbench(&["--client=8", "--jobs=2", "--time=1"]));
             std::thread::sleep(Duration::from_millis(500));
             succeed(switch);
         });

@@ -288,7 +288,7 @@ impl Claim {
         match cache.filter(|cache| !believed(cache)) {
             Some(cache) => Err(Refusal::OtherBase {
                 cache: cache.name.clone(),
-                recorded: cache.base.path.clone(),
+                recorded: cache.base.beside(&self.base.to_string_lossy()),
                 base: self.base.clone(),
             }),
             None => Ok(()),

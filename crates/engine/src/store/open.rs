@@ -303,7 +303,8 @@ fn check_fit(
     }
     let same = |base: &BaseIdentity| found.base.same(base);
     if !same(&options.base) {
-        let (found, wanted) = (found.base.path.clone(), options.base.path.clone());
+        let wanted = options.base.path.clone();
+        let found = found.base.beside(&wanted);
         return Err(Error::OtherBase {
             path,
             found,

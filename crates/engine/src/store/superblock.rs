@@ -88,6 +88,17 @@ impl BaseIdentity {
             false => self.id == other.id,
         }
     }
+
+    /// What to call it where another one is at `path`: this may have been there before.
+    pub(crate) fn beside(&self, path: &str) -> String {
+        match self.path == path {
+            true => format!(
+                "that was at {path} before (inode {} on device {})",
+                self.inode, self.file_system
+            ),
+            false => self.path.clone(),
+        }
+    }
 }
 
 /// Contents of a superblock.
@@ -282,6 +293,17 @@ fn u128_at(bytes: &[u8], at: usize) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_base_in_the_same_place_is_not_called_by_the_place_alone() {
+        let base = sample().base;
+        assert_eq!(base.beside("/elsewhere"), base.path);
+        let shown = base.beside(&base.path);
+        assert!(
+            shown.contains(&base.path) && shown.contains("inode 4 on device 3"),
+            "{shown}"
+        );
+    }
 
     fn sample() -> Superblock {
         Superblock {
