@@ -1,11 +1,9 @@
 //! One file's object in the engine: the only place of this crate that makes requests.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::UNIX_EPOCH;
 
 use thermocline::classify::{Access, Dialect, Streams};
 use thermocline::device::Device;
@@ -41,7 +39,7 @@ impl Backing {
         let object = engine.open_object(ObjectSpec {
             name: name.to_string_lossy().into_owned(),
             group: name.to_string_lossy().into_owned(),
-            identity: identity(&meta),
+            identity: Identity::of(&meta),
             base: Arc::clone(&spec.base),
             kind: spec.kind,
             dialect: if spec.cached {
@@ -50,16 +48,26 @@ impl Backing {
                 Dialect::None
             },
             cached: spec.cached,
-            stamp: Arc::new(move || file.metadata().ok().as_ref().map(stamp)),
+            stamp: Arc::new(move || file.metadata().ok().as_ref().map(Stamp::of)),
             touch: untouched(),
         })?;
         let (engine, streams) = (Arc::clone(engine), Mutex::default());
-        Ok(Self {
+        let opened = Self {
             engine,
             object,
             base: spec.base,
             streams,
-        })
+        };
+        if spec.cached {
+            // The engine may still have the object, with a length that others have changed since.
+            opened.engine.take_length(&opened.object)?;
+        }
+        Ok(opened)
+    }
+
+    /// Reads past the engine: nothing of it is kept.
+    pub(crate) fn read_base(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.base.read_at(buf, offset)
     }
 
     /// Reads at most `buf.len()` bytes; short at the end of the file. The request type is filled
@@ -141,27 +149,5 @@ impl Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         self.engine.close_object(&self.object);
-    }
-}
-
-fn identity(meta: &Metadata) -> Identity {
-    let born = meta
-        .created()
-        .ok()
-        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    Identity {
-        device: meta.dev(),
-        inode: meta.ino(),
-        generation: born.map_or(0, |born| born.as_nanos() as u64),
-    }
-}
-
-/// What changes when somebody writes a file.
-pub(crate) fn stamp(meta: &Metadata) -> Stamp {
-    let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000) + rest;
-    Stamp {
-        length: meta.len(),
-        mtime_ns: nanoseconds(meta.mtime(), meta.mtime_nsec()),
-        ctime_ns: nanoseconds(meta.ctime(), meta.ctime_nsec()),
     }
 }
