@@ -65,7 +65,8 @@ fn tick() -> Duration {
 }
 
 /// Tries to take the lock: a write lock, or a read lock for a file that could be opened for reading
-/// only or whose readers are not to be disturbed. `Ok(None)`: another process holds a conflicting lock.
+/// only or whose readers are not to be disturbed. `Ok(None)`: another process holds a conflicting
+/// lock.
 pub(crate) fn try_hold(file: &Arc<File>, writable: bool) -> io::Result<Option<Hold>> {
     let kind = if writable {
         libc::F_WRLCK
