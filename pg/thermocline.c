@@ -48,6 +48,7 @@ PG_MODULE_MAGIC;
 #define ENTRIES 40 /* tables and indexes a slot has room for */
 #define STATEMENTS 16 /* statements open at once in a backend that are published */
 #define SEGMENTS 64 /* parts of one plan with levels of their own */
+#define SLOTS_MAX 16384 /* that the mount reads, as in crates/engine/src/classify/plan.rs */
 #define LEVEL_NONE 255 /* of what no operator reads at random */
 #define LEVEL_MAX 30
 
@@ -476,7 +477,8 @@ static void on_startup(void) {
         return;
     }
     if (find_mount(path, sizeof path))
-        why = open_hints(path, bytes);
+        why = slots > SLOTS_MAX ? "max_connections is too high for the mount, which reads the "
+            "plans of at most 16384 processes" : open_hints(path, bytes);
     if (why != NULL) {
         ereport(LOG, (errmsg("thermocline: plans are not published: %s", why)));
         return;
