@@ -28,6 +28,7 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "storage/ipc.h"
+#include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -47,6 +48,7 @@ PG_MODULE_MAGIC;
 #define ENTRIES 40 /* tables and indexes a slot has room for */
 #define STATEMENTS 16 /* statements open at once in a backend that are published */
 #define SEGMENTS 64 /* parts of one plan with levels of their own */
+#define SLOTS_MAX 16384 /* that the mount reads, as in crates/engine/src/classify/plan.rs */
 #define LEVEL_NONE 255 /* of what no operator reads at random */
 #define LEVEL_MAX 30
 
@@ -256,21 +258,33 @@ static void add_relation(Entries *entries, Relation rel, int level, uint8 access
     add(entries, &entry);
 }
 
-/* Rows too long for a page: found by an index, whatever found the row. */
+/*
+ * Rows too long for a page: found by an index, whatever found the row. The lock on the table does
+ * not cover its TOAST table, whose index REINDEX CONCURRENTLY may drop at any time, and to look up
+ * what is gone is an error. REINDEX waits for whoever has the TOAST table locked. Nobody waits
+ * here: what cannot be locked at once is not published.
+ */
 static void add_toast(Entries *entries, Relation table, int level, uint8 operator) {
-    Relation toast = RelationIdGetRelation(table->rd_rel->reltoastrelid);
+    Oid oid = table->rd_rel->reltoastrelid;
+    Relation toast;
+    List *indexes;
     ListCell *cell;
 
-    if (toast == NULL) return;
-    add_relation(entries, toast, level, RANDOM, operator);
-    foreach(cell, RelationGetIndexList(toast)) {
-        Relation index = RelationIdGetRelation(lfirst_oid(cell));
+    if (!ConditionalLockRelationOid(oid, AccessShareLock)) return;
+    if ((toast = RelationIdGetRelation(oid)) != NULL) {
+        add_relation(entries, toast, level, RANDOM, operator);
+        indexes = RelationGetIndexList(toast);
+        foreach(cell, indexes) {
+            Relation index = RelationIdGetRelation(lfirst_oid(cell));
 
-        if (index == NULL) continue;
-        add_relation(entries, index, level, RANDOM, operator);
-        RelationClose(index);
+            if (index == NULL) continue;
+            add_relation(entries, index, level, RANDOM, operator);
+            RelationClose(index);
+        }
+        list_free(indexes);
+        RelationClose(toast);
     }
-    RelationClose(toast);
+    UnlockRelationOid(oid, AccessShareLock);
 }
 
 static void plan_entries(PlanState *plan, Entries *entries) {
@@ -330,6 +344,10 @@ static void write_slot(uint32 leader) {
     own->finished = number;
 }
 
+/*
+ * While the process still has its PGPROC, whose number is the slot's: as soon as that is free,
+ * another backend may have the slot (invariant 1).
+ */
 static void give_back(int code, Datum unused) {
     own->pid = 0;
 }
@@ -343,17 +361,23 @@ static void claim(void) {
     own->start = process_start();
     write_slot(0);
     own->pid = MyProcPid;
-    on_proc_exit(give_back, 0);
+    on_shmem_exit(give_back, 0); /* before ProcKill, which was registered earlier */
 }
 
 static void begin(QueryDesc *desc) {
+    MemoryContext before;
+
     if (own == NULL) claim();
     if (own == NULL || desc->planstate == NULL || open_statements == STATEMENTS) return;
     if (IsParallelWorker()) {
         if (MyProc->lockGroupLeader != NULL) write_slot(MyProc->lockGroupLeader->pid);
         return; /* invariant 4; the worker runs nothing else until it exits */
     }
+    /* The caller's context may outlive the statement: a SQL function's lives as long as the query
+     * that calls it for every row. */
+    before = MemoryContextSwitchTo(desc->estate->es_query_cxt);
     plan_entries(desc->planstate, &statements[open_statements].entries);
+    MemoryContextSwitchTo(before);
     statements[open_statements].desc = desc;
     statements[open_statements].subid = GetCurrentSubTransactionId();
     open_statements++;
@@ -453,7 +477,8 @@ static void on_startup(void) {
         return;
     }
     if (find_mount(path, sizeof path))
-        why = open_hints(path, bytes);
+        why = slots > SLOTS_MAX ? "max_connections is too high for the mount, which reads the "
+            "plans of at most 16384 processes" : open_hints(path, bytes);
     if (why != NULL) {
         ereport(LOG, (errmsg("thermocline: plans are not published: %s", why)));
         return;

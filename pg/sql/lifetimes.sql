@@ -115,6 +115,24 @@ FROM wide WHERE k <= 2;
 RESET parallel_leader_participation;
 SELECT count(*) FROM thermocline_hints() WHERE leader IS NOT NULL;
 
+-- A function that is called for every row keeps no memory for each of its statements.
+CREATE TABLE texts (k int PRIMARY KEY, t text);
+INSERT INTO texts VALUES (1, 'one');
+CREATE FUNCTION text_of(int) RETURNS text LANGUAGE sql VOLATILE AS
+$$ SELECT t FROM texts WHERE k = $1 $$;
+CREATE FUNCTION memory() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE bytes bigint := 0;
+BEGIN
+    IF to_regclass('pg_backend_memory_contexts') IS NOT NULL THEN -- PostgreSQL 14
+        EXECUTE 'SELECT sum(total_bytes) FROM pg_backend_memory_contexts' INTO bytes;
+    END IF;
+    RETURN bytes;
+END $$;
+SELECT count(text_of(1)) AS calls,
+    max(CASE WHEN k = 50000 THEN memory() END)
+        - max(CASE WHEN k = 1000 THEN memory() END) < 1000000 AS nothing_kept
+FROM generate_series(1, 50000) k;
+
 -- It can be switched off.
 SET thermocline.publish = off;
 SELECT k, seen() FROM one ORDER BY k LIMIT 1;

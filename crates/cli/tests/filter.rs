@@ -216,6 +216,23 @@ fn a_filter_larger_than_the_format_allows_is_refused() {
 }
 
 #[test]
+fn two_builds_of_one_filter_do_not_write_into_each_other() {
+    let directory = ground();
+    let directory = directory.path();
+    let partial = directory.join("g.partial");
+    fs::write(&partial, "of the other").expect("written");
+    let other = fs::File::open(&partial).expect("opened");
+    other.lock().expect("locked");
+    let message = failure(directory, "build keys --out g", 2);
+    assert!(message.contains("another build writes it"), "{message}");
+    assert_eq!(fs::read(&partial).expect("there"), b"of the other");
+    drop(other);
+    // What a build left that was killed stands in nobody's way.
+    success(directory, "build keys --out g");
+    assert!(directory.join("g").exists() && !partial.exists());
+}
+
+#[test]
 fn a_byte_order_mark_is_no_part_of_a_key() {
     let ground = ground();
     let path = |name| ground.path().join(name);

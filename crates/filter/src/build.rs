@@ -41,7 +41,7 @@ impl Default for BuildOptions {
 }
 
 /// A filter that is being made. Dropped before [`Builder::finish`] it leaves a file that
-/// [`crate::Filter::open`] refuses.
+/// [`crate::Filter::open`] refuses; nothing is written to it any more.
 pub struct Builder {
     device: Arc<dyn Device>,
     summary: Summary,

@@ -73,6 +73,12 @@ pub enum FilterError {
     /// A worker thread could not be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(io::Error),
+    /// Asked on after an error, which was told.
+    #[error("given up after an earlier error: {reason}")]
+    Lost {
+        /// That error.
+        reason: String,
+    },
     /// A worker thread panicked: a defect of this crate.
     #[error("a worker thread panicked")]
     Panicked,

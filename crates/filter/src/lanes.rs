@@ -8,6 +8,7 @@
 //! 1. A page is drained by one worker, so its reads and writes never overlap.
 //! 2. Every entry is delivered exactly once, or the end is an error.
 //! 3. Entries that a worker could not drain are never delivered.
+//! 4. No worker goes on without a pipeline: who drops one may use the device for something else.
 
 use crate::error::FilterError;
 use crate::layout::Summary;
@@ -92,6 +93,8 @@ pub(crate) struct Pipeline<E, D> {
     failed: Arc<AtomicBool>,
     taken: u64,
     delivered: u64,
+    /// The error that ended it.
+    lost: Option<String>,
 }
 
 impl<E: Copy + Send + 'static, D: Drain<E>> Pipeline<E, D> {
@@ -131,6 +134,7 @@ impl<E: Copy + Send + 'static, D: Drain<E>> Pipeline<E, D> {
             failed,
             taken: 0,
             delivered: 0,
+            lost: None,
         })
     }
 
@@ -154,6 +158,7 @@ impl<E: Copy + Send + 'static, D: Drain<E>> Pipeline<E, D> {
     }
 
     fn send(&mut self, page: u32, deliver: &mut impl FnMut(&[E])) -> Result<(), FilterError> {
+        self.refuse_if_lost()?;
         while let Ok(block) = self.back.try_recv() {
             self.take_back(block, deliver);
         }
@@ -200,33 +205,26 @@ impl<E: Copy + Send + 'static, D: Drain<E>> Pipeline<E, D> {
 
     /// Ends the workers to learn why one failed.
     fn reason(&mut self) -> FilterError {
-        match self.join() {
+        let error = match self.join() {
             Err(error) => error,
             Ok(_) => FilterError::Panicked,
-        }
+        };
+        self.lost = Some(error.to_string());
+        error
     }
 
-    fn join(&mut self) -> Result<Vec<D>, FilterError> {
-        let (mut drains, mut failure) = (Vec::new(), None);
-        for worker in std::mem::take(&mut self.workers) {
-            drop(worker.blocks);
-            match worker.thread.join() {
-                Ok((drain, error)) => {
-                    drains.push(drain);
-                    failure = failure.or(error);
-                }
-                Err(_) => failure = Some(FilterError::Panicked),
-            }
+    fn refuse_if_lost(&self) -> Result<(), FilterError> {
+        match &self.lost {
+            Some(reason) => Err(FilterError::Lost {
+                reason: reason.clone(),
+            }),
+            None => Ok(()),
         }
-        failure.map_or(Ok(drains), Err)
     }
 
     /// Drains all blocks and waits until everything is delivered.
     pub(crate) fn flush(&mut self, deliver: &mut impl FnMut(&[E])) -> Result<(), FilterError> {
-        if self.workers.is_empty() {
-            // It failed before, and the caller was told.
-            return Err(FilterError::Panicked);
-        }
+        self.refuse_if_lost()?;
         for page in 0..self.filling.len() as u32 {
             if !self.filling[page as usize].is_empty() {
                 self.send(page, deliver)?;
@@ -247,6 +245,30 @@ impl<E: Copy + Send + 'static, D: Drain<E>> Pipeline<E, D> {
     pub(crate) fn finish(mut self, deliver: &mut impl FnMut(&[E])) -> Result<Vec<D>, FilterError> {
         self.flush(deliver)?;
         self.join()
+    }
+}
+
+impl<E, D> Pipeline<E, D> {
+    fn join(&mut self) -> Result<Vec<D>, FilterError> {
+        let (mut drains, mut failure) = (Vec::new(), None);
+        for worker in std::mem::take(&mut self.workers) {
+            drop(worker.blocks);
+            match worker.thread.join() {
+                Ok((drain, error)) => {
+                    drains.push(drain);
+                    failure = failure.or(error);
+                }
+                Err(_) => failure = Some(FilterError::Panicked),
+            }
+        }
+        failure.map_or(Ok(drains), Err)
+    }
+}
+
+impl<E, D> Drop for Pipeline<E, D> {
+    fn drop(&mut self) {
+        // Invariant 4. Nobody asks how it would have ended.
+        let _given_up = self.join();
     }
 }
 

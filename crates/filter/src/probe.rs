@@ -127,7 +127,8 @@ impl Probe {
     ///
     /// # Errors
     /// When the key is of another kind than the filter, the ticket is too large, or a page could
-    /// not be read or is damaged. After that nothing more is answered.
+    /// not be read or is damaged. After a page nothing more is answered: every call is
+    /// [`FilterError::Lost`].
     pub fn ask(
         &mut self,
         key: Key<'_>,

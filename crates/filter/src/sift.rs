@@ -87,6 +87,8 @@ where
             }
             let probe = self.probe.take()?;
             if let Err(error) = self.advance(probe) {
+                // Answers that came with it are given up: nothing follows an error.
+                self.ready.clear();
                 return Some(Err(error));
             }
         }

@@ -1,7 +1,9 @@
 //! A filter is right whatever its shape, and damage is an error.
 
 use proptest::prelude::*;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use thermocline::device::{Device, FileDevice, FileOptions, MemoryDevice};
 use thermocline_filter::{BuildOptions, Builder, Built, Filter, FilterError, Key, KeyKind, Lanes};
 
@@ -231,6 +233,110 @@ fn a_build_that_never_ended_is_an_error() {
     drop(builder);
     let error = Filter::open(device).expect_err("unfinished");
     assert!(matches!(error, FilterError::Unfinished { .. }), "{error}");
+}
+
+/// A device in memory that is slow, or fails: each page is read or written `left` times in all.
+struct Failing {
+    inside: MemoryDevice,
+    left: AtomicI64,
+    slow: bool,
+}
+
+impl Failing {
+    fn new(left: i64, slow: bool) -> Arc<Self> {
+        let (inside, left) = (MemoryDevice::new(), AtomicI64::new(left));
+        Arc::new(Self { inside, left, slow })
+    }
+
+    /// Pages begin behind the header.
+    fn ask(&self, offset: u64) -> io::Result<()> {
+        if offset < 4096 {
+            return Ok(());
+        }
+        if self.slow {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        match self.left.fetch_sub(1, Ordering::SeqCst) > 0 {
+            true => Ok(()),
+            false => Err(io::Error::other("the device is full")),
+        }
+    }
+}
+
+impl Device for Failing {
+    fn label(&self) -> String {
+        "failing".into()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.ask(offset)?;
+        self.inside.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.ask(offset)?;
+        self.inside.write_at(buf, offset)
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.inside.sync(data_only)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inside.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inside.set_len(len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inside.punch(offset, len)
+    }
+}
+
+#[test]
+fn a_builder_that_is_dropped_writes_no_more() {
+    let device = Failing::new(i64::MAX, true);
+    let options = options(2, KeyKind::Integer, 2);
+    let mut builder = Builder::create(device.clone(), &options).expect("begins");
+    for key in 0..400 {
+        builder.insert(Key::Integer(key)).expect("inserted");
+    }
+    drop(builder);
+    assert_eq!(Arc::strong_count(&device), 1, "no worker has it any more");
+}
+
+#[test]
+fn every_call_after_an_error_tells_that_error() {
+    let options = options(2, KeyKind::Integer, 2);
+    let mut builder = Builder::create(Failing::new(5, false), &options).expect("begins");
+    let failed: Vec<String> = (0..10_000)
+        .filter_map(|key| builder.insert(Key::Integer(key)).err())
+        .map(|error| error.to_string())
+        .collect();
+    assert!(failed.len() > 1, "{}", failed.len());
+    for text in failed {
+        assert!(text.contains("the device is full"), "{text}");
+    }
+    let text = builder.finish().expect_err("lost").to_string();
+    assert!(text.contains("the device is full"), "{text}");
+}
+
+#[test]
+fn nothing_follows_an_error() {
+    let options = options(2, KeyKind::Integer, 2);
+    let device = Failing::new(i64::MAX, false);
+    build(device.clone(), &options, 0..5_000).expect("built");
+    let filter = Filter::open(device.clone()).expect("opens");
+    let mut after = 0;
+    for left in 0..200 {
+        device.left.store(left, Ordering::SeqCst);
+        let sifted = filter.sift(0..20_000_i64, |key| Key::Integer(*key), &options.lanes);
+        let sifted = sifted.expect("begins");
+        after += sifted.skip_while(Result::is_ok).skip(1).count();
+    }
+    assert_eq!(after, 0);
 }
 
 #[test]

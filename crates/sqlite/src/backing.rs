@@ -1,15 +1,14 @@
 //! One file's object in the engine: the only place of this crate that makes requests.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::UNIX_EPOCH;
 
 use thermocline::classify::{Access, Dialect, Streams};
 use thermocline::device::Device;
-use thermocline::{Engine, Identity, Object, ObjectSpec, Request, Stamp, Told, untouched};
+use thermocline::{Engine, Identity, Object, ObjectSpec, Request, Stamp, Told};
 use thermocline_core::hint::{FileKind, HintSet, RequestType, hint_type};
 
 /// A file to be registered with the engine.
@@ -33,7 +32,7 @@ impl Backing {
     pub(crate) fn open(engine: &Arc<Engine>, spec: Spec<'_>) -> io::Result<Self> {
         let meta = spec.file.metadata()?;
         let name = spec.path.file_name().unwrap_or(spec.path.as_os_str());
-        let file = spec.file;
+        let (file, touched) = (Arc::clone(&spec.file), spec.file);
         if spec.cached {
             // What flash copies from base must not be lost by a power cut before it is.
             spec.base.sync(true)?;
@@ -41,7 +40,7 @@ impl Backing {
         let object = engine.open_object(ObjectSpec {
             name: name.to_string_lossy().into_owned(),
             group: name.to_string_lossy().into_owned(),
-            identity: identity(&meta),
+            identity: Identity::of(&meta),
             base: Arc::clone(&spec.base),
             kind: spec.kind,
             dialect: if spec.cached {
@@ -50,16 +49,27 @@ impl Backing {
                 Dialect::None
             },
             cached: spec.cached,
-            stamp: Arc::new(move || file.metadata().ok().as_ref().map(stamp)),
-            touch: untouched(),
+            stamp: Arc::new(move || file.metadata().ok().as_ref().map(Stamp::of)),
+            // When flash has failed, base's time is to show that the file is newer than flash.
+            touch: Arc::new(move |at| set_modified(&touched, at)),
         })?;
         let (engine, streams) = (Arc::clone(engine), Mutex::default());
-        Ok(Self {
+        let opened = Self {
             engine,
             object,
             base: spec.base,
             streams,
-        })
+        };
+        if spec.cached {
+            // The engine may still have the object, with a length that others have changed since.
+            opened.engine.take_length(&opened.object)?;
+        }
+        Ok(opened)
+    }
+
+    /// Reads past the engine: nothing of it is kept.
+    pub(crate) fn read_base(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.base.read_at(buf, offset)
     }
 
     /// Reads at most `buf.len()` bytes; short at the end of the file. The request type is filled
@@ -144,24 +154,39 @@ impl Drop for Backing {
     }
 }
 
-fn identity(meta: &Metadata) -> Identity {
-    let born = meta
-        .created()
-        .ok()
-        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    Identity {
-        device: meta.dev(),
-        inode: meta.ino(),
-        generation: born.map_or(0, |born| born.as_nanos() as u64),
+/// Sets when the file was last changed: nanoseconds since 1970, or now by its own clock.
+fn set_modified(file: &File, at: Option<i64>) -> io::Result<()> {
+    const SECOND_NS: i64 = 1_000_000_000;
+    let time = |tv_sec, tv_nsec| libc::timespec { tv_sec, tv_nsec };
+    let modified = match at {
+        None => time(0, libc::UTIME_NOW),
+        Some(ns) => time(ns.div_euclid(SECOND_NS), ns.rem_euclid(SECOND_NS)),
+    };
+    let times = [time(0, libc::UTIME_OMIT), modified];
+    // SAFETY: the descriptor is open as long as `file` is, and `times` is what the call reads.
+    match unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// What changes when somebody writes a file.
-pub(crate) fn stamp(meta: &Metadata) -> Stamp {
-    let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000) + rest;
-    Stamp {
-        length: meta.len(),
-        mtime_ns: nanoseconds(meta.mtime(), meta.mtime_nsec()),
-        ctime_ns: nanoseconds(meta.ctime(), meta.ctime_nsec()),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_touched_was_changed_now_by_its_own_clock() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::create(directory.path().join("a.db")).unwrap();
+        let stamp = || Stamp::of(&file.metadata().unwrap());
+        let accessed = || file.metadata().unwrap().accessed().unwrap();
+        let before = (accessed(), stamp().mtime_ns);
+        for ns in [-1, 1_000_000_001] {
+            set_modified(&file, Some(ns)).unwrap();
+            assert_eq!(stamp().mtime_ns, ns);
+        }
+        set_modified(&file, None).unwrap();
+        assert!(stamp().mtime_ns >= before.1);
+        assert_eq!(accessed(), before.0);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use libsqlite3_sys as sys;
@@ -99,19 +100,11 @@ unsafe extern "C" fn close(raw: *mut sys::sqlite3_file) -> c_int {
     unsafe { detach(raw) };
     fenced(|| {
         let OpenFile {
-            shared,
-            id,
-            level,
-            delete_on_close,
-            ..
+            shared, id, level, ..
         } = *handle;
         shared.unlock(id, level, Level::None);
         drop(shared);
-        match delete_on_close {
-            Some(path) => std::fs::remove_file(path)
-                .map_err(|error| io_code(&error, sys::SQLITE_IOERR_DELETE)),
-            None => Ok(()),
-        }
+        Ok(())
     })
 }
 
@@ -127,8 +120,7 @@ unsafe extern "C" fn read(
         let hints = hints(file, RequestType::Unknown);
         let count = file
             .shared
-            .backing
-            .read(buf, position(offset)?, hints, file.client())
+            .read(buf, position(offset)?, hints, file)
             .map_err(|error| io_code(&error, sys::SQLITE_IOERR_READ))?;
         if count < buf.len() {
             buf[count..].fill(0);
@@ -159,7 +151,6 @@ unsafe extern "C" fn write(
         let hints = hints(file, request);
         let written = file
             .shared
-            .backing
             .write(data, position(offset)?, hints, file.client());
         written.map_err(|error| io_code(&error, sys::SQLITE_IOERR_WRITE))
     };
@@ -182,8 +173,10 @@ unsafe extern "C" fn sync(raw: *mut sys::sqlite3_file, flags: c_int) -> c_int {
         let data_only = flags & sys::SQLITE_SYNC_DATAONLY != 0;
         let synced = file.shared.backing.sync(&file.told, data_only);
         synced.map_err(|error| io_code(&error, sys::SQLITE_IOERR_FSYNC))?;
-        if let Some(directory) = file.new_in.take() {
-            sync_directory(&directory)?;
+        if let Some(directory) = &file.new_in {
+            sync_directory(directory)?;
+            // Not before: the next sync tries again.
+            file.new_in = None;
         }
         Ok(())
     };
@@ -293,9 +286,14 @@ fn hints(file: &OpenFile, request: RequestType) -> HintSet {
         .with(hint_type::ROLE, Role::Application.value())
 }
 
-/// Makes a new file's directory entry durable.
+/// Makes a new file's directory entry durable. As in SQLite, who may make files in a directory but
+/// not read it cannot sync it, and goes on without.
 pub(crate) fn sync_directory(directory: &Path) -> Result<(), Code> {
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    let opened = match File::open(directory) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+        opened => opened,
+    };
+    let synced = opened.and_then(|directory| directory.sync_all());
     synced.map_err(|error| io_code(&error, sys::SQLITE_IOERR_DIR_FSYNC))
 }
 

@@ -1,24 +1,27 @@
 //! Opening files: what SQLite's flags mean, and the state behind one file or one handle.
 
+use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libsqlite3_sys as sys;
 use thermocline::{Stamp, Told};
-use thermocline_core::hint::FileKind;
+use thermocline_core::hint::{FileKind, HintSet};
 
-use crate::backing::{Backing, Spec, stamp};
+use crate::backing::{Backing, Spec};
 use crate::lock::{Busy, Level, Locks};
 use crate::oslock;
-use crate::registry::{Backend, Registry, refuse_write_back, temporary_path};
+use crate::registry::{Backend, Leaving, Registry, refuse_write_back, temporary_path};
 
 /// A file whose base device is wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct BaseFile<'a> {
-    /// Absolute path; the file exists.
+    /// Absolute path; the file exists. A temporary one loses its name once its device is there.
     pub path: &'a Path,
     /// Database (*relation*), journal or WAL (*log*), or *temporary*.
     pub kind: FileKind,
@@ -51,10 +54,13 @@ pub(crate) struct Wanted {
     pub(crate) exclusive: bool,
     pub(crate) delete_on_close: bool,
     pub(crate) main: bool,
+    /// Its connection takes no locks (`nolock` or `immutable` in the URI): the user vouches that
+    /// nobody changes the file.
+    pub(crate) vouched: bool,
 }
 
 impl Wanted {
-    pub(crate) fn from_flags(flags: i32) -> Self {
+    pub(crate) fn from_flags(flags: i32, vouched: bool) -> Self {
         let any = |mask: i32| flags & mask != 0;
         Self {
             kind: kind_from_flags(flags),
@@ -63,6 +69,7 @@ impl Wanted {
             exclusive: any(sys::SQLITE_OPEN_EXCLUSIVE),
             delete_on_close: any(sys::SQLITE_OPEN_DELETEONCLOSE),
             main: any(sys::SQLITE_OPEN_MAIN_DB),
+            vouched,
         }
     }
 }
@@ -88,10 +95,16 @@ pub(crate) struct SharedFile {
     pub(crate) writable: bool,
     file: Arc<File>,
     cached: bool,
+    /// Whether others are kept out; until then what is read is not to be kept.
+    alone: AtomicBool,
+    /// Pages may have been cached while others were not kept out.
+    doubtful: AtomicBool,
     /// After `backing`: that notes how it leaves the file, while others are still out.
     guard: Mutex<Guard>,
     /// What its connections open journals with, also without a registration.
     _backend: Arc<Backend>,
+    /// Last: whoever opens the file next waits for this. Set by the registry, for what is shared.
+    pub(crate) leaving: Option<Leaving>,
 }
 
 /// Locks of this process on one file.
@@ -109,14 +122,18 @@ impl SharedFile {
             file,
             path,
             writable,
-            ..
+            key,
         } = opened;
         let base = (backend.open_base)(&BaseFile {
             path: &path,
             kind: wanted.kind,
             writable,
         })?;
-        let opened = stamp(&file.metadata()?);
+        if std::fs::metadata(&path).is_ok_and(|found| FileKey::of(&found) != key) {
+            let text = format!("{} was replaced while it was opened", path.display());
+            return Err(io::Error::other(text));
+        }
+        let opened = Stamp::of(&file.metadata()?);
         let file = Arc::new(file);
         let (kind, cached) = (wanted.kind, wanted.main);
         let spec = Spec {
@@ -137,9 +154,48 @@ impl SharedFile {
             writable,
             file,
             cached,
+            alone: AtomicBool::new(false),
+            doubtful: AtomicBool::new(false),
             guard: Mutex::new(guard),
             _backend: Arc::clone(backend),
+            leaving: None,
         })
+    }
+
+    /// Whether somebody else may change the file at this moment.
+    fn is_open_to_others(&self) -> bool {
+        self.cached && !self.alone.load(Ordering::SeqCst)
+    }
+
+    /// Reads for `handle`. SQLite reads a database's header before it takes any lock: while others
+    /// may change the file, base answers, and nothing is kept of it.
+    pub(crate) fn read(
+        &self,
+        buf: &mut [u8],
+        offset: u64,
+        hints: HintSet,
+        handle: &OpenFile,
+    ) -> io::Result<usize> {
+        if self.is_open_to_others() {
+            if !handle.vouched {
+                return self.backing.read_base(buf, offset);
+            }
+            self.doubtful.store(true, Ordering::SeqCst);
+        }
+        self.backing.read(buf, offset, hints, handle.client())
+    }
+
+    pub(crate) fn write(
+        &self,
+        data: &[u8],
+        offset: u64,
+        hints: HintSet,
+        client: u32,
+    ) -> io::Result<()> {
+        if self.is_open_to_others() {
+            self.doubtful.store(true, Ordering::SeqCst);
+        }
+        self.backing.write(data, offset, hints, client)
     }
 
     /// Raises `handle`'s lock; the first lock of the process also keeps other processes out.
@@ -150,21 +206,23 @@ impl SharedFile {
         wanted: Level,
     ) -> io::Result<Result<Level, Busy>> {
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if guard.hold.is_none() && !self.keep_others_out(&mut guard)? {
+        if guard.hold.is_none() && !self.keep_others_out(&mut guard, self.writable)? {
             return Ok(Err(Busy(held)));
         }
         Ok(guard.locks.lock(handle, held, wanted))
     }
 
     /// Takes the lock against other processes and drops pages cached before they were out.
-    fn keep_others_out(&self, guard: &mut Guard) -> io::Result<bool> {
-        let Some(hold) = oslock::try_hold(&self.file, self.writable)? else {
+    fn keep_others_out(&self, guard: &mut Guard, to_write: bool) -> io::Result<bool> {
+        let Some(hold) = oslock::try_hold(&self.file, to_write)? else {
             return Ok(false);
         };
-        if stamp(&self.file.metadata()?) != guard.opened {
+        let changed = Stamp::of(&self.file.metadata()?) != guard.opened;
+        if changed || self.doubtful.load(Ordering::SeqCst) {
             self.backing.refresh()?;
         }
         guard.hold = Some(hold);
+        self.alone.store(true, Ordering::SeqCst);
         Ok(true)
     }
 
@@ -176,7 +234,7 @@ impl SharedFile {
     /// Whether a connection, here or in another process, is writing or about to.
     pub(crate) fn reserved(&self) -> io::Result<bool> {
         let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if guard.hold.is_none() && !self.keep_others_out(&mut guard)? {
+        if guard.hold.is_none() && !self.keep_others_out(&mut guard, self.writable)? {
             return Ok(true);
         }
         Ok(guard.locks.reserved())
@@ -185,9 +243,14 @@ impl SharedFile {
 
 impl Drop for SharedFile {
     fn drop(&mut self) {
-        let guard = self.guard.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Pages read without ever keeping others out are not known to be current.
-        if self.cached && guard.hold.is_none() {
+        if !self.is_open_to_others() {
+            return;
+        }
+        // No connection took a lock. The engine notes how the file looks when it is left, and takes
+        // what it has of it for that: so nobody may change it between the comparison and the note.
+        // Others may read meanwhile.
+        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(self.keep_others_out(&mut guard, false), Ok(true)) {
             self.backing.forget_pages();
         }
     }
@@ -203,7 +266,7 @@ pub(crate) struct OpenFile {
     pub(crate) checkpointing: bool,
     /// The directory to sync with the file's first sync, when the file may be new.
     pub(crate) new_in: Option<PathBuf>,
-    pub(crate) delete_on_close: Option<PathBuf>,
+    vouched: bool,
     /// Where the file was when it was opened.
     path: PathBuf,
     key: FileKey,
@@ -247,6 +310,7 @@ pub(crate) fn open(
         Some(path) => open_named(path, &wanted)?,
         None => open_unnamed(id)?,
     };
+    let unnamed = path.is_none();
     let (path, key) = (opened.path.clone(), opened.key);
     let fresh = wanted.create && wanted.kind == FileKind::Log;
     let new_in = if fresh {
@@ -255,10 +319,16 @@ pub(crate) fn open(
         None
     };
     let shared = if wanted.main {
-        registry.share(opened.key, || SharedFile::new(backend, opened, &wanted))?
+        registry.share(opened.key, || SharedFile::new(backend, opened, &wanted))
     } else {
-        Arc::new(SharedFile::new(backend, opened, &wanted)?)
+        SharedFile::new(backend, opened, &wanted).map(Arc::new)
     };
+    if wanted.delete_on_close || unnamed {
+        // At once, as in SQLite: a process that is killed leaves nothing behind it. A name that
+        // cannot be removed stays, as there.
+        let _gone = std::fs::remove_file(&path);
+    }
+    let shared = shared?;
     Ok(OpenFile {
         told: shared.backing.told(),
         writable: wanted.write && shared.writable,
@@ -268,7 +338,7 @@ pub(crate) fn open(
         kind: wanted.kind,
         checkpointing: false,
         new_in,
-        delete_on_close: wanted.delete_on_close.then(|| path.clone()),
+        vouched: wanted.vouched,
         path,
         key,
     })
@@ -327,10 +397,11 @@ fn database_of(path: &Path, wanted: &Wanted) -> Option<Metadata> {
     if wanted.kind != FileKind::Log || !wanted.create {
         return None;
     }
-    let name = path.to_str()?;
+    // Names need not be UTF-8.
+    let name = path.as_os_str().as_bytes();
     let mut suffixes = ["-journal", "-wal"].iter();
-    let database = suffixes.find_map(|suffix| name.strip_suffix(suffix))?;
-    std::fs::metadata(database).ok()
+    let database = suffixes.find_map(|suffix| name.strip_suffix(suffix.as_bytes()))?;
+    std::fs::metadata(OsStr::from_bytes(database)).ok()
 }
 
 /// A journal gets its database's permissions (as in SQLite's `findCreateFileMode`).
@@ -376,12 +447,12 @@ mod tests {
 
     #[test]
     fn flags_tell_the_kind_of_file() {
-        let kind = |flags| Wanted::from_flags(flags).kind;
+        let kind = |flags| Wanted::from_flags(flags, false).kind;
         assert_eq!(kind(sys::SQLITE_OPEN_MAIN_DB), FileKind::Relation);
         assert_eq!(kind(sys::SQLITE_OPEN_WAL), FileKind::Log);
         assert_eq!(kind(sys::SQLITE_OPEN_MAIN_JOURNAL), FileKind::Log);
         assert_eq!(kind(sys::SQLITE_OPEN_SUBJOURNAL), FileKind::Temporary);
         assert_eq!(kind(0), FileKind::Unknown);
-        assert!(Wanted::from_flags(sys::SQLITE_OPEN_MAIN_DB).main);
+        assert!(Wanted::from_flags(sys::SQLITE_OPEN_MAIN_DB, false).main);
     }
 }

@@ -9,9 +9,9 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 
 use thermocline::Engine;
 use thermocline::device::Device;
@@ -33,7 +33,10 @@ pub(crate) struct Registry {
     backend: Mutex<Option<Arc<Backend>>>,
     /// The same, for as long as an open file holds it.
     lasting: Weak<Backend>,
+    /// Files that are open, and those whose last connection is closing them.
     files: Mutex<HashMap<FileKey, Weak<SharedFile>>>,
+    /// One of them was closed.
+    closed: Condvar,
     next_handle: AtomicU64,
 }
 
@@ -55,20 +58,47 @@ impl Registry {
         self.next_handle.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The file `key` if a connection has it open, else the one `open` makes.
+    /// The file `key` if a connection has it open, else the one `open` makes. Waits for a last
+    /// connection that is closing it: that one still has the lock against other processes, and the
+    /// engine has not noted yet how it left the file.
     pub(crate) fn share(
-        &self,
+        &'static self,
         key: FileKey,
         open: impl FnOnce() -> io::Result<SharedFile>,
     ) -> io::Result<Arc<SharedFile>> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(live) = files.get(&key).and_then(Weak::upgrade) {
-            return Ok(live);
+        while let Some(file) = files.get(&key) {
+            if let Some(live) = file.upgrade() {
+                return Ok(live);
+            }
+            let woken = self.closed.wait(files);
+            files = woken.unwrap_or_else(PoisonError::into_inner);
         }
-        let shared = Arc::new(open()?);
-        files.retain(|_, file| file.strong_count() > 0);
+        let mut file = open()?;
+        file.leaving = Some(Leaving {
+            registry: self,
+            key,
+        });
+        let shared = Arc::new(file);
         files.insert(key, Arc::downgrade(&shared));
         Ok(shared)
+    }
+}
+
+/// Part of a shared file; dropped when nothing else of it is left.
+pub(crate) struct Leaving {
+    registry: &'static Registry,
+    key: FileKey,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let files = self.registry.files.lock();
+        let gone = files
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.key);
+        debug_assert!(gone.is_some_and(|file| file.strong_count() == 0));
+        self.registry.closed.notify_all();
     }
 }
 
@@ -116,6 +146,7 @@ pub fn register(name: &str, engine: Arc<Engine>, open_base: OpenBase) -> io::Res
         lasting: Arc::downgrade(&backend),
         backend: Mutex::new(Some(backend)),
         files: Mutex::default(),
+        closed: Condvar::new(),
         next_handle: AtomicU64::new(1),
     }));
     let vfs = vfs::install(c_name, registry)?;
@@ -137,10 +168,13 @@ pub(crate) fn refuse_write_back(engine: &Engine) -> io::Result<()> {
 }
 
 /// The path a temporary file without a name gets; unique in this process and not in use.
-pub(crate) fn temporary_path(handle: u64, salt: u64) -> std::path::PathBuf {
+pub(crate) fn temporary_path(handle: u64, salt: u64) -> PathBuf {
     let name = format!(
         "thermocline-sqlite-{}-{handle:x}-{salt:016x}",
         std::process::id()
     );
-    Path::new(&std::env::temp_dir()).join(name)
+    // SQLite's own variable counts first, as with the stock VFS.
+    let of_sqlite = std::env::var_os("SQLITE_TMPDIR").map(PathBuf::from);
+    let directory = of_sqlite.filter(|directory| directory.is_dir());
+    directory.unwrap_or_else(std::env::temp_dir).join(name)
 }

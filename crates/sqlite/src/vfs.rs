@@ -1,6 +1,6 @@
 //! `sqlite3_vfs`: opening and deleting files; the rest is the stock VFS's.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -41,12 +41,16 @@ pub(crate) fn install(name: CString, registry: &'static Registry) -> io::Result<
     if stock.is_null() {
         return Err(io::Error::other("SQLite has no default VFS"));
     }
-    // SAFETY: SQLite keeps registered structures valid.
-    let of_stock = unsafe { *stock };
+    // SAFETY: SQLite keeps registered structures valid. A structure of version 1 ends before the
+    // last field, which is looked at in others alone.
+    let (path_bytes, has_time) = unsafe {
+        let has_time = (*stock).iVersion >= 2 && (*stock).xCurrentTimeInt64.is_some();
+        ((*stock).mxPathname, has_time)
+    };
     let vfs = Box::into_raw(Box::new(sys::sqlite3_vfs {
         iVersion: 2,
         szOsFile: RAW_FILE_BYTES,
-        mxPathname: of_stock.mxPathname,
+        mxPathname: path_bytes,
         pNext: ptr::null_mut(),
         zName: name.into_raw(),
         pAppData: Box::into_raw(Box::new(AppData { registry, stock })).cast(),
@@ -54,16 +58,15 @@ pub(crate) fn install(name: CString, registry: &'static Registry) -> io::Result<
         xDelete: Some(delete),
         xAccess: Some(access),
         xFullPathname: Some(full_pathname),
-        // SQLite calls these without a look. The stock ones do not look at the structure.
-        xDlOpen: of_stock.xDlOpen,
-        xDlError: of_stock.xDlError,
-        xDlSym: of_stock.xDlSym,
-        xDlClose: of_stock.xDlClose,
+        xDlOpen: Some(dl_open),
+        xDlError: Some(dl_error),
+        xDlSym: Some(dl_sym),
+        xDlClose: Some(dl_close),
         xRandomness: Some(randomness),
         xSleep: Some(sleep),
         xCurrentTime: Some(current_time),
         xGetLastError: None,
-        xCurrentTimeInt64: Some(current_time_int64),
+        xCurrentTimeInt64: has_time.then_some(current_time_int64),
         xSetSystemCall: None,
         xGetSystemCall: None,
         xNextSystemCall: None,
@@ -102,6 +105,18 @@ unsafe fn path<'a>(name: *const c_char) -> Option<&'a Path> {
     Some(Path::new(OsStr::from_bytes(name.to_bytes())))
 }
 
+/// Whether the URI that `name` came from says that nobody changes the file, so that SQLite takes no
+/// locks.
+fn is_vouched(name: sys::sqlite3_filename, flags: c_int) -> bool {
+    // Others have no parameters behind their names.
+    if name.is_null() || flags & sys::SQLITE_OPEN_MAIN_DB == 0 {
+        return false;
+    }
+    let mut asked = [c"nolock", c"immutable"].into_iter();
+    // SAFETY: SQLite passed the name of a main database to xOpen, behind which its parameters are.
+    asked.any(|what| unsafe { sys::sqlite3_uri_boolean(name, what.as_ptr(), 0) } != 0)
+}
+
 unsafe extern "C" fn open(
     vfs: *mut sys::sqlite3_vfs,
     name: sys::sqlite3_filename,
@@ -116,7 +131,7 @@ unsafe extern "C" fn open(
     // SAFETY: SQLite passes null or a path that outlives the open file.
     let path = unsafe { path(name) };
     fenced(|| {
-        let wanted = Wanted::from_flags(flags);
+        let wanted = Wanted::from_flags(flags, is_vouched(name, flags));
         let backend = registry.backend(wanted.main);
         let backend = backend.ok_or(Code(sys::SQLITE_CANTOPEN))?;
         let opened = open::open(registry, &backend, path, wanted);
@@ -156,18 +171,42 @@ unsafe extern "C" fn delete(
     })
 }
 
-/// Calls the stock VFS's function of the same name with the stock structure.
+/// Calls the stock VFS's function of the same name with the stock structure: it may look for its
+/// own data there. Where there is none the answer is the last argument.
 macro_rules! stock {
-    ($vfs:expr, $method:ident $(, $argument:expr)*) => {{
+    ($vfs:expr, $method:ident ($($argument:expr),*), $none:expr) => {{
         // SAFETY: SQLite passes the structure `install` registered.
         let stock = unsafe { app_data($vfs) }.stock;
         // SAFETY: the stock VFS stays registered; its arguments are passed on untouched.
         match unsafe { (*stock).$method } {
             // SAFETY: as above.
             Some(method) => unsafe { method(stock $(, $argument)*) },
-            None => sys::SQLITE_ERROR,
+            None => $none,
         }
     }};
+}
+
+unsafe extern "C" fn dl_open(vfs: *mut sys::sqlite3_vfs, name: *const c_char) -> *mut c_void {
+    stock!(vfs, xDlOpen(name), ptr::null_mut())
+}
+
+unsafe extern "C" fn dl_error(vfs: *mut sys::sqlite3_vfs, bytes: c_int, out: *mut c_char) {
+    stock!(vfs, xDlError(bytes, out), ());
+}
+
+/// A function of a library, of whatever type.
+type Symbol = unsafe extern "C" fn(*mut sys::sqlite3_vfs, *mut c_void, *const c_char);
+
+unsafe extern "C" fn dl_sym(
+    vfs: *mut sys::sqlite3_vfs,
+    library: *mut c_void,
+    symbol: *const c_char,
+) -> Option<Symbol> {
+    stock!(vfs, xDlSym(library, symbol), None)
+}
+
+unsafe extern "C" fn dl_close(vfs: *mut sys::sqlite3_vfs, library: *mut c_void) {
+    stock!(vfs, xDlClose(library), ());
 }
 
 unsafe extern "C" fn access(
@@ -176,7 +215,7 @@ unsafe extern "C" fn access(
     flags: c_int,
     result: *mut c_int,
 ) -> c_int {
-    stock!(vfs, xAccess, name, flags, result)
+    stock!(vfs, xAccess(name, flags, result), sys::SQLITE_ERROR)
 }
 
 unsafe extern "C" fn full_pathname(
@@ -185,7 +224,7 @@ unsafe extern "C" fn full_pathname(
     bytes: c_int,
     out: *mut c_char,
 ) -> c_int {
-    stock!(vfs, xFullPathname, name, bytes, out)
+    stock!(vfs, xFullPathname(name, bytes, out), sys::SQLITE_ERROR)
 }
 
 unsafe extern "C" fn randomness(
@@ -193,20 +232,20 @@ unsafe extern "C" fn randomness(
     bytes: c_int,
     out: *mut c_char,
 ) -> c_int {
-    stock!(vfs, xRandomness, bytes, out)
+    stock!(vfs, xRandomness(bytes, out), sys::SQLITE_ERROR)
 }
 
 unsafe extern "C" fn sleep(vfs: *mut sys::sqlite3_vfs, microseconds: c_int) -> c_int {
-    stock!(vfs, xSleep, microseconds)
+    stock!(vfs, xSleep(microseconds), sys::SQLITE_ERROR)
 }
 
 unsafe extern "C" fn current_time(vfs: *mut sys::sqlite3_vfs, days: *mut f64) -> c_int {
-    stock!(vfs, xCurrentTime, days)
+    stock!(vfs, xCurrentTime(days), sys::SQLITE_ERROR)
 }
 
 unsafe extern "C" fn current_time_int64(
     vfs: *mut sys::sqlite3_vfs,
     milliseconds: *mut sys::sqlite3_int64,
 ) -> c_int {
-    stock!(vfs, xCurrentTimeInt64, milliseconds)
+    stock!(vfs, xCurrentTimeInt64(milliseconds), sys::SQLITE_ERROR)
 }

@@ -4,10 +4,12 @@ mod fixture;
 
 use std::ffi::CStr;
 use std::fs::Permissions;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fixture::{Fixture, dump, fill, integrity};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
@@ -411,6 +413,241 @@ fn without_counters(mut file: Vec<u8>) -> Vec<u8> {
     file
 }
 
+/// Reads of pages that went to base.
+fn base_reads(fixture: &Fixture) -> u64 {
+    fixture.engine().stats().page_reads["base"]
+}
+
+#[test]
+fn a_connection_that_asks_nothing_leaves_the_pages_where_they_are() {
+    let fixture = Fixture::new("idle");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 100, 3);
+    let all = dump(&fixture.connect(&path));
+    for idle in [0, 1, 3] {
+        for _ in 0..idle {
+            drop(fixture.connect(&path));
+        }
+        let before = base_reads(&fixture);
+        assert_eq!(dump(&fixture.connect(&path)), all);
+        assert_eq!(base_reads(&fixture), before, "after {idle} connections");
+    }
+}
+
+#[test]
+fn what_others_change_beside_a_connection_that_asks_nothing_is_seen() {
+    let fixture = Fixture::new("idle-foreign");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 100, 2);
+    let idle = fixture.connect(&path);
+    assert_eq!(child("write_from_another_process", &path), "written");
+    drop(idle);
+    let all = dump(&fixture.connect(&path));
+    assert!(all.len() == 100 && all.iter().all(|row| row.2 == Some(77)));
+    // Also where the file cannot be locked when the connection ends.
+    let (idle, stock) = (fixture.connect(&path), Connection::open(&path).unwrap());
+    fill(&stock, 500, 3);
+    stock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    drop(idle);
+    stock.execute_batch("ROLLBACK").unwrap();
+    let all = dump(&stock);
+    drop(stock);
+    assert_eq!(dump(&fixture.connect(&path)), all);
+}
+
+#[test]
+fn connections_without_locks_read_and_leave_nothing() {
+    let fixture = Fixture::new("lockless");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 100, 2);
+    for promise in ["immutable", "nolock"] {
+        let uri = format!("file:{}?{promise}=1", path.display());
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_URI;
+        let db = Connection::open_with_flags_and_vfs(uri, flags, fixture.vfs()).unwrap();
+        db.execute_batch("PRAGMA cache_size=1").unwrap();
+        assert_eq!(dump(&db).len(), 100, "{promise}");
+        let before = base_reads(&fixture);
+        assert_eq!(dump(&db).len(), 100);
+        assert_eq!(base_reads(&fixture), before, "{promise}: from memory");
+        // Against the promise, and without another stamp than the one it was opened with.
+        assert_eq!(child("write_from_another_process", &path), "written");
+        drop(db);
+        let all = dump(&fixture.connect(&path));
+        assert!(all.iter().all(|row| row.2 == Some(77)), "{promise}");
+        fill(&fixture.connect(&path), 0, 2);
+        let changed = fixture.connect(&path).execute_batch("UPDATE t SET n = 5");
+        changed.unwrap();
+    }
+}
+
+#[test]
+fn opening_and_closing_at_once_is_never_busy() {
+    let fixture = Fixture::new("churn");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 10, 2);
+    // Every last close is a sync, with the lock held.
+    fixture.engine().limit_objects(0);
+    let churn = || {
+        for round in 0..300 {
+            let db = fixture.connect(&path);
+            let rows = db.query_row("SELECT count(*) FROM t", [], |r| r.get::<_, i64>(0));
+            assert_eq!(rows, Ok(10), "round {round}");
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = [scope.spawn(churn), scope.spawn(churn), scope.spawn(churn)];
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_lock_goes_when_later_changes_get_later_times() {
+    let fixture = Fixture::new("tick");
+    let path = fixture.path("a.db");
+    let now = || {
+        let mut now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: `now` is the structure that the call fills.
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+        (now.tv_sec, now.tv_nsec)
+    };
+    for round in 0..50 {
+        let db = fixture.connect(&path);
+        let change = format!("PRAGMA synchronous=off; PRAGMA user_version={round}");
+        db.execute_batch(&change).unwrap();
+        drop(db);
+        let meta = std::fs::metadata(&path).unwrap();
+        assert!((meta.ctime(), meta.ctime_nsec()) < now(), "round {round}");
+    }
+}
+
+#[test]
+fn temporary_files_are_gone_when_the_process_is() {
+    let fixture = Fixture::new("temporary");
+    for variable in ["TMPDIR", "SQLITE_TMPDIR"] {
+        let directory = fixture.path(variable);
+        std::fs::create_dir(&directory).unwrap();
+        let path = fixture.path(&format!("{variable}.db"));
+        let mut command = child_command("crash_with_temporary_files", &path);
+        command.env_remove("SQLITE_TMPDIR");
+        command.env(variable, &directory);
+        command.env("THERMOCLINE_TEST_TEMPORARY", &directory);
+        assert_eq!(said(command), "temporary files there: true");
+        let found = std::fs::read_dir(&directory).unwrap();
+        let names = found.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let left: Vec<_> = names.filter(|n| n.contains("thermocline-sqlite")).collect();
+        assert!(left.is_empty(), "{variable}: {left:?}");
+    }
+}
+
+#[test]
+fn a_database_in_wal_mode_needs_the_exclusive_mode_first() {
+    let fixture = Fixture::new("wal-first");
+    let path = fixture.path("a.db");
+    let stock = Connection::open(&path).unwrap();
+    let mode: String = stock
+        .query_row("PRAGMA journal_mode=wal", [], |r| r.get(0))
+        .unwrap();
+    assert_eq!(mode, "wal");
+    fill(&stock, 10, 1);
+    drop(stock);
+    let refused = fixture.connect(&path).execute_batch("SELECT * FROM t");
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::CannotOpen));
+    let db = fixture.connect(&path);
+    db.execute_batch("PRAGMA locking_mode=exclusive").unwrap();
+    assert_eq!(dump(&db).len(), 10);
+}
+
+#[test]
+fn a_default_vfs_that_has_data_of_its_own_loads_extensions() {
+    let fixture = Fixture::new("shim");
+    let said = child("load_an_extension_by_a_shim", &fixture.path("a.db"));
+    assert_eq!(said, "the shim's own structure: true");
+}
+
+#[test]
+fn a_database_changed_in_another_century_opens() {
+    let fixture = Fixture::new("century");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 10, 1);
+    // 2300-01-01 and a half second: more nanoseconds than 64 bits hold.
+    let far = std::time::UNIX_EPOCH + std::time::Duration::from_millis(10_413_792_000_500);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(far).unwrap();
+    assert_eq!(dump(&fixture.connect(&path)).len(), 10);
+}
+
+#[test]
+fn a_database_that_is_replaced_while_it_is_opened_is_refused() {
+    let fixture = Fixture::new("replaced");
+    let path = fixture.path("a.db");
+    let (other, moved) = (fixture.path("other.db"), fixture.path("moved.db"));
+    fill(&fixture.connect(&path), 10, 1);
+    fill(&fixture.connect(&other), 20, 1);
+    let replaces = move |file: &thermocline_sqlite::BaseFile<'_>| {
+        if other.exists() {
+            std::fs::rename(file.path, &moved)?;
+            std::fs::rename(&other, file.path)?;
+        }
+        fixture::open_base(file)
+    };
+    let vfs = fixture::register_with("test-replaced", Box::new(replaces)).unwrap();
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let open = || Connection::open_with_flags_and_vfs(&path, flags, vfs.name());
+    let refused = open().unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::CannotOpen));
+    assert_eq!(dump(&open().unwrap()).len(), 20);
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_gone_on_without() {
+    let fixture = Fixture::new("unreadable");
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 10, 1);
+    let directory = path.parent().unwrap();
+    let mut command = child_command("commit_where_the_directory_cannot_be_read", &path);
+    // Root may read any directory.
+    for file in [directory, &path] {
+        if chown(file, Some(65_534), Some(65_533)).is_ok() {
+            command.uid(65_534).gid(65_533);
+        }
+    }
+    std::fs::set_permissions(directory, Permissions::from_mode(0o300)).unwrap();
+    let said = said(command);
+    std::fs::set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(said, "committed");
+    assert!(
+        dump(&fixture.connect(&path))
+            .iter()
+            .all(|row| row.2 == Some(5))
+    );
+}
+
+#[test]
+fn the_journal_of_a_private_database_is_private_whatever_its_name() {
+    let fixture = Fixture::new("bytes");
+    let name = std::ffi::OsStr::from_bytes(b"\xff.db");
+    let path = fixture.path("").join(name);
+    let db = fixture.connect(&path);
+    db.execute_batch("PRAGMA journal_mode=persist").unwrap();
+    db.execute_batch("PRAGMA user_version=1").unwrap();
+    let journal = fixture
+        .path("")
+        .join(std::ffi::OsStr::from_bytes(b"\xff.db-journal"));
+    std::fs::remove_file(&journal).unwrap();
+    drop(db);
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let db = fixture.connect(&path);
+    db.execute_batch("PRAGMA journal_mode=persist; PRAGMA user_version=2")
+        .unwrap();
+    assert_eq!(std::fs::metadata(&journal).unwrap().mode() & 0o777, 0o600);
+}
+
 /// Runs one of the tests below in a process of its own; returns its last line.
 fn child(test: &str, path: &Path) -> String {
     said(child_command(test, path))
@@ -507,6 +744,76 @@ fn read_what_others_changed() {
         Ok(rows) => println!("child: rows {rows}"),
         Err(error) => println!("child: {error}"),
     }
+}
+
+#[test]
+fn crash_with_temporary_files() {
+    let Some(path) = child_path() else { return };
+    let fixture = Fixture::new("temporary-child");
+    let db = fixture.connect(&path);
+    db.execute_batch("PRAGMA temp_store=file; CREATE TEMP TABLE u(a)")
+        .unwrap();
+    db.execute_batch("PRAGMA temp.cache_size=5; INSERT INTO u SELECT zeroblob(500000)")
+        .unwrap();
+    let directory = std::env::var_os("THERMOCLINE_TEST_TEMPORARY").unwrap();
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let open = open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+    let ours = |file: &std::path::PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        file.starts_with(&directory) && name.starts_with("thermocline-sqlite")
+    };
+    println!(
+        "child: temporary files there: {}",
+        open.into_iter().any(|file| ours(&file))
+    );
+    std::process::abort();
+}
+
+#[test]
+fn commit_where_the_directory_cannot_be_read() {
+    let Some(path) = child_path() else { return };
+    let fixture = Fixture::new("unreadable-child");
+    let db = fixture.connect(&path);
+    match db.execute_batch("UPDATE t SET n = 5") {
+        Ok(()) => println!("child: committed"),
+        Err(error) => println!("child: {error}"),
+    }
+}
+
+static SHIM_SAW_ITSELF: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" fn shim_open(
+    vfs: *mut ffi::sqlite3_vfs,
+    _name: *const std::ffi::c_char,
+) -> *mut std::ffi::c_void {
+    // SAFETY: SQLite, or a VFS above, passes a VFS.
+    let name = unsafe { CStr::from_ptr((*vfs).zName) };
+    SHIM_SAW_ITSELF.store(name == c"shim", Ordering::SeqCst);
+    std::ptr::null_mut()
+}
+
+#[test]
+fn load_an_extension_by_a_shim() {
+    let Some(path) = child_path() else { return };
+    // SAFETY: the structure is a copy of the stock one, which has version 3, and is never freed.
+    unsafe {
+        let stock = ffi::sqlite3_vfs_find(std::ptr::null());
+        let shim = Box::leak(Box::new(*stock));
+        (shim.zName, shim.pNext) = (c"shim".as_ptr(), std::ptr::null_mut());
+        shim.xDlOpen = Some(shim_open);
+        assert_eq!(ffi::sqlite3_vfs_register(shim, 1), ffi::SQLITE_OK);
+    }
+    let fixture = Fixture::new("shim-child");
+    let db = fixture.connect(&path);
+    // SAFETY: as in `load_an_extension`; nobody asks for the text.
+    let code = unsafe {
+        ffi::sqlite3_enable_load_extension(db.handle(), 1);
+        let (name, none) = (c"/absent/extension".as_ptr(), std::ptr::null_mut());
+        ffi::sqlite3_load_extension(db.handle(), name, std::ptr::null(), none)
+    };
+    assert_eq!(code, ffi::SQLITE_ERROR);
+    let itself = SHIM_SAW_ITSELF.load(Ordering::SeqCst);
+    println!("child: the shim's own structure: {itself}");
 }
 
 #[test]

@@ -10,8 +10,9 @@ use crate::units::{Size, show_bytes, show_count};
 use clap::{Args, Subcommand, ValueHint};
 use rows::{Rows, Seen};
 use serde::Serialize;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thermocline::device::{FileDevice, FileOptions};
@@ -178,10 +179,7 @@ struct BuildReport {
 fn build(args: &BuildArgs) -> Outcome {
     let kind = args.integers.then_some(KeyKind::Integer);
     let rows = Rows::open(&args.keys, args.column.as_deref(), kind)?;
-    if args.out.exists() && !args.force {
-        let fact = format!("{}: a file is there already", args.out.display());
-        return Err(Failure::usage(fact).advise("--force, or another name"));
-    }
+    refuse_existing(args)?;
     let mut keys = 0;
     read(&rows, false, "counting", &mut |seen| {
         keys += u64::from(seen.key.key().is_some());
@@ -191,15 +189,48 @@ fn build(args: &BuildArgs) -> Outcome {
     let mut partial = args.out.clone().into_os_string();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    let report = fill(&rows, &partial, &options);
+    let claimed = claim(&partial)?;
+    // Another build may have ended meanwhile.
+    let free = refuse_existing(args);
+    let report = free.and_then(|()| fill(&rows, &claimed, &partial, &options));
     let report = report.and_then(|report| publish(&partial, &args.out).map(|()| report));
     let report = report.inspect_err(|_| {
-        // It may not have been made.
+        // What cannot be removed stays for the next build.
         let _gone = fs::remove_file(&partial);
     })?;
     match args.json {
         true => modelled::print_json(&report),
         false => status::print(&told(args, &report)),
+    }
+}
+
+fn refuse_existing(args: &BuildArgs) -> Outcome {
+    if args.out.exists() && !args.force {
+        let fact = format!("{}: a file is there already", args.out.display());
+        return Err(Failure::usage(fact).advise("--force, or another name"));
+    }
+    Ok(())
+}
+
+/// The file that a build fills. Its lock, which goes with the file, keeps other builds of the same
+/// filter off.
+fn claim(partial: &Path) -> Result<Arc<File>, Failure> {
+    let failed = |error: &io::Error| Failure::io("create", partial, error);
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.open(partial).map_err(|error| failed(&error))?;
+    // One that was locked until just now has another name, or none.
+    let is_there = |file: &File| {
+        let (here, there) = (file.metadata(), fs::metadata(partial));
+        here.is_ok_and(|here| there.is_ok_and(|there| here.ino() == there.ino()))
+    };
+    match file.try_lock() {
+        Ok(()) if is_there(&file) => Ok(Arc::new(file)),
+        Err(TryLockError::Error(error)) => Err(failed(&error)),
+        Ok(()) | Err(TryLockError::WouldBlock) => {
+            let fact = format!("{}: another build writes it", partial.display());
+            Err(Failure::usage(fact).advise("wait for it, or another name for --out"))
+        }
     }
 }
 
@@ -235,12 +266,15 @@ fn shape(args: &BuildArgs, keys: u64, kind: KeyKind) -> Result<BuildOptions, Fai
     })
 }
 
-fn fill(rows: &Rows, out: &Path, options: &BuildOptions) -> Result<BuildReport, Failure> {
-    let create = FileOptions {
-        create: true,
-        ..FileOptions::default()
-    };
-    let device = FileDevice::open(out, create).map_err(|e| Failure::io("create", out, &e))?;
+fn fill(
+    rows: &Rows,
+    file: &Arc<File>,
+    out: &Path,
+    options: &BuildOptions,
+) -> Result<BuildReport, Failure> {
+    let (file, label) = (Arc::clone(file), out.display().to_string());
+    let device = FileDevice::from_file(file, label, FileOptions::default());
+    let device = device.map_err(|e| Failure::io("create", out, &e))?;
     let builder = Builder::create(Arc::new(device), options);
     let mut builder = builder.map_err(|error| explain(&error))?;
     let (mut count, mut nulls) = (0, 0);
