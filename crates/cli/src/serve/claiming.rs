@@ -62,8 +62,12 @@ impl Claiming {
         claim::mounts::check(base)?;
         let claim = Claim::take(base)?;
         let stamp = || cache.map_or(Ok(None), |cache| stamp(cache, leave.format));
-        if leave.take_over {
-            let seconds = claim::PATIENCE.as_secs();
+        let seconds = claim::PATIENCE.as_secs();
+        if claim.is_half_taken() {
+            log::line(&format!(
+                "an earlier take-over did not end: whoever served before has {seconds} s to notice"
+            ));
+        } else if leave.take_over {
             log::line(&format!(
                 "taking over: should another host serve base, it has {seconds} s to notice"
             ));

@@ -4,6 +4,7 @@ use super::mark::{Claimant, Mark};
 use super::place::Place;
 use super::*;
 use crate::classify::Dialect;
+use crate::clock::Clock;
 use crate::device::{Device, FileDevice, FileOptions, MemoryDevice};
 use crate::{
     Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stamp, Store, StoreOptions,
@@ -34,6 +35,7 @@ fn mark(state: State, cache: u64, epoch: u64, by: &Host) -> Mark {
         cache,
         epoch,
         claimant: Claimant::new(by, "/ssd/a; b%\n", Path::new("/srv/x")),
+        taking: false,
     }
 }
 
@@ -64,7 +66,12 @@ fn a_mark_is_read_as_it_was_written() {
         "{text}"
     );
     assert!(text.contains("start no server on it"), "{text}");
-    assert_eq!(Mark::decode(&text), Ok(written));
+    assert_eq!(Mark::decode(&text), Ok(written.clone()));
+    let taken = Mark {
+        taking: true,
+        ..written
+    };
+    assert_eq!(Mark::decode(&taken.encode()), Ok(taken));
     for wrong in ["", "thermocline mark 2; state=whole", "thermocline mark 1"] {
         assert!(Mark::decode(wrong).is_err(), "{wrong}");
     }
@@ -162,6 +169,78 @@ fn another_host_is_refused_until_it_takes_over() {
     admitted(Some(&rebooted), "a", 3, &Leave::default()).expect("the same name");
     rebooted.claimant.host.name = "b".into();
     assert!(admitted(Some(&rebooted), "a", 3, &Leave::default()).is_err());
+}
+
+/// A clock that only counts what was waited for, or ends whoever waits as a signal would.
+#[derive(Debug, Default)]
+struct Waited {
+    ms: AtomicU64,
+    deadly: bool,
+}
+
+impl Clock for Waited {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.ms.load(Ordering::Relaxed))
+    }
+    fn wall_ns(&self) -> i64 {
+        1
+    }
+    fn pass(&self, time: Duration) {
+        assert!(!self.deadly, "killed while it waits");
+        let ms = u64::try_from(time.as_millis()).expect("short");
+        self.ms.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
+/// What `name` does that finds a base as it is: how long it waits before it has it.
+fn waits(base: &Path, name: &str, leave: &Leave, deadly: bool) -> Result<Duration, Refusal> {
+    let clock = Arc::new(Waited {
+        deadly,
+        ..Waited::default()
+    });
+    let mut claim = Claim::with(base, host(name), PATIENCE, None)?;
+    claim.clock = SharedClock::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    claim.admit(&|| Ok(None), leave)?;
+    claim.hold(State::Serving, None, Path::new("/m"))?;
+    Ok(clock.now())
+}
+
+#[test]
+fn a_take_over_that_was_interrupted_is_waited_for_by_whoever_comes_next() {
+    let take_over = Leave {
+        take_over: true,
+        ..Leave::default()
+    };
+    let none = Leave::default();
+    for (next, leave) in [("b", none), ("b", take_over), ("c", take_over)] {
+        let base = tempfile::tempdir().expect("base");
+        let place = Place::of(base.path()).expect("place");
+        let theirs = mark(State::Serving, 0, 0, &host("a"));
+        place.write(&theirs).expect("writes");
+        let killed = std::panic::catch_unwind(|| waits(base.path(), "b", &take_over, true));
+        assert!(killed.is_err(), "it died waiting");
+        // The first host has not looked at the mark since, and serves on.
+        let waited = waits(base.path(), next, &leave, false).expect("has it");
+        assert!(waited >= PATIENCE, "{next} waited {waited:?}");
+        // Then nobody has to wait any more.
+        let again = waits(base.path(), next, &none, false).expect("again");
+        assert_eq!(again, Duration::ZERO);
+    }
+}
+
+#[test]
+fn a_base_below_one_that_is_half_taken_is_refused() {
+    let base = tempfile::tempdir().expect("base");
+    let below = base.path().join("below");
+    fs::create_dir(&below).expect("below");
+    let place = Place::of(base.path()).expect("place");
+    let mut half = mark(State::Serving, 0, 0, &Host::this());
+    place.write(&half).expect("writes");
+    Claim::take(&below).expect("the one who served it is dead");
+    half.taking = true;
+    place.write(&half).expect("writes");
+    let refused = Claim::take(&below).expect_err("another host may serve it");
+    assert!(matches!(refused, Refusal::Above { .. }), "{refused}");
 }
 
 #[test]
