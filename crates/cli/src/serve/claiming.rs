@@ -149,6 +149,8 @@ impl Claiming {
 
     /// Says that writes may stay off base from now on, or that base has everything again.
     pub(crate) fn switch(&self, engine: &Engine, dirty: bool) -> Outcome {
+        // Whatever is to change is of no use to a mount that was taken over.
+        self.claim.holds().map_err(|_| self.lost())?;
         let state = if dirty { State::Dirty } else { State::Serving };
         if self.claim.state() == Some(state) && state == State::Serving {
             return Ok(());

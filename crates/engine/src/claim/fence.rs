@@ -9,6 +9,7 @@ use super::{Claim, FRESH, Mark, RELY};
 use crate::clock::since_boot;
 use crate::device::{Device, Witness};
 use crate::engine::Engine;
+use crate::error::Error;
 use crate::lock::Mutex;
 use crate::store::CacheStamp;
 use std::io;
@@ -242,6 +243,15 @@ impl Engine {
                 told => return told,
             }
         }
+    }
+
+    /// An error once base belongs to somebody else: the cache may be theirs too then, and nothing of
+    /// it may be written. To be asked by whatever changes its superblock apart from a batch.
+    pub(crate) fn still_ours(&self) -> Result<(), Error> {
+        self.fence_holds().map_err(|source| Error::Fenced {
+            path: self.cache_name(),
+            why: self.fence_reason().unwrap_or_else(|| source.to_string()),
+        })
     }
 
     /// Why no request is answered any more.

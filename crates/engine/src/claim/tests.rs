@@ -13,7 +13,7 @@ use crate::{
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use tempfile::TempDir;
 use thermocline_core::{FileKind, HintSet};
 
@@ -560,16 +560,36 @@ impl Shared {
         }
     }
 
+    /// An engine in write-back behind `fence`, without threads.
+    fn inline(&self, fence: Arc<dyn Fence>, clock: SharedClock) -> Arc<Engine> {
+        let config = EngineConfig {
+            page_size: PAGE,
+            policy: "lru".into(),
+            write_back: true,
+            inline: true,
+            clock,
+            ..EngineConfig::default()
+        };
+        let store = self.store(BaseIdentity::default());
+        let engine = Engine::start(config, Some(store)).expect("starts");
+        engine.set_fence(fence);
+        engine
+    }
+
     fn on_flash(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.flash.len().expect("length") as usize];
-        let read = self.flash.read_at(&mut bytes, 0).expect("reads");
-        assert_eq!(read, bytes.len());
-        bytes
+        image(&self.flash)
     }
 
     fn on_base(&self) -> Vec<u8> {
         fs::read(self.base.path().join("t")).expect("reads")
     }
+}
+
+fn image(flash: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; flash.len().expect("length") as usize];
+    let read = flash.read_at(&mut bytes, 0).expect("reads");
+    assert_eq!(read, bytes.len());
+    bytes
 }
 
 fn first_page(object: &Object) -> Request<'_> {
@@ -761,17 +781,9 @@ impl Fence for Told {
 fn behind_a_fence(shared: &Shared) -> (Arc<Told>, Arc<Engine>, Arc<Object>) {
     let claim = Claim::with(shared.base.path(), host("a"), Duration::ZERO, None);
     let claim = Arc::new(claim.expect("claims"));
-    let config = EngineConfig {
-        page_size: PAGE,
-        policy: "lru".into(),
-        write_back: true,
-        inline: true,
-        ..EngineConfig::default()
-    };
-    let store = shared.store(claim.identity());
-    let engine = Engine::start(config, Some(store)).expect("starts");
     let fence = Arc::new(Told::default());
-    engine.set_fence(Arc::clone(&fence) as Arc<dyn Fence>);
+    let clock = SharedClock::default();
+    let engine = shared.inline(Arc::clone(&fence) as Arc<dyn Fence>, clock);
     let file = engine.open_object(shared.spec(&claim)).expect("opens");
     (fence, engine, file)
 }
@@ -792,6 +804,96 @@ fn flash_is_not_written_in_the_background_once_base_was_taken_over() {
         before == shared.on_flash(),
         "the cache may be the other's by now"
     );
+}
+
+/// A fence that falls when it is asked for the so many-th time, and what flash had then.
+struct Falls {
+    left: AtomicI64,
+    flash: Arc<MemoryDevice>,
+    image: Mutex<Option<Vec<u8>>>,
+}
+
+impl Falls {
+    fn is_lost(&self) -> bool {
+        self.image.lock().is_some()
+    }
+}
+
+impl Fence for Falls {
+    fn holds(&self) -> io::Result<()> {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 0 {
+            *self.image.lock() = Some(image(&self.flash));
+        }
+        self.passes()
+    }
+    fn passes(&self) -> io::Result<()> {
+        match self.is_lost() {
+            false => Ok(()),
+            true => Err(io::Error::from_raw_os_error(libc::ESTALE)),
+        }
+    }
+    fn passes_now(&self) -> bool {
+        !self.is_lost()
+    }
+    fn reason(&self) -> Option<String> {
+        self.is_lost().then(|| "taken over".into())
+    }
+}
+
+/// Does `change` after `before`, with a fence that falls at the first, second, ... look of it:
+/// flash stays as it was then. In how many of these it fell.
+fn falls_during(before: impl Fn(&Engine, &Arc<Object>), change: impl Fn(&Engine)) -> i64 {
+    for number in 0.. {
+        let shared = Shared::new();
+        let clock = SharedClock::new(Arc::<Waited>::default());
+        let fence = Arc::new(Falls {
+            left: AtomicI64::new(i64::MAX),
+            flash: Arc::clone(&shared.flash),
+            image: Mutex::default(),
+        });
+        let engine = shared.inline(Arc::clone(&fence) as Arc<dyn Fence>, clock);
+        let claim = Claim::with(shared.base.path(), host("a"), Duration::ZERO, None);
+        let file = engine.open_object(shared.spec(&Arc::new(claim.expect("claims"))));
+        let file = file.expect("opens");
+        put(&engine, &file, 1).expect("syncs");
+        before(&engine, &file);
+        fence.left.store(number, Ordering::Release);
+        change(&engine);
+        let Some(then) = fence.image.lock().take() else {
+            return number;
+        };
+        assert!(then == shared.on_flash(), "written after look {number}");
+    }
+    unreachable!("it is asked so often at most")
+}
+
+#[test]
+fn no_command_writes_a_cache_once_base_was_taken_over() {
+    let nothing = |_: &Engine, _: &Arc<Object>| ();
+    let resize = |blocks| {
+        move |engine: &Engine| {
+            let _ = engine.resize(Store::length_for(blocks, PAGE), |_| true);
+        }
+    };
+    assert!(falls_during(nothing, resize(200)) >= 2);
+    assert!(falls_during(nothing, resize(32)) >= 2);
+    let off = |engine: &Engine, _: &Arc<Object>| engine.tier_off("by command").expect("off");
+    let on = |engine: &Engine| {
+        let _ = engine.tier_on();
+    };
+    assert!(falls_during(off, on) >= 1);
+    let failed = |engine: &Engine, file: &Arc<Object>| {
+        engine.store().expect("a cache").poison("a sync failed");
+        let _ = put(engine, file, 2);
+        assert!(engine.is_off(), "it failed");
+        engine.flush(|_| true).expect("base has all");
+    };
+    assert!(falls_during(failed, on) >= 2, "made anew, and opened");
+    let replace = |engine: &Engine| {
+        let other = Shared::new().store(BaseIdentity::default());
+        let _ = engine.replace(other, |_| true);
+    };
+    assert!(falls_during(nothing, replace) >= 2);
 }
 
 #[test]
