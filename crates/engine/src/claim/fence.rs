@@ -259,6 +259,15 @@ impl Engine {
         self.fence.get().and_then(|fence| fence.reason())
     }
 
+    /// Base's mark names the cache and the opening of `marked`, durably. See
+    /// [`Claim::is_of_newest`].
+    pub fn note_marked(&self, marked: &CacheStamp) {
+        if let Some(store) = self.store() {
+            // What fails poisons the store: the next commit tells.
+            let _ = store.note_marked(marked);
+        }
+    }
+
     /// The cache and its present opening.
     #[must_use]
     pub fn cache_stamp(&self) -> Option<CacheStamp> {

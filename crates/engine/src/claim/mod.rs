@@ -26,7 +26,9 @@
 //! 3. A mark of this cache with a newer opening than the cache's own refuses: the file is an old
 //!    copy. The cache's superblock is written before the mark, so never the other way round.
 //! 4. A cache with dirty pages for a base whose mark does not say *dirty* by it refuses: its pages
-//!    were given up, or the base is an older copy. Without any mark it is accepted.
+//!    were given up, or the base is an older copy. Without any mark it is accepted. The cache keeps
+//!    the newest opening of it that the mark is known to have named: a mark with an older one is
+//!    of an older copy of base, and does not wait for anything either.
 //! 5. A mark of another host that serves refuses, until it is taken over: our claim is written, and
 //!    the base is used only [`PATIENCE`] later. Until then the mark says that it is being taken
 //!    over: whoever finds it so, on whatever host, waits as long before it uses the base, for the
@@ -35,6 +37,10 @@
 //! 6. A claim that was seen to hold is relied on for [`RELY`] at most, a commit's for [`FRESH`];
 //!    and a commit's lease ends within [`crate::LEASE`] of that. All of it is less than
 //!    [`PATIENCE`], so two hosts never use a base at the same time.
+//!
+//! 7. After a crash the clean pages of a cache are believed only where the mark still is of its
+//!    newest opening known to be marked. Else somebody else served base since, who may have changed
+//!    files within the lease, or base went back and files look older than they are.
 //!
 //! # Which host
 //! The same kernel (boot id), or the same machine id; where one of the two has no machine id, the
@@ -363,7 +369,7 @@ impl Claim {
                     "base has no mark: accepted {dirty} pages of a cache that knows it"
                 )));
             }
-            Some(mark) => mark.state == State::Dirty && mark.cache == cache.format_id,
+            Some(mark) => mark.state == State::Dirty && is_of_newest(mark, cache),
         };
         match awaited || leave.same_base {
             true => Ok(None),
@@ -372,6 +378,24 @@ impl Claim {
                 dirty,
                 base: self.base.clone(),
             }),
+        }
+    }
+
+    /// Whether the mark names this cache in this opening.
+    #[must_use]
+    pub fn names(&self, cache: &CacheStamp) -> bool {
+        let held = self.held();
+        let named = held.mark.as_ref().map(|mark| (mark.cache, mark.epoch));
+        named == Some((cache.format_id, cache.epoch))
+    }
+
+    /// Whether the mark still is of the newest opening of `cache` that it is known to have named
+    /// (rule 7). One that names none is of a cache that knows of no mark.
+    #[must_use]
+    pub fn is_of_newest(&self, cache: &CacheStamp) -> bool {
+        match &self.held().mark {
+            Some(mark) => is_of_newest(mark, cache),
+            None => cache.marked == 0,
         }
     }
 
@@ -499,4 +523,12 @@ impl Claim {
         self.held().mark = Some(mark);
         Ok(clocks)
     }
+}
+
+fn is_of_newest(mark: &Mark, cache: &CacheStamp) -> bool {
+    debug_assert!(
+        cache.marked <= cache.epoch,
+        "an opening of before is marked"
+    );
+    mark.cache == cache.format_id && mark.epoch >= cache.marked
 }

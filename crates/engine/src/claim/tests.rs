@@ -51,6 +51,7 @@ fn admitted(mark: Option<&Mark>, name: &str, epoch: u64, leave: &Leave) -> Resul
         name: "/ssd/tier".into(),
         format_id: OURS,
         epoch,
+        marked: 0,
         base: claim.identity(),
     };
     stamp.base.path = "/elsewhere".into();
@@ -254,6 +255,7 @@ fn a_cache_of_another_base_is_refused_before_anything_is_taken_over() {
         name: "/ssd/tier".into(),
         format_id: 5,
         epoch: 1,
+        marked: 0,
         base: claim.identity(),
     };
     stamp.base.id += 1;
@@ -341,6 +343,7 @@ fn pages_that_base_does_not_wait_for_are_refused() {
         name: "/ssd/tier".into(),
         format_id: OURS,
         epoch: 4,
+        marked: 0,
         base: BaseIdentity::default(),
     };
     let checked = |mark: Option<Mark>, dirty, leave: Leave| {
@@ -368,6 +371,41 @@ fn pages_that_base_does_not_wait_for_are_refused() {
 }
 
 #[test]
+fn a_base_that_is_an_older_copy_waits_for_nothing_and_backs_no_clean_page() {
+    let base = tempfile::tempdir().expect("base");
+    let place = Place::of(base.path()).expect("place");
+    let stamp = |marked| CacheStamp {
+        name: "/ssd/tier".into(),
+        format_id: OURS,
+        epoch: 6,
+        marked,
+        base: BaseIdentity::default(),
+    };
+    let claim = || Claim::with(base.path(), host("a"), Duration::ZERO, None).expect("claims");
+    let none = Leave::default();
+    assert!(claim().is_of_newest(&stamp(0)), "it never had a mark");
+    assert!(!claim().is_of_newest(&stamp(1)), "it went");
+    // The opening that crashed before it marked base has made no batch.
+    for (epoch, marked, is_newest) in [(5, 5, true), (5, 0, true), (6, 5, true), (4, 5, false)] {
+        let found = mark(State::Dirty, OURS, epoch, &host("a"));
+        place.write(&found).expect("writes");
+        let stamp = stamp(marked);
+        assert_eq!(claim().is_of_newest(&stamp), is_newest, "{epoch} {marked}");
+        let checked = claim().check_dirty(&stamp, 3, &none);
+        assert_eq!(checked.is_ok(), is_newest, "{epoch} {marked}");
+        let same_base = Leave {
+            same_base: true,
+            ..none
+        };
+        let checked = claim().check_dirty(&stamp, 3, &same_base);
+        checked.expect("somebody says that it is the one");
+    }
+    let other = mark(State::Serving, 5, 9, &host("a"));
+    place.write(&other).expect("writes");
+    assert!(!claim().is_of_newest(&stamp(0)), "another cache served");
+}
+
+#[test]
 fn a_base_keeps_its_id_and_a_cache_of_another_one_is_refused() {
     let base = tempfile::tempdir().expect("base");
     let claim = || Claim::with(base.path(), host("a"), Duration::ZERO, None).expect("claims");
@@ -388,6 +426,7 @@ fn a_base_keeps_its_id_and_a_cache_of_another_one_is_refused() {
         name: "/ssd/tier".into(),
         format_id: OURS,
         epoch: 1,
+        marked: 0,
         base: second.identity(),
     };
     // Mounted again, with another device number.
