@@ -312,9 +312,7 @@ impl Engine {
             let lost: BTreeSet<PageId> = inner.hierarchy.lost().into_iter().collect();
             if !lost.is_empty() {
                 drop(inner);
-                let (path, pages) = (self.cache_name(), lost.len() as u64);
-                let files = self.in_words(&lost);
-                return Err(Error::Unsaved { path, pages, files });
+                return Err(self.unsaved(&lost));
             }
             if dirty <= few || (few > 0 && done > total * 2) {
                 return Ok(());
@@ -335,6 +333,24 @@ impl Engine {
                 Ok(()) => 0,
                 Err(source) => self.bear(refused + 1, source)?,
             };
+        }
+    }
+
+    fn unsaved(&self, lost: &BTreeSet<PageId>) -> Error {
+        debug_assert!(!lost.is_empty(), "there is something to name");
+        let (path, pages) = (self.cache_name(), lost.len() as u64);
+        let files = self.in_words(lost);
+        Error::Unsaved { path, pages, files }
+    }
+
+    /// Why base is not whole after [`Engine::flush`] failed with `source`: pages that flash does
+    /// not give are named.
+    pub fn not_whole(&self, source: io::Error) -> Error {
+        let lost: BTreeSet<PageId> = self.inner().hierarchy.lost().into_iter().collect();
+        let pages = self.dirty_pages();
+        match lost.is_empty() {
+            true => Error::WriteBack { pages, source },
+            false => self.unsaved(&lost),
         }
     }
 
