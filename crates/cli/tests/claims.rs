@@ -527,11 +527,8 @@ fn comes_back(ground: &mut Ground, base: &Remountable<'_>, between: impl Fn()) {
     assert!(ground.holds(&ground.base.join(RELATION), 8), "written back");
 }
 
-#[test]
-fn a_base_on_another_loop_device_is_the_same_base() {
-    let Some(mut ground) = Ground::prepare("loop") else {
-        return;
-    };
+/// A mounted ext4 in the file `image` of the ground.
+fn disk(ground: &Ground) -> Option<Remountable<'static>> {
     let image = ground.path("image");
     let file = File::create(&image).expect("image");
     file.set_len(64 << 20).expect("length");
@@ -549,8 +546,143 @@ fn a_base_on_another_loop_device_is_the_same_base() {
     if !made.is_ok_and(|status| status.success()) || !base.mount() {
         assert!(!required(), "needs mkfs.ext4 and a loop device");
         println!("skipped: no mkfs.ext4 or no loop device");
-        return;
+        return None;
     }
+    Some(base)
+}
+
+/// A cache with clean pages of the relation in no marked region, which crashes after a batch.
+fn crash_with_clean_pages(ground: &Ground, fill: u8) {
+    ground.mounted("--size 4M --policy lru");
+    ground.write(fill);
+    ground.umount(&[]);
+    ground.mounted("--policy lru");
+    assert!(
+        ground.log().contains("8 pages are warm"),
+        "{}",
+        ground.log()
+    );
+    fs::write(ground.path("mnt/base/5/2"), vec![9; PAGE]).expect("a batch");
+    ground.kill();
+}
+
+#[test]
+fn what_was_written_without_the_cache_just_after_a_crash_is_not_hidden_by_it() {
+    for other in ["--size 4M", "--policy none"] {
+        let Some(ground) = Ground::prepare("fallback") else {
+            return;
+        };
+        crash_with_clean_pages(&ground, 1);
+        let between = &mut ground.mount(&ground.base, "mnt", "tier2", other);
+        success(between.arg("--log").arg(ground.path("between.log")));
+        ground.write(2);
+        ground.umount(&[]);
+        ground.mounted("--policy lru");
+        assert!(ground.holds(&ground.above(), 2), "after {other}");
+        assert!(
+            ground.log().contains("served without this cache"),
+            "{other}"
+        );
+        ground.umount(&[]);
+        ground.mounted("--policy lru");
+        assert!(ground.holds(&ground.above(), 2), "after {other}");
+        ground.umount(&[]);
+    }
+}
+
+#[test]
+fn a_crash_of_the_same_cache_keeps_its_clean_pages() {
+    let Some(ground) = Ground::prepare("same cache") else {
+        return;
+    };
+    crash_with_clean_pages(&ground, 1);
+    ground.mounted("--policy lru");
+    let log = ground.log();
+    let warm = log.lines().rfind(|line| line.contains("pages are warm"));
+    let warm = warm.expect("what was found");
+    let kept = [" 8 pages", " 9 pages"];
+    assert!(kept.iter().any(|text| warm.contains(text)), "{warm}");
+    assert!(!log.contains("served without this cache"), "{log}");
+    ground.umount(&[]);
+}
+
+/// What a snapshot of base's file system is for: it is put back after a crash.
+#[test]
+fn a_base_that_was_rolled_back_is_not_mixed_with_newer_pages_of_the_cache() {
+    let Some(mut ground) = Ground::prepare("rolled back") else {
+        return;
+    };
+    let Some(base) = disk(&ground) else { return };
+    ground.base = base.at.join("pg");
+    ground.fill();
+    let (image, snapshot) = (ground.path("image"), ground.path("snapshot"));
+    for options in [
+        "--size 4M --policy lru",
+        "--size 4M --write-back --policy lru",
+    ] {
+        ground.mounted(options);
+        ground.write(1);
+        success(thermocline("flush").arg(ground.path("mnt")));
+        success(&mut Command::new("sync"));
+        fs::copy(&image, &snapshot).expect("snapshot");
+        ground.umount(&[]);
+        if options.contains("back") {
+            ground.mounted("--write-back --policy lru");
+            ground.write(2);
+            ground.kill();
+        } else {
+            crash_with_clean_pages(&ground, 2);
+        }
+        base.umount();
+        fs::copy(&snapshot, &image).expect("rolled back");
+        assert!(base.mount(), "mounted again");
+        assert!(ground.holds(&ground.base.join(RELATION), 1), "the snapshot");
+        if options.contains("back") {
+            let again = &mut ground.mount(&ground.base, "mnt", "tier", "--write-back");
+            refused(again, CACHE, &["does not wait for them", "older copy"]);
+            assert!(ground.holds(&ground.base.join(RELATION), 1), "as it was");
+        } else {
+            ground.mounted("--policy lru");
+            assert!(
+                ground.holds(&ground.above(), 1),
+                "the snapshot, and nothing newer"
+            );
+            ground.umount(&[]);
+        }
+    }
+}
+
+#[test]
+fn the_mark_names_the_opening_of_a_tier_that_was_switched_on_again() {
+    let Some(ground) = Ground::prepare("tier on") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    let epoch = || {
+        let mark = ground.mark();
+        let field = mark
+            .split("; ")
+            .find_map(|field| field.strip_prefix("epoch="));
+        field.expect("an opening").parse::<u64>().expect("a number")
+    };
+    let before = epoch();
+    for word in ["off", "on"] {
+        success(thermocline("tier").arg(ground.path("mnt")).arg(word));
+    }
+    assert_eq!(epoch(), before + 1);
+    let mut replace = thermocline("replace");
+    let replace = replace.arg(ground.path("mnt")).arg("--cache");
+    success(replace.arg(ground.path("tier2")));
+    assert!(ground.mark().contains("/tier2;"), "{}", ground.mark());
+    ground.umount(&[]);
+}
+
+#[test]
+fn a_base_on_another_loop_device_is_the_same_base() {
+    let Some(mut ground) = Ground::prepare("loop") else {
+        return;
+    };
+    let Some(base) = disk(&ground) else { return };
     // Takes the device that was free.
     let other = ground.path("other-image");
     File::create(&other)

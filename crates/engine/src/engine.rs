@@ -225,8 +225,8 @@ impl Engine {
     /// Uses flash again, from empty, after writing to it once. Nothing is done where it is in use.
     ///
     /// # Errors
-    /// [`Error::NoTier`], [`Error::Loading`], [`Error::CacheIo`] when the device still does not
-    /// work, [`Error::Late`] while it has not answered what it was asked before,
+    /// [`Error::NoTier`], [`Error::Loading`], [`Error::Fenced`], [`Error::CacheIo`] when the device
+    /// still does not work, [`Error::Late`] while it has not answered what it was asked before,
     /// [`Error::StillInUse`] while pages that base has not wait for it, be it in memory or on
     /// flash, or a batch of the map.
     pub fn tier_on(&self) -> Result<(), Error> {
@@ -250,8 +250,10 @@ impl Engine {
         }
         let failed = self.inner().hierarchy.ledger().is_committing();
         if flash.is_poisoned() || failed {
+            self.still_ours()?;
             self.renew(&flash)?;
         }
+        self.still_ours()?;
         flash.mark_open()?;
         let mut inner = self.inner();
         // A batch that was being written when the tier went off may have failed meanwhile.

@@ -217,6 +217,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// Base belongs to somebody else, and the cache may too.
+    #[error("cache {path} is left as it is: {why}; use the mount that serves base now")]
+    Fenced {
+        /// The cache.
+        path: String,
+        /// Who has base, or why that cannot be told.
+        why: String,
+    },
     /// A write to the part of a cache that is to go failed, and may still be to come.
     #[error(
         "a write near the end of cache {path} did not end well, and may still reach the device; \

@@ -62,8 +62,12 @@ impl Claiming {
         claim::mounts::check(base)?;
         let claim = Claim::take(base)?;
         let stamp = || cache.map_or(Ok(None), |cache| stamp(cache, leave.format));
-        if leave.take_over {
-            let seconds = claim::PATIENCE.as_secs();
+        let seconds = claim::PATIENCE.as_secs();
+        if claim.is_half_taken() {
+            log::line(&format!(
+                "an earlier take-over did not end: whoever served before has {seconds} s to notice"
+            ));
+        } else if leave.take_over {
             log::line(&format!(
                 "taking over: should another host serve base, it has {seconds} s to notice"
             ));
@@ -95,9 +99,11 @@ impl Claiming {
         self.claim.state() == Some(State::Dirty)
     }
 
-    /// Refuses a cache with pages that base does not wait for.
-    pub(crate) fn check_store(&self, store: &Store) -> Outcome {
+    /// Refuses a cache with pages that base does not wait for. What a crash left of clean pages is
+    /// not believed where base was served without them since, or went back.
+    pub(crate) fn check_store(&self, store: &mut Store) -> Outcome {
         let found = store.recovered();
+        let after_crash = found.is_some_and(|found| !found.as_closed);
         let dirty = found.map_or(0, |found| {
             found
                 .entries
@@ -108,6 +114,15 @@ impl Claiming {
         let note = self.claim.check_dirty(&store.stamp(), dirty, &self.leave)?;
         if let Some(note) = note {
             log::line(&note);
+        }
+        let distrusted = !self.claim.is_of_newest(&store.stamp());
+        // With pages that base waits for it was served with nothing else; or somebody said so.
+        if after_crash && dirty == 0 && distrusted {
+            log::line(
+                "base was served without this cache since, or is an older copy: the pages that a \
+                 crash left in the cache are given up",
+            );
+            store.distrust();
         }
         Ok(())
     }
@@ -140,16 +155,24 @@ impl Claiming {
         let stamp = engine.cache_stamp();
         self.claim.hold(state, stamp.as_ref(), mountpoint)?;
         engine.set_fence(self.fence());
+        note_marked(engine, stamp.as_ref());
         Ok(())
     }
 
     /// Says that writes may stay off base from now on, or that base has everything again.
     pub(crate) fn switch(&self, engine: &Engine, dirty: bool) -> Outcome {
+        // Whatever is to change is of no use to a mount that was taken over.
+        self.claim.holds().map_err(|_| self.lost())?;
         let state = if dirty { State::Dirty } else { State::Serving };
-        if self.claim.state() == Some(state) && state == State::Serving {
+        let stamp = engine.cache_stamp();
+        // A tier that was switched on, or another cache, is another opening.
+        let named = stamp.as_ref().is_none_or(|stamp| self.claim.names(stamp));
+        if self.claim.state() == Some(state) && state == State::Serving && named {
             return Ok(());
         }
-        Ok(self.claim.switch(state, engine.cache_stamp().as_ref())?)
+        self.claim.switch(state, stamp.as_ref())?;
+        note_marked(engine, stamp.as_ref());
+        Ok(())
     }
 
     /// A failure once base belongs to somebody else.
@@ -187,6 +210,13 @@ impl Claiming {
             ));
         }
         Ok(self.claim.end(whole)?)
+    }
+}
+
+/// The cache is told what base's mark says now.
+fn note_marked(engine: &Engine, stamp: Option<&CacheStamp>) {
+    if let Some(stamp) = stamp {
+        engine.note_marked(stamp);
     }
 }
 

@@ -233,8 +233,8 @@ impl Recovering<'_> {
             load: MapLoad::Before,
             ..StoreOptions::default()
         };
-        let store = Store::open(&self.args.cache, &options)?;
-        self.claiming.check_store(&store)?;
+        let mut store = Store::open(&self.args.cache, &options)?;
+        self.claiming.check_store(&mut store)?;
         Ok(store)
     }
 

@@ -29,6 +29,9 @@ use std::thread::JoinHandle;
 use thermocline::{Engine, FlushProgress};
 use thermocline_mount::Fs;
 
+/// Flushes that base may refuse one after another before that is taken for an answer.
+const PATIENCE: u32 = 3;
+
 /// What precedes the reason why pinned files were not loaded.
 pub(crate) const NOT_LOADED: &str = "not loaded: ";
 
@@ -374,8 +377,9 @@ impl Reshaping {
         self.engine.tier_off("switched off by command")
     }
 
-    /// Lets `change` put another cache into the place of the one there is. Until base has
-    /// everything its mark names the old one; before anything is dirty again, the new one.
+    /// Lets `change` put another cache into the place of the one there is, once base has
+    /// everything: until then its mark names the old one; before anything is dirty again, the new
+    /// one.
     fn take_turns(&self, change: impl FnOnce(&Engine) -> Outcome) -> Outcome {
         let mark = |dirty| self.caches.claiming.switch(&self.engine, dirty);
         self.turns(mark, change)
@@ -391,10 +395,8 @@ impl Reshaping {
         let _one = marking.unwrap_or_else(PoisonError::into_inner);
         let back = self.engine.is_write_back();
         self.engine.set_write_back(false);
-        // What cannot be written back is named by what follows.
-        let flushed = self.engine.flush(|progress| self.note(progress));
-        let is_whole = flushed.is_ok() && self.engine.dirty_pages() == 0;
-        let cleared = if is_whole { mark(false) } else { Ok(()) };
+        // Else base would wait for a cache that is no more, should a crash come then.
+        let cleared = self.make_whole().and_then(|()| mark(false));
         let changed = cleared.and_then(|()| change(&self.engine));
         let dirty = back || self.engine.dirty_pages() > 0;
         // Also after a failure: who knows what of the mark was written.
@@ -404,6 +406,22 @@ impl Reshaping {
         }
         changed?;
         marked
+    }
+
+    /// Writes back everything. Base may refuse some batches, or pages be written meanwhile.
+    fn make_whole(&self) -> Outcome {
+        let mut refused = io::Error::other("pages are written again and again");
+        for _ in 0..PATIENCE {
+            match self.engine.flush(|progress| self.note(progress)) {
+                Ok(()) if self.engine.dirty_pages() == 0 => return Ok(()),
+                Ok(()) if self.stop.load(Ordering::Acquire) => {
+                    return Err(thermocline::Error::Stopped.into());
+                }
+                Ok(()) => {}
+                Err(error) => refused = error,
+            }
+        }
+        Err(self.engine.not_whole(refused).into())
     }
 
     fn replace(
@@ -468,11 +486,12 @@ mod tests {
     use super::*;
     use crate::config::WarmSection;
     use crate::serve::claiming::Claiming;
-    use thermocline::EngineConfig;
     use thermocline::claim::Leave;
+    use thermocline::device::{FaultScript, Faulty};
+    use thermocline::{EngineConfig, FileKind, HintSet, ObjectSpec, Request};
 
-    #[test]
-    fn a_mark_that_cannot_be_cleared_leaves_the_mode_as_it_was() {
+    /// The changes of an engine in write-back, and what is behind them.
+    fn ground() -> (tempfile::TempDir, Arc<Engine>, Arc<Reshaping>) {
         let directory = tempfile::tempdir().expect("directory");
         let base = directory.path().join("base");
         fs::create_dir(&base).expect("base");
@@ -495,7 +514,12 @@ mod tests {
         let warm = WarmSection::default();
         let warming = Warming::new(Arc::clone(&engine), claiming, warm, &base).expect("warming");
         let reshaping = Reshaping::new(Arc::clone(&engine), caches, warming, base);
+        (directory, engine, reshaping)
+    }
 
+    #[test]
+    fn a_mark_that_cannot_be_cleared_leaves_the_mode_as_it_was() {
+        let (_directory, engine, reshaping) = ground();
         let marks = Mutex::new(Vec::new());
         let mark = |dirty| {
             marks.lock().expect("marks").push(dirty);
@@ -511,6 +535,49 @@ mod tests {
         let turned = reshaping.turns(|_| Err(Failure::usage("full")), |_| Ok(()));
         turned.expect_err("no mark");
         assert!(!engine.is_write_back(), "base is not marked for it");
+    }
+
+    #[test]
+    fn no_other_cache_serves_while_base_waits_for_the_one_there_is() {
+        let (directory, engine, reshaping) = ground();
+        fs::write(directory.path().join("t"), [0; 8192]).expect("file");
+        let script = FaultScript::new();
+        let spec = ObjectSpec::of_file(directory.path(), "t", FileKind::Relation);
+        let mut spec = spec.expect("a file");
+        spec.base = Arc::new(Faulty::new(spec.base, Arc::clone(&script), None));
+        let file = engine.open_object(spec).expect("opens");
+        let request = Request {
+            object: &file,
+            offset: 0,
+            hints: HintSet::UNKNOWN,
+            client: 0,
+        };
+        let marks = Mutex::new(Vec::new());
+        let mark = |dirty| {
+            marks.lock().expect("marks").push(dirty);
+            Ok(())
+        };
+        engine.write(&request, &[1; 8192]).expect("writes");
+        script.load("write fail EIO").expect("a script");
+        let turned = reshaping.turns(mark, |_| panic!("base waits for a page of the old cache"));
+        let why = turned.expect_err("base refuses").message;
+        assert!(why.contains("1 pages could not be written back"), "{why}");
+        assert_eq!(*marks.lock().expect("marks"), [true], "never cleared");
+        // Base fails for a moment.
+        script
+            .load("clear; write times 1 fail EIO")
+            .expect("a script");
+        marks.lock().expect("marks").clear();
+        let change = |engine: &Engine| {
+            assert_eq!(
+                (engine.dirty_pages(), marks.lock().expect("marks").len()),
+                (0, 1)
+            );
+            Ok(())
+        };
+        reshaping.turns(mark, change).expect("in the end");
+        assert_eq!(*marks.lock().expect("marks"), [false, true]);
+        engine.close_object(&file);
     }
 
     #[test]

@@ -335,9 +335,9 @@ fn open_cache(plan: &Plan, caches: &Caches) -> Result<Option<Store>, Failure> {
     let Some(cache) = &plan.places.cache else {
         return Ok(None);
     };
-    let store = caches.open(cache, plan.cache_size()?, plan.format, plan.discard_dirty)?;
+    let mut store = caches.open(cache, plan.cache_size()?, plan.format, plan.discard_dirty)?;
     check_found(&store, plan, caches.claiming.is_owed())?;
-    caches.claiming.check_store(&store)?;
+    caches.claiming.check_store(&mut store)?;
     Ok(Some(caches.watched(store)))
 }
 

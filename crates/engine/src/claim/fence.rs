@@ -9,6 +9,7 @@ use super::{Claim, FRESH, Mark, RELY};
 use crate::clock::since_boot;
 use crate::device::{Device, Witness};
 use crate::engine::Engine;
+use crate::error::Error;
 use crate::lock::Mutex;
 use crate::store::CacheStamp;
 use std::io;
@@ -244,9 +245,27 @@ impl Engine {
         }
     }
 
+    /// An error once base belongs to somebody else: the cache may be theirs too then, and nothing
+    /// of it may be written. To be asked by whatever changes its superblock apart from a batch.
+    pub(crate) fn still_ours(&self) -> Result<(), Error> {
+        self.fence_holds().map_err(|source| Error::Fenced {
+            path: self.cache_name(),
+            why: self.fence_reason().unwrap_or_else(|| source.to_string()),
+        })
+    }
+
     /// Why no request is answered any more.
     pub(crate) fn fence_reason(&self) -> Option<String> {
         self.fence.get().and_then(|fence| fence.reason())
+    }
+
+    /// Base's mark names the cache and the opening of `marked`, durably. See
+    /// [`Claim::is_of_newest`].
+    pub fn note_marked(&self, marked: &CacheStamp) {
+        if let Some(store) = self.store() {
+            // What fails poisons the store: the next commit tells.
+            let _ = store.note_marked(marked);
+        }
     }
 
     /// The cache and its present opening.

@@ -55,7 +55,8 @@ pub(super) fn check_above(base: &Path, host: &Host) -> Result<(), Refusal> {
         let refused = match mark.state {
             State::Whole => false,
             State::Dirty => true,
-            State::Serving => !host.is_of(&mark.claimant) || is_held(above),
+            // Of a half-taken one somebody else may still be the one who serves.
+            State::Serving => mark.taking || !host.is_of(&mark.claimant) || is_held(above),
         };
         if refused {
             return Err(Refusal::Above {

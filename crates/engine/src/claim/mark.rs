@@ -117,6 +117,8 @@ pub struct Mark {
     /// Opening of the cache.
     pub(crate) epoch: u64,
     pub(crate) claimant: Claimant,
+    /// A take-over whose wait has not ended: somebody else may still rely on the base.
+    pub(crate) taking: bool,
 }
 
 impl Mark {
@@ -143,6 +145,9 @@ impl Mark {
         for (key, value) in fields {
             // Writing to a String cannot fail.
             let _ = write!(out, "; {key}={value}");
+        }
+        if self.taking {
+            out.push_str("; taking=1");
         }
         out
     }
@@ -181,6 +186,8 @@ impl Mark {
                 token: text("token"),
                 time: number("time")?,
             },
+            // Older programs write none.
+            taking: text("taking") == "1",
         })
     }
 

@@ -26,13 +26,21 @@
 //! 3. A mark of this cache with a newer opening than the cache's own refuses: the file is an old
 //!    copy. The cache's superblock is written before the mark, so never the other way round.
 //! 4. A cache with dirty pages for a base whose mark does not say *dirty* by it refuses: its pages
-//!    were given up, or the base is an older copy. Without any mark it is accepted.
+//!    were given up, or the base is an older copy. Without any mark it is accepted. The cache keeps
+//!    the newest opening of it that the mark is known to have named: a mark with an older one is
+//!    of an older copy of base, and does not wait for anything either.
 //! 5. A mark of another host that serves refuses, until it is taken over: our claim is written, and
-//!    the base is used only [`PATIENCE`] later. It is looked at again just before it is written:
+//!    the base is used only [`PATIENCE`] later. Until then the mark says that it is being taken
+//!    over: whoever finds it so, on whatever host, waits as long before it uses the base, for the
+//!    one who began may have died waiting. It is looked at again just before it is written:
 //!    of two hosts that start at a time, one has begun by then, but for the moment between.
 //! 6. A claim that was seen to hold is relied on for [`RELY`] at most, a commit's for [`FRESH`];
 //!    and a commit's lease ends within [`crate::LEASE`] of that. All of it is less than
 //!    [`PATIENCE`], so two hosts never use a base at the same time.
+//!
+//! 7. After a crash the clean pages of a cache are believed only where the mark still is of its
+//!    newest opening known to be marked. Else somebody else served base since, who may have changed
+//!    files within the lease, or base went back and files look older than they are.
 //!
 //! # Which host
 //! The same kernel (boot id), or the same machine id; where one of the two has no machine id, the
@@ -205,8 +213,11 @@ impl Claim {
         // Before another host is fenced: it would be for nothing.
         self.check_identity(stamp.as_ref(), leave)?;
         let mut notes = Vec::new();
-        if let Some(mark) = found.filter(|mark| self.is_elsewhere(mark)) {
-            notes.push(format!("taken over from {}", mark.claimant));
+        if let Some(mark) = found.filter(|mark| mark.taking || self.is_elsewhere(mark)) {
+            notes.push(match mark.taking {
+                true => "an earlier take-over had not ended; waited as it should have".to_string(),
+                false => format!("taken over from {}", mark.claimant),
+            });
             self.take_over(mark)?;
             // The other may have written to both until now.
             stamp = cache()?;
@@ -265,20 +276,37 @@ impl Claim {
         mark.state != State::Whole && mark.claimant.is_serving() && !self.host.is_of(&mark.claimant)
     }
 
+    /// Whether somebody began to take the base over and did not wait to the end: whoever claims it
+    /// next does.
+    #[must_use]
+    pub fn is_half_taken(&self) -> bool {
+        self.held().mark.as_ref().is_some_and(|mark| mark.taking)
+    }
+
     /// Writes our claim in place of the other's and waits until that one no longer relies on its
-    /// own (rules 5 and 6).
+    /// own (rules 5 and 6). Until the next write of the mark it says that this is under way.
     fn take_over(&self, found: Mark) -> Result<(), Refusal> {
         let claimant = Claimant::new(&self.host, &found.claimant.cache_path, Path::new(""));
-        let ours = Mark { claimant, ..found };
+        let ours = Mark {
+            claimant,
+            taking: true,
+            ..found
+        };
         self.write(ours.clone())?;
         self.clock.pass(self.patience);
         let now = self.place.read()?;
-        match now {
-            Some(mark) if mark.claimant == ours.claimant => Ok(()),
-            _ => Err(Refusal::Contested {
+        if now.is_none_or(|mark| mark.claimant != ours.claimant) {
+            return Err(Refusal::Contested {
                 base: self.base.clone(),
-            }),
+            });
         }
+        let mut held = self.held();
+        assert!(held.ours, "rule 5: the mark was written before the wait");
+        held.mark = Some(Mark {
+            taking: false,
+            ..ours
+        });
+        Ok(())
     }
 
     /// Refuses a cache of another base.
@@ -341,7 +369,7 @@ impl Claim {
                     "base has no mark: accepted {dirty} pages of a cache that knows it"
                 )));
             }
-            Some(mark) => mark.state == State::Dirty && mark.cache == cache.format_id,
+            Some(mark) => mark.state == State::Dirty && is_of_newest(mark, cache),
         };
         match awaited || leave.same_base {
             true => Ok(None),
@@ -350,6 +378,24 @@ impl Claim {
                 dirty,
                 base: self.base.clone(),
             }),
+        }
+    }
+
+    /// Whether the mark names this cache in this opening.
+    #[must_use]
+    pub fn names(&self, cache: &CacheStamp) -> bool {
+        let held = self.held();
+        let named = held.mark.as_ref().map(|mark| (mark.cache, mark.epoch));
+        named == Some((cache.format_id, cache.epoch))
+    }
+
+    /// Whether the mark still is of the newest opening of `cache` that it is known to have named
+    /// (rule 7). One that names none is of a cache that knows of no mark.
+    #[must_use]
+    pub fn is_of_newest(&self, cache: &CacheStamp) -> bool {
+        match &self.held().mark {
+            Some(mark) => is_of_newest(mark, cache),
+            None => cache.marked == 0,
         }
     }
 
@@ -373,6 +419,7 @@ impl Claim {
             cache: cache.map_or(0, |cache| cache.format_id),
             epoch: cache.map_or(0, |cache| cache.epoch),
             claimant,
+            taking: false,
         })?;
         self.watch.begin();
         Ok(())
@@ -469,9 +516,19 @@ impl Claim {
             cache: 0,
             epoch: 0,
             claimant: Claimant::nobody(),
+            taking: false,
         });
+        debug_assert!(!mark.taking, "a base is admitted first");
         let clocks = probe::measure(&self.place, &mut mark, &*self.clock).map_err(failed)?;
         self.held().mark = Some(mark);
         Ok(clocks)
     }
+}
+
+fn is_of_newest(mark: &Mark, cache: &CacheStamp) -> bool {
+    debug_assert!(
+        cache.marked <= cache.epoch,
+        "an opening of before is marked"
+    );
+    mark.cache == cache.format_id && mark.epoch >= cache.marked
 }

@@ -4,6 +4,7 @@ use super::mark::{Claimant, Mark};
 use super::place::Place;
 use super::*;
 use crate::classify::Dialect;
+use crate::clock::Clock;
 use crate::device::{Device, FileDevice, FileOptions, MemoryDevice};
 use crate::{
     Engine, EngineConfig, Identity, Object, ObjectSpec, Request, Stamp, Store, StoreOptions,
@@ -12,7 +13,7 @@ use crate::{
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use tempfile::TempDir;
 use thermocline_core::{FileKind, HintSet};
 
@@ -34,6 +35,7 @@ fn mark(state: State, cache: u64, epoch: u64, by: &Host) -> Mark {
         cache,
         epoch,
         claimant: Claimant::new(by, "/ssd/a; b%\n", Path::new("/srv/x")),
+        taking: false,
     }
 }
 
@@ -49,6 +51,7 @@ fn admitted(mark: Option<&Mark>, name: &str, epoch: u64, leave: &Leave) -> Resul
         name: "/ssd/tier".into(),
         format_id: OURS,
         epoch,
+        marked: 0,
         base: claim.identity(),
     };
     stamp.base.path = "/elsewhere".into();
@@ -64,7 +67,12 @@ fn a_mark_is_read_as_it_was_written() {
         "{text}"
     );
     assert!(text.contains("start no server on it"), "{text}");
-    assert_eq!(Mark::decode(&text), Ok(written));
+    assert_eq!(Mark::decode(&text), Ok(written.clone()));
+    let taken = Mark {
+        taking: true,
+        ..written
+    };
+    assert_eq!(Mark::decode(&taken.encode()), Ok(taken));
     for wrong in ["", "thermocline mark 2; state=whole", "thermocline mark 1"] {
         assert!(Mark::decode(wrong).is_err(), "{wrong}");
     }
@@ -164,6 +172,78 @@ fn another_host_is_refused_until_it_takes_over() {
     assert!(admitted(Some(&rebooted), "a", 3, &Leave::default()).is_err());
 }
 
+/// A clock that only counts what was waited for, or ends whoever waits as a signal would.
+#[derive(Debug, Default)]
+struct Waited {
+    ms: AtomicU64,
+    deadly: bool,
+}
+
+impl Clock for Waited {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.ms.load(Ordering::Relaxed))
+    }
+    fn wall_ns(&self) -> i64 {
+        1
+    }
+    fn pass(&self, time: Duration) {
+        assert!(!self.deadly, "killed while it waits");
+        let ms = u64::try_from(time.as_millis()).expect("short");
+        self.ms.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
+/// What `name` does that finds a base as it is: how long it waits before it has it.
+fn waits(base: &Path, name: &str, leave: &Leave, deadly: bool) -> Result<Duration, Refusal> {
+    let clock = Arc::new(Waited {
+        deadly,
+        ..Waited::default()
+    });
+    let mut claim = Claim::with(base, host(name), PATIENCE, None)?;
+    claim.clock = SharedClock::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    claim.admit(&|| Ok(None), leave)?;
+    claim.hold(State::Serving, None, Path::new("/m"))?;
+    Ok(clock.now())
+}
+
+#[test]
+fn a_take_over_that_was_interrupted_is_waited_for_by_whoever_comes_next() {
+    let take_over = Leave {
+        take_over: true,
+        ..Leave::default()
+    };
+    let none = Leave::default();
+    for (next, leave) in [("b", none), ("b", take_over), ("c", take_over)] {
+        let base = tempfile::tempdir().expect("base");
+        let place = Place::of(base.path()).expect("place");
+        let theirs = mark(State::Serving, 0, 0, &host("a"));
+        place.write(&theirs).expect("writes");
+        let killed = std::panic::catch_unwind(|| waits(base.path(), "b", &take_over, true));
+        assert!(killed.is_err(), "it died waiting");
+        // The first host has not looked at the mark since, and serves on.
+        let waited = waits(base.path(), next, &leave, false).expect("has it");
+        assert!(waited >= PATIENCE, "{next} waited {waited:?}");
+        // Then nobody has to wait any more.
+        let again = waits(base.path(), next, &none, false).expect("again");
+        assert_eq!(again, Duration::ZERO);
+    }
+}
+
+#[test]
+fn a_base_below_one_that_is_half_taken_is_refused() {
+    let base = tempfile::tempdir().expect("base");
+    let below = base.path().join("below");
+    fs::create_dir(&below).expect("below");
+    let place = Place::of(base.path()).expect("place");
+    let mut half = mark(State::Serving, 0, 0, &Host::this());
+    place.write(&half).expect("writes");
+    Claim::take(&below).expect("the one who served it is dead");
+    half.taking = true;
+    place.write(&half).expect("writes");
+    let refused = Claim::take(&below).expect_err("another host may serve it");
+    assert!(matches!(refused, Refusal::Above { .. }), "{refused}");
+}
+
 #[test]
 fn a_cache_of_another_base_is_refused_before_anything_is_taken_over() {
     let base = tempfile::tempdir().expect("base");
@@ -175,6 +255,7 @@ fn a_cache_of_another_base_is_refused_before_anything_is_taken_over() {
         name: "/ssd/tier".into(),
         format_id: 5,
         epoch: 1,
+        marked: 0,
         base: claim.identity(),
     };
     stamp.base.id += 1;
@@ -262,6 +343,7 @@ fn pages_that_base_does_not_wait_for_are_refused() {
         name: "/ssd/tier".into(),
         format_id: OURS,
         epoch: 4,
+        marked: 0,
         base: BaseIdentity::default(),
     };
     let checked = |mark: Option<Mark>, dirty, leave: Leave| {
@@ -289,6 +371,41 @@ fn pages_that_base_does_not_wait_for_are_refused() {
 }
 
 #[test]
+fn a_base_that_is_an_older_copy_waits_for_nothing_and_backs_no_clean_page() {
+    let base = tempfile::tempdir().expect("base");
+    let place = Place::of(base.path()).expect("place");
+    let stamp = |marked| CacheStamp {
+        name: "/ssd/tier".into(),
+        format_id: OURS,
+        epoch: 6,
+        marked,
+        base: BaseIdentity::default(),
+    };
+    let claim = || Claim::with(base.path(), host("a"), Duration::ZERO, None).expect("claims");
+    let none = Leave::default();
+    assert!(claim().is_of_newest(&stamp(0)), "it never had a mark");
+    assert!(!claim().is_of_newest(&stamp(1)), "it went");
+    // The opening that crashed before it marked base has made no batch.
+    for (epoch, marked, is_newest) in [(5, 5, true), (5, 0, true), (6, 5, true), (4, 5, false)] {
+        let found = mark(State::Dirty, OURS, epoch, &host("a"));
+        place.write(&found).expect("writes");
+        let stamp = stamp(marked);
+        assert_eq!(claim().is_of_newest(&stamp), is_newest, "{epoch} {marked}");
+        let checked = claim().check_dirty(&stamp, 3, &none);
+        assert_eq!(checked.is_ok(), is_newest, "{epoch} {marked}");
+        let same_base = Leave {
+            same_base: true,
+            ..none
+        };
+        let checked = claim().check_dirty(&stamp, 3, &same_base);
+        checked.expect("somebody says that it is the one");
+    }
+    let other = mark(State::Serving, 5, 9, &host("a"));
+    place.write(&other).expect("writes");
+    assert!(!claim().is_of_newest(&stamp(0)), "another cache served");
+}
+
+#[test]
 fn a_base_keeps_its_id_and_a_cache_of_another_one_is_refused() {
     let base = tempfile::tempdir().expect("base");
     let claim = || Claim::with(base.path(), host("a"), Duration::ZERO, None).expect("claims");
@@ -309,6 +426,7 @@ fn a_base_keeps_its_id_and_a_cache_of_another_one_is_refused() {
         name: "/ssd/tier".into(),
         format_id: OURS,
         epoch: 1,
+        marked: 0,
         base: second.identity(),
     };
     // Mounted again, with another device number.
@@ -481,16 +599,36 @@ impl Shared {
         }
     }
 
+    /// An engine in write-back behind `fence`, without threads.
+    fn inline(&self, fence: Arc<dyn Fence>, clock: SharedClock) -> Arc<Engine> {
+        let config = EngineConfig {
+            page_size: PAGE,
+            policy: "lru".into(),
+            write_back: true,
+            inline: true,
+            clock,
+            ..EngineConfig::default()
+        };
+        let store = self.store(BaseIdentity::default());
+        let engine = Engine::start(config, Some(store)).expect("starts");
+        engine.set_fence(fence);
+        engine
+    }
+
     fn on_flash(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.flash.len().expect("length") as usize];
-        let read = self.flash.read_at(&mut bytes, 0).expect("reads");
-        assert_eq!(read, bytes.len());
-        bytes
+        image(&self.flash)
     }
 
     fn on_base(&self) -> Vec<u8> {
         fs::read(self.base.path().join("t")).expect("reads")
     }
+}
+
+fn image(flash: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; flash.len().expect("length") as usize];
+    let read = flash.read_at(&mut bytes, 0).expect("reads");
+    assert_eq!(read, bytes.len());
+    bytes
 }
 
 fn first_page(object: &Object) -> Request<'_> {
@@ -682,17 +820,9 @@ impl Fence for Told {
 fn behind_a_fence(shared: &Shared) -> (Arc<Told>, Arc<Engine>, Arc<Object>) {
     let claim = Claim::with(shared.base.path(), host("a"), Duration::ZERO, None);
     let claim = Arc::new(claim.expect("claims"));
-    let config = EngineConfig {
-        page_size: PAGE,
-        policy: "lru".into(),
-        write_back: true,
-        inline: true,
-        ..EngineConfig::default()
-    };
-    let store = shared.store(claim.identity());
-    let engine = Engine::start(config, Some(store)).expect("starts");
     let fence = Arc::new(Told::default());
-    engine.set_fence(Arc::clone(&fence) as Arc<dyn Fence>);
+    let clock = SharedClock::default();
+    let engine = shared.inline(Arc::clone(&fence) as Arc<dyn Fence>, clock);
     let file = engine.open_object(shared.spec(&claim)).expect("opens");
     (fence, engine, file)
 }
@@ -713,6 +843,96 @@ fn flash_is_not_written_in_the_background_once_base_was_taken_over() {
         before == shared.on_flash(),
         "the cache may be the other's by now"
     );
+}
+
+/// A fence that falls when it is asked for the so many-th time, and what flash had then.
+struct Falls {
+    left: AtomicI64,
+    flash: Arc<MemoryDevice>,
+    image: Mutex<Option<Vec<u8>>>,
+}
+
+impl Falls {
+    fn is_lost(&self) -> bool {
+        self.image.lock().is_some()
+    }
+}
+
+impl Fence for Falls {
+    fn holds(&self) -> io::Result<()> {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 0 {
+            *self.image.lock() = Some(image(&self.flash));
+        }
+        self.passes()
+    }
+    fn passes(&self) -> io::Result<()> {
+        match self.is_lost() {
+            false => Ok(()),
+            true => Err(io::Error::from_raw_os_error(libc::ESTALE)),
+        }
+    }
+    fn passes_now(&self) -> bool {
+        !self.is_lost()
+    }
+    fn reason(&self) -> Option<String> {
+        self.is_lost().then(|| "taken over".into())
+    }
+}
+
+/// Does `change` after `before`, with a fence that falls at the first, second, ... look of it:
+/// flash stays as it was then. In how many of these it fell.
+fn falls_during(before: impl Fn(&Engine, &Arc<Object>), change: impl Fn(&Engine)) -> i64 {
+    for number in 0.. {
+        let shared = Shared::new();
+        let clock = SharedClock::new(Arc::<Waited>::default());
+        let fence = Arc::new(Falls {
+            left: AtomicI64::new(i64::MAX),
+            flash: Arc::clone(&shared.flash),
+            image: Mutex::default(),
+        });
+        let engine = shared.inline(Arc::clone(&fence) as Arc<dyn Fence>, clock);
+        let claim = Claim::with(shared.base.path(), host("a"), Duration::ZERO, None);
+        let file = engine.open_object(shared.spec(&Arc::new(claim.expect("claims"))));
+        let file = file.expect("opens");
+        put(&engine, &file, 1).expect("syncs");
+        before(&engine, &file);
+        fence.left.store(number, Ordering::Release);
+        change(&engine);
+        let Some(then) = fence.image.lock().take() else {
+            return number;
+        };
+        assert!(then == shared.on_flash(), "written after look {number}");
+    }
+    unreachable!("it is asked so often at most")
+}
+
+#[test]
+fn no_command_writes_a_cache_once_base_was_taken_over() {
+    let nothing = |_: &Engine, _: &Arc<Object>| ();
+    let resize = |blocks| {
+        move |engine: &Engine| {
+            let _ = engine.resize(Store::length_for(blocks, PAGE), |_| true);
+        }
+    };
+    assert!(falls_during(nothing, resize(200)) >= 2);
+    assert!(falls_during(nothing, resize(32)) >= 2);
+    let off = |engine: &Engine, _: &Arc<Object>| engine.tier_off("by command").expect("off");
+    let on = |engine: &Engine| {
+        let _ = engine.tier_on();
+    };
+    assert!(falls_during(off, on) >= 1);
+    let failed = |engine: &Engine, file: &Arc<Object>| {
+        engine.store().expect("a cache").poison("a sync failed");
+        let _ = put(engine, file, 2);
+        assert!(engine.is_off(), "it failed");
+        engine.flush(|_| true).expect("base has all");
+    };
+    assert!(falls_during(failed, on) >= 2, "made anew, and opened");
+    let replace = |engine: &Engine| {
+        let other = Shared::new().store(BaseIdentity::default());
+        let _ = engine.replace(other, |_| true);
+    };
+    assert!(falls_during(nothing, replace) >= 2);
 }
 
 #[test]

@@ -55,8 +55,8 @@ impl Engine {
     /// # Errors
     /// [`Error::NoTier`], [`Error::Loading`], [`Error::TierOff`], those of [`Store::resize`],
     /// [`Error::Unsaved`] and [`Error::WriteBack`] when dirty pages are in the way,
-    /// [`Error::LateWrite`], [`Error::Stopped`] when `progress` said so. The tier then has the size
-    /// it had.
+    /// [`Error::Fenced`], [`Error::LateWrite`], [`Error::Stopped`] when `progress` said so. The
+    /// tier then has the size it had.
     pub fn resize(
         &self,
         length: u64,
@@ -66,13 +66,14 @@ impl Engine {
         let store = self.store().ok_or(Error::NoTier)?;
         self.must_be_on()?;
         let blocks = store.resizable(length)?;
+        self.still_ours()?;
         let options = hierarchy_options(&self.config, blocks, &self.pins());
         match length.cmp(&store.length()) {
             // Not after a change that failed: the tier may have another shape than the store.
             Ordering::Equal if self.inner().hierarchy.is_shaped(&options) => {}
             Ordering::Equal => self.reshape(blocks, false, &mut progress)?,
             Ordering::Greater => {
-                store.resize(length)?;
+                store.resize_while(length, &|| self.fence_holds())?;
                 self.reshape(blocks, false, &mut progress)?;
             }
             Ordering::Less => self.shrink(&store, length, blocks, &mut progress)?,
@@ -102,7 +103,7 @@ impl Engine {
         let resized = emptied.and_then(|()| {
             let retired = self.inner().hierarchy.ledger().is_retired();
             assert!(retired, "invariant 1: nothing lies past the new end");
-            store.resize(length)
+            store.resize_while(length, &|| self.fence_holds())
         });
         match resized {
             Ok(left) => {
@@ -189,9 +190,9 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::Loading`]; [`Error::PageSize`]; [`Error::StillInUse`] when
-    /// `store` holds pages; those of its device; [`Error::Unsaved`], [`Error::WriteBack`],
-    /// [`Error::Stopped`] as in [`Engine::resize`]. The old cache is then as it was, without dirty
-    /// pages.
+    /// `store` holds pages; [`Error::Fenced`]; those of its device; [`Error::Unsaved`],
+    /// [`Error::WriteBack`], [`Error::Stopped`] as in [`Engine::resize`]. The old cache is then as it
+    /// was, without dirty pages.
     pub fn replace(
         &self,
         store: Store,
@@ -201,6 +202,7 @@ impl Engine {
         let old = self.store().ok_or(Error::NoTier)?;
         self.must_be_loaded()?;
         self.check_new(&store)?;
+        self.still_ours()?;
         store.mark_open()?;
         let options = hierarchy_options(&self.config, store.blocks(), &self.pins());
         let seized = self.seize(&options, &mut progress);
@@ -214,7 +216,8 @@ impl Engine {
         }
         // Nothing uses the old cache now, and base is written only with leave given before: the
         // map of the new one gives none until it can be committed.
-        if old.renew().is_err() {
+        // Whoever took base over meanwhile may serve from the old one.
+        if self.still_ours().is_err() || old.renew().is_err() {
             self.outlast();
         }
         let mut inner = self.inner();
@@ -309,9 +312,7 @@ impl Engine {
             let lost: BTreeSet<PageId> = inner.hierarchy.lost().into_iter().collect();
             if !lost.is_empty() {
                 drop(inner);
-                let (path, pages) = (self.cache_name(), lost.len() as u64);
-                let files = self.in_words(&lost);
-                return Err(Error::Unsaved { path, pages, files });
+                return Err(self.unsaved(&lost));
             }
             if dirty <= few || (few > 0 && done > total * 2) {
                 return Ok(());
@@ -332,6 +333,24 @@ impl Engine {
                 Ok(()) => 0,
                 Err(source) => self.bear(refused + 1, source)?,
             };
+        }
+    }
+
+    fn unsaved(&self, lost: &BTreeSet<PageId>) -> Error {
+        debug_assert!(!lost.is_empty(), "there is something to name");
+        let (path, pages) = (self.cache_name(), lost.len() as u64);
+        let files = self.in_words(lost);
+        Error::Unsaved { path, pages, files }
+    }
+
+    /// Why base is not whole after [`Engine::flush`] failed with `source`: pages that flash does
+    /// not give are named.
+    pub fn not_whole(&self, source: io::Error) -> Error {
+        let lost: BTreeSet<PageId> = self.inner().hierarchy.lost().into_iter().collect();
+        let pages = self.dirty_pages();
+        match lost.is_empty() {
+            true => Error::WriteBack { pages, source },
+            false => self.unsaved(&lost),
         }
     }
 

@@ -68,6 +68,7 @@ impl Engine {
         }
         self.must_be_found_again(&objects, &under_way)?;
         let all_clean = self.inner().hierarchy.ledger().is_all_clean();
+        self.still_ours()?;
         flash.close_as(objects, all_clean)?;
         frames_saved
     }

@@ -35,6 +35,8 @@ const RUN: u32 = 256;
 pub(super) enum Purpose {
     Open,
     Running,
+    /// Base's mark names the present opening.
+    Marked,
     Close {
         /// The map calls no page dirty.
         all_clean: bool,
@@ -62,6 +64,10 @@ impl State {
             journal_first: self.next,
             next_version: self.next_version,
             time_ns: self.time_ns,
+            marked: match purpose {
+                Purpose::Marked => self.superblock.epoch,
+                _ => self.superblock.marked,
+            },
             ..self.superblock.clone()
         };
         let objects = self.objects_changed.then(|| {
@@ -73,6 +79,10 @@ impl State {
         });
         self.objects_changed = false;
         debug_assert!(superblock.generation > self.superblock.generation);
+        assert!(
+            superblock.marked <= superblock.epoch,
+            "no mark names an opening to come"
+        );
         debug_assert!(superblock.journal_first >= self.superblock.journal_first);
         let area = superblock.layout.object_bytes();
         debug_assert!(

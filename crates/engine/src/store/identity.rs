@@ -1,9 +1,10 @@
 //! Which base a cache belongs to, and which opening of it this is, without opening it.
 
+use super::checkpoint::Purpose;
 use super::open::{lock_exclusively, read_superblock};
 use super::recover::Reading;
 use super::superblock::{BaseIdentity, SUPERBLOCK_BYTES, Superblock};
-use super::{Store, access};
+use super::{Phase, Store, access};
 use crate::device::{Device, FileDevice, FileOptions};
 use crate::error::Error;
 use std::io;
@@ -18,6 +19,8 @@ pub struct CacheStamp {
     pub format_id: u64,
     /// Counts openings.
     pub epoch: u64,
+    /// The newest opening that base's mark is known to have named; 0 unknown.
+    pub marked: u64,
     /// The base it belongs to.
     pub base: BaseIdentity,
 }
@@ -28,6 +31,7 @@ impl CacheStamp {
             name: name.into(),
             format_id: superblock.format_id,
             epoch: superblock.epoch,
+            marked: superblock.marked,
             base: superblock.base.clone(),
         }
     }
@@ -40,6 +44,45 @@ impl Store {
         CacheStamp::of(self.name(), &self.state().superblock)
     }
 }
+
+impl Store {
+    /// Base's mark names this opening, durably: so does the cache from now on. Should the mark be
+    /// an older one at a later start, base went back. Nothing is done for another opening than the
+    /// present one.
+    ///
+    /// # Errors
+    /// As [`Store::commit`]; the cache may then not know of the mark.
+    #[doc(hidden)]
+    pub fn note_marked(&self, marked: &CacheStamp) -> io::Result<()> {
+        let _one = self.one_checkpoint();
+        {
+            let state = self.state();
+            let now = &state.superblock;
+            let present = (now.format_id, now.epoch) == (marked.format_id, marked.epoch);
+            if !present || now.marked == now.epoch {
+                return Ok(());
+            }
+        }
+        self.write_back(Purpose::Marked)
+    }
+
+    /// What it knows of files is believed of none after a crash, from the next
+    /// [`Store::mark_open`] on also after further ones: base was served without this cache since,
+    /// or went back. Before [`Store::take_recovered`].
+    #[doc(hidden)]
+    pub fn distrust(&mut self) {
+        let mut state = self.state.lock();
+        assert_eq!(state.phase, Phase::Found, "nothing was written yet");
+        state.time_ns = LONG_AGO_NS;
+        drop(state);
+        if let Some(found) = &mut self.recovered {
+            found.last_commit_ns = LONG_AGO_NS;
+        }
+    }
+}
+
+/// Before the time of any change of any file, and of any clock.
+const LONG_AGO_NS: i64 = i64::MIN;
 
 /// That of the cache at `path`, which nobody may have open; `None` when there is none.
 ///

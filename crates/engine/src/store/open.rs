@@ -187,6 +187,7 @@ impl Superblock {
             objects_checksum: 0,
             next_version: 1,
             time_ns: 0,
+            marked: 0,
         }
     }
 }

@@ -20,6 +20,9 @@ use std::sync::atomic::Ordering;
 /// Bytes of map copied at once.
 const CHUNK: u64 = 1 << 20;
 
+/// Whether the cache may still be written by this process.
+type Ours<'a> = dyn Fn() -> io::Result<()> + 'a;
+
 fn refused(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
@@ -35,11 +38,17 @@ impl Store {
     /// only where the superblock may have been written.
     #[doc(hidden)]
     pub fn resize(&self, length: u64) -> Result<u32, Error> {
+        self.resize_while(length, &|| Ok(()))
+    }
+
+    /// The same; `ours` is asked once more before the new layout counts, for the copy of a long map
+    /// takes its time. Where it fails nothing has changed.
+    pub(crate) fn resize_while(&self, length: u64, ours: &Ours<'_>) -> Result<u32, Error> {
         let _one = self.one_checkpoint();
         let resized = match length.cmp(&self.length()) {
             std::cmp::Ordering::Equal => Ok(self.blocks()),
-            std::cmp::Ordering::Greater => self.grow(length)?,
-            std::cmp::Ordering::Less => self.shrink(length),
+            std::cmp::Ordering::Greater => self.grow(length, ours)?,
+            std::cmp::Ordering::Less => self.shrink(length, ours),
         };
         resized.map_err(|source| self.io_error(source))
     }
@@ -105,7 +114,7 @@ impl Store {
     }
 
     /// The outer error is that of reserving room.
-    fn grow(&self, length: u64) -> Result<io::Result<u32>, Error> {
+    fn grow(&self, length: u64, ours: &Ours<'_>) -> Result<io::Result<u32>, Error> {
         let old = self.layout();
         let new = match self.longer(length) {
             Ok(new) => new,
@@ -117,7 +126,7 @@ impl Store {
                 let _ = self.device.set_len(old.length);
             })?;
         }
-        Ok(longer.and_then(|()| self.move_map(&old, &new)))
+        Ok(longer.and_then(|()| self.move_map(&old, &new, ours)))
     }
 
     fn lengthen(&self, new: &Layout) -> io::Result<()> {
@@ -127,11 +136,11 @@ impl Store {
         clear(&*self.device, new.map_offset, new.map_bytes())
     }
 
-    fn shrink(&self, length: u64) -> io::Result<u32> {
+    fn shrink(&self, length: u64, ours: &Ours<'_>) -> io::Result<u32> {
         let old = self.layout();
         let new = self.shorter(length)?;
         self.blocks.store(new.blocks, Ordering::Release);
-        let moved = self.move_map(&old, &new);
+        let moved = self.move_map(&old, &new, ours);
         if moved.is_err() {
             self.blocks.store(self.layout().blocks, Ordering::Release);
         }
@@ -141,7 +150,7 @@ impl Store {
         Ok(blocks)
     }
 
-    fn move_map(&self, old: &Layout, new: &Layout) -> io::Result<u32> {
+    fn move_map(&self, old: &Layout, new: &Layout, ours: &Ours<'_>) -> io::Result<u32> {
         debug_assert_eq!(new.check(), Ok(()));
         debug_assert_eq!(old.data_offset(), new.data_offset());
         let (old_end, new_end) = (
@@ -154,6 +163,7 @@ impl Store {
         );
         self.write_back(Purpose::Running)?;
         self.copy_map(old, new)?;
+        ours()?;
         let alone = self.one_sync();
         self.sync_device(&alone, false)?;
         // Nobody else syncs, or changes what the journal says, before the new layout counts.

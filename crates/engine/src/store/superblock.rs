@@ -26,6 +26,7 @@
 //! | 128..130 | length of the base path, then the path (at most 3,900 bytes, for people) |
 //! | 4040..4056 | id of the base, as in its mark; 0 unknown |
 //! | 4056..4060 | after a clean stop: 1, the map calls no page dirty; 0, it may |
+//! | 4064..4072 | newest opening that base's mark is known to have named; 0 unknown |
 //! | 4088..4096 | xxh3-64 of bytes 0..4088 |
 
 use super::layout::Layout;
@@ -45,8 +46,9 @@ const PATH_AT: usize = 130;
 const PATH_MAX: usize = 3_900;
 const BASE_ID_AT: usize = 4040;
 const ALL_CLEAN_AT: usize = BASE_ID_AT + 16;
+const MARKED_AT: usize = ALL_CLEAN_AT + 8;
 
-const _: () = assert!(PATH_AT + PATH_MAX <= BASE_ID_AT && ALL_CLEAN_AT + 4 <= CHECKSUM_AT);
+const _: () = assert!(PATH_AT + PATH_MAX <= BASE_ID_AT && MARKED_AT + 8 <= CHECKSUM_AT);
 
 /// Which base directory a cache belongs to.
 ///
@@ -120,6 +122,9 @@ pub(crate) struct Superblock {
     pub(crate) objects_checksum: u64,
     pub(crate) next_version: u64,
     pub(crate) time_ns: i64,
+    /// The newest opening that base's mark is known to have named, durably; 0 unknown. A base that
+    /// names an older one went back.
+    pub(crate) marked: u64,
 }
 
 /// Why a block is not a superblock.
@@ -183,6 +188,7 @@ impl Superblock {
         put(PATH_AT, path);
         put(BASE_ID_AT, &self.base.id.to_le_bytes());
         put(ALL_CLEAN_AT, &u32::from(self.all_clean).to_le_bytes());
+        put(MARKED_AT, &self.marked.to_le_bytes());
         let checksum = XxHash3_64::oneshot(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         debug_assert_eq!(Self::decode(&block).as_ref(), Ok(&self.as_stored()));
@@ -234,6 +240,8 @@ impl Superblock {
             objects_checksum: u64_at(block, 104),
             next_version: u64_at(block, 112),
             time_ns: u64_at(block, 120) as i64,
+            // As is this.
+            marked: u64_at(block, MARKED_AT),
         };
         found.check()
     }
@@ -255,7 +263,10 @@ impl Superblock {
                 return Err(Invalid::Field(name));
             }
         }
-        Ok(self)
+        match self.marked <= self.epoch {
+            true => Ok(self),
+            false => Err(Invalid::Field("marked opening")),
+        }
     }
 
     /// As it reads back: a path that is too long is cut.
@@ -326,6 +337,7 @@ mod tests {
             objects_checksum: 99,
             next_version: 14,
             time_ns: -15,
+            marked: 12,
         }
     }
 

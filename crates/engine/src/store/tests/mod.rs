@@ -1,6 +1,7 @@
 mod anew;
 mod damage;
 mod disk;
+mod marked;
 mod model;
 mod resizing;
 
