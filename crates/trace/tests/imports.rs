@@ -315,6 +315,21 @@ fn csv_comments_above_the_header_are_no_header() {
 }
 
 #[test]
+fn csv_pages_without_a_count_are_one_page_each() {
+    let of = |columns, rows: &str| {
+        let source = csv(columns, Some(8192), rows).unwrap();
+        source.map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let alone = of("op=op,page=page", "op,page\nw,3\nr,0\n");
+    assert_eq!(places(&alone), [(0, 3 * 8192, 8192), (0, 0, 8192)]);
+    let counted = of(
+        "op=op,page=page,pages=pages",
+        "op,page,pages\nw,3,1\nr,0,1\n",
+    );
+    assert_eq!(alone, counted);
+}
+
+#[test]
 fn csv_in_pages_of_unknown_size() {
     let source = csv(
         "page=#2,hint:kind=#1",
