@@ -224,6 +224,28 @@ fn traces_are_converted_and_summarised() {
 }
 
 #[test]
+fn a_trace_is_not_converted_onto_its_own_parts() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (lis, first, second) = (path("a.lis"), path("q.parquet"), path("q.0002.parquet"));
+    fs::write(&lis, "0 16 0 0\n8 8 0 1\n").expect("write");
+    success(&["trace", "convert", &lis, &second]);
+    fs::copy(&second, path("kept")).expect("copies");
+    fs::copy(&second, &first).expect("copies");
+    // Over a part that is read, and over a trace whose later part is read, which would go with it.
+    for (from, to) in [(&first, &second), (&second, &first)] {
+        let said = failure(&["trace", "convert", from, to, "--force"], 2);
+        assert!(said.contains("is read: it would be lost"), "{said}");
+    }
+    let csv = path("q.csv");
+    success(&["trace", "convert", &first, &csv]);
+    let kept = fs::read(path("kept")).expect("reads");
+    for part in [&first, &second] {
+        assert!(fs::read(part).expect("reads") == kept, "{part}");
+    }
+}
+
+#[test]
 fn malformed_traces_are_refused_with_their_place() {
     let directory = tempfile::tempdir().expect("dir");
     let path = directory.path().join("a.csv");

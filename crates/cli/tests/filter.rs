@@ -216,6 +216,22 @@ fn a_filter_larger_than_the_format_allows_is_refused() {
 }
 
 #[test]
+fn what_is_no_regular_file_is_never_replaced() {
+    let ground = ground();
+    let (directory, path) = (ground.path(), |name| ground.path().join(name));
+    let made = Command::new("mkfifo").arg(path("pipe")).status();
+    assert!(made.expect("runs").success());
+    let refused = failure(directory, "build keys --out pipe --force", 2);
+    assert!(refused.contains("pipe: it is no regular file"), "{refused}");
+    assert!(!path("pipe").is_file());
+    fs::write(path("real"), "old").expect("written");
+    std::os::unix::fs::symlink("real", path("link")).expect("link");
+    success(directory, "build keys --out link --force");
+    assert!(path("link").is_symlink());
+    assert!(fs::read(path("real")).expect("reads") != b"old");
+}
+
+#[test]
 fn a_byte_order_mark_is_no_part_of_a_key() {
     let ground = ground();
     let path = |name| ground.path().join(name);

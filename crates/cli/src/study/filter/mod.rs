@@ -178,21 +178,18 @@ struct BuildReport {
 fn build(args: &BuildArgs) -> Outcome {
     let kind = args.integers.then_some(KeyKind::Integer);
     let rows = Rows::open(&args.keys, args.column.as_deref(), kind)?;
-    if args.out.exists() && !args.force {
-        let fact = format!("{}: a file is there already", args.out.display());
-        return Err(Failure::usage(fact).advise("--force, or another name"));
-    }
+    let out = place(&args.out, args.force)?;
     let mut keys = 0;
     read(&rows, false, "counting", &mut |seen| {
         keys += u64::from(seen.key.key().is_some());
         Ok(())
     })?;
     let options = shape(args, keys, rows.kind())?;
-    let mut partial = args.out.clone().into_os_string();
+    let mut partial = out.clone().into_os_string();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
     let report = fill(&rows, &partial, &options);
-    let report = report.and_then(|report| publish(&partial, &args.out).map(|()| report));
+    let report = report.and_then(|report| publish(&partial, &out).map(|()| report));
     let report = report.inspect_err(|_| {
         // It may not have been made.
         let _gone = fs::remove_file(&partial);
@@ -200,6 +197,21 @@ fn build(args: &BuildArgs) -> Outcome {
     match args.json {
         true => modelled::print_json(&report),
         false => status::print(&told(args, &report)),
+    }
+}
+
+/// Where a filter called `out` is to be: what a link names is replaced, and never a device.
+fn place(out: &Path, force: bool) -> Result<PathBuf, Failure> {
+    let refuse = |what: &str, advice: &str| {
+        let fact = format!("{}: {what}", out.display());
+        Err(Failure::usage(fact).advise(advice))
+    };
+    match out.metadata() {
+        Ok(found) if !found.is_file() => refuse("it is no regular file", "another name"),
+        Ok(_) if !force => refuse("a file is there already", "--force, or another name"),
+        Ok(_) => out.canonicalize().map_err(|e| Failure::io("find", out, &e)),
+        Err(_) if out.is_symlink() => refuse("a link to what is not there", "another name"),
+        Err(_) => Ok(out.to_path_buf()),
     }
 }
 
