@@ -352,6 +352,7 @@ fn start(
     let sources: Result<Vec<_>, SimError> = openers.iter().map(|open| open()).collect();
     let sources = sources?;
     let page_size = page_size(&sources, options.page_size)?;
+    whole_pages(&sources, page_size)?;
     let unit = |source: &dyn Records| match source.counts_pages() {
         true => 1,
         false => u64::from(page_size),
@@ -378,6 +379,22 @@ fn start(
     let counts_pages = sources.iter().any(|source| source.counts_pages());
     let merge = Merge::new(sources, options.interleave)?;
     Ok((merge, splitter, counts_pages))
+}
+
+/// Sees whether a page of the simulation is in each sample as a whole or not at all.
+fn whole_pages(sources: &[Box<dyn Records>], page_size: u32) -> Result<(), SimError> {
+    for (at, source) in sources.iter().enumerate() {
+        let extent = source.extent().filter(|_| !source.counts_pages());
+        let Some(extent) = extent.filter(|extent| !extent.is_multiple_of(page_size.into())) else {
+            continue;
+        };
+        return Err(SimError::Extents {
+            trace: at + 1,
+            extent,
+            page_size,
+        });
+    }
+    Ok(())
 }
 
 /// The share of all requests that is in each trace: the same in all.

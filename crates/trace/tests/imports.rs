@@ -667,3 +667,27 @@ proptest::proptest! {
         let _ = found.map(Iterator::count);
     }
 }
+
+#[test]
+fn a_native_trace_in_a_pipe_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let to = pipe.clone();
+    let writer = std::thread::spawn(move || std::fs::write(to, b"PAR1 and more"));
+    let (told, outcome) = std::sync::mpsc::channel();
+    let from = pipe.clone();
+    std::thread::spawn(move || {
+        let opened = open(&from, &ImportOptions::default());
+        told.send(opened.map(drop).map_err(|error| error.to_string()))
+    });
+    // The limit only ends a test that would hang.
+    let limit = std::time::Duration::from_secs(60);
+    let text = outcome.recv_timeout(limit).expect("an answer").unwrap_err();
+    assert!(
+        text.contains("pipe") && text.contains("no regular file"),
+        "{text}"
+    );
+    let _broken_or_not = writer.join().unwrap();
+}

@@ -60,7 +60,7 @@ impl Reading {
         let openers = self.input.openers()?.into_iter();
         let parts = openers.map(|open| {
             let part = thermocline_sim::part(open, from, to);
-            thermocline_sim::sampled(part, sample)
+            thermocline_sim::sampled(part, sample, page_size)
         });
         self.open_all(parts.collect(), Noise::default())
     }

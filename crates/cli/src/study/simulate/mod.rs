@@ -244,6 +244,8 @@ pub(crate) fn explain(error: &SimError) -> Failure {
     let text = error.to_string();
     let advice = match error {
         SimError::Read(error) => return crate::study::import::explain(error),
+        SimError::ReadOnce { .. } => "write it to a file; where the whole is read, more --memory",
+        SimError::Extents { .. } => "a smaller --page-size",
         SimError::TooLong { .. } => "thermocline trace info, or a larger --page-size",
         SimError::Nothing { bypassed: 1.., .. } => "--include-bypassed",
         SimError::Nothing { ignored: 1.., .. } => "--writes allocate",
