@@ -431,6 +431,29 @@ fn columns_are_not_passed_over() {
 }
 
 #[test]
+fn a_full_disk_leaves_the_picture_that_was_there() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = trace(directory.path());
+    let picture = directory.path().join("keep.html");
+    fs::write(&picture, "the old one").expect("writes");
+    // A limit on the length of files in place of a full disk: 2 blocks of 512 or 1024 bytes.
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "trap '' XFSZ; ulimit -f 2; exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_thermocline"))
+        .args(["simulate", "--policy", "lru", "--flash", "10p", "--html"])
+        .args([&picture, &path]);
+    let output = command.output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("keep.html"), "{said}");
+    let left = fs::read_to_string(&picture).expect("reads");
+    assert_eq!(left, "the old one");
+    let files = fs::read_dir(directory.path()).expect("lists").count();
+    assert_eq!(files, 2, "nothing half written is left");
+}
+
+#[test]
 fn a_pipe_is_read_once_and_what_needs_it_again_says_so() {
     let directory = tempfile::tempdir().expect("dir");
     let bytes = fs::read(trace(directory.path())).expect("reads");
