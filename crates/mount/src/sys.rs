@@ -670,7 +670,10 @@ pub(crate) fn abort(mountpoint: &Path) -> io::Result<()> {
 }
 
 /// Raises the limit on open files as far as the system lets this process; returns the limit.
-pub(crate) fn raise_open_files() -> io::Result<u64> {
+///
+/// # Errors
+/// When the system does not tell the limit.
+pub fn raise_open_files() -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
