@@ -121,13 +121,15 @@ impl Timing {
                     IoOp::Read => *random_read,
                     IoOp::Write | IoOp::Sync => *random_write,
                 };
-                let first = if *end == position {
-                    *sequential_read
-                } else {
-                    random
+                // A sync is nowhere: it goes on from nothing, and nothing goes on from it.
+                let first = match len > 0 && *end == position {
+                    true => *sequential_read,
+                    false => random,
                 };
                 let more = len.div_ceil(u64::from(*page_size)).saturating_sub(1);
-                *end = position.wrapping_add(len);
+                if len > 0 {
+                    *end = position.wrapping_add(len);
+                }
                 (first + more as f64 * *sequential_read) as u64
             }
         }

@@ -92,7 +92,7 @@ pub struct Facts {
     /// Writes left out because they are to be ignored.
     pub skipped_writes: u64,
     /// From the first record of a trace to the last request, milliseconds.
-    pub duration_ms: u32,
+    pub duration_ms: u64,
     /// Whether the trace counts pages of a size it does not know.
     pub counts_pages: bool,
     /// Of each object: the page after the last one requested; in a sample too, whose pages lie
@@ -168,6 +168,7 @@ impl Workload {
             share: share(merge.sources())?,
             page_size: splitter.page_size,
             ios: splitter.ios,
+            duration_ms: splitter.duration_ms,
             distinct_pages: scan.pages.len() as u64,
             hint_sets: splitter.hints.sets().len() as u64,
             traces: openers.len(),
@@ -468,7 +469,6 @@ impl Scan {
     }
 
     fn add(&mut self, mut request: PageRequest) {
-        self.facts.duration_ms = self.facts.duration_ms.max(request.time_ms);
         let id = match request.kind() {
             Kind::Trim => {
                 self.facts.trims += 1;
@@ -649,6 +649,19 @@ mod tests {
         let seen: Vec<_> = requests.iter().map(|r| (r.index, r.time_ms)).collect();
         assert_eq!(seen, [(1, 0), (3, 0), (2, 10_000), (4, 10_000)]);
         assert_eq!(workload.facts().duration_ms, 10_000);
+    }
+
+    #[test]
+    fn a_trace_of_more_than_49_days_is_as_long_as_it_is() {
+        let at = |days: u64| TraceRecord {
+            time_ns: days * 86_400_000_000_000,
+            ..record(Op::Write, days, 1)
+        };
+        let openers = vec![VecRecords::opener((0..=100).map(at).collect(), 4096)];
+        let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+        let workload = workload.expect("opens");
+        assert_eq!(workload.facts().duration_ms, 100 * 86_400_000);
+        assert!((crate::plan::days(&workload, 0) - 100.0).abs() < 1e-9);
     }
 
     #[test]
