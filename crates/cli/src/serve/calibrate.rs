@@ -119,13 +119,21 @@ fn flash_directory(cache: &Path) -> Result<PathBuf, Failure> {
     if cache.is_dir() {
         return Ok(cache.to_path_buf());
     }
-    if cache.starts_with("/dev") {
+    // What is there may be a link: its file is elsewhere, and may be a device.
+    let found = cache.metadata().ok();
+    let device = match &found {
+        Some(found) => !found.is_file(),
+        None => cache.starts_with("/dev"),
+    };
+    let place = cache.canonicalize().ok().filter(|_| found.is_some());
+    let place = place.unwrap_or_else(|| cache.to_path_buf());
+    if device {
         return Err(
             Failure::usage(format!("{} is a device, not a directory", cache.display()))
                 .advise("measuring overwrites: give a directory on a file system of that device"),
         );
     }
-    let parent = cache
+    let parent = place
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     Ok(parent.unwrap_or(Path::new(".")).to_path_buf())
@@ -340,5 +348,16 @@ mod tests {
             Path::new(".")
         );
         assert!(flash_directory(Path::new("/dev/nvme0n1")).is_err());
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("/dev/null", &link).expect("link");
+        let refused = flash_directory(&link).expect_err("a device");
+        assert!(refused.message.contains("is a device"), "{refused}");
+        // The cache file is where a link to it leads.
+        let elsewhere = tempfile::tempdir().expect("dir");
+        let (file, link) = (elsewhere.path().join("tier"), directory.path().join("tier"));
+        std::fs::write(&file, "").expect("file");
+        std::os::unix::fs::symlink(&file, &link).expect("link");
+        let found = flash_directory(&link).expect("directory");
+        assert_eq!(found, elsewhere.path().canonicalize().expect("there"));
     }
 }

@@ -132,6 +132,17 @@ pub(crate) fn pages(option: &str, size: &TierSize, facts: &Facts) -> Result<u32,
     }
 }
 
+/// `all` without those that were there before: what is written in two ways is run once.
+pub(crate) fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut kept = Vec::new();
+    for item in all {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    kept
+}
+
 /// The devices of a model, and who waits for them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArgs {

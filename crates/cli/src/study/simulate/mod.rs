@@ -190,7 +190,7 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
     let facts = workload.facts();
     let pages = |name: &str, size: &TierSize| modelled::pages(name, size, facts);
     let capacities = args.flash.iter().map(|size| pages("--flash", size));
-    let capacities = capacities.collect::<Result<Vec<_>, _>>()?;
+    let capacities = modelled::once(capacities.collect::<Result<Vec<_>, _>>()?);
     let all = args.policy.iter().any(|name| name == "all");
     let known = thermocline_sim::opt::names().into_iter();
     let policies = match all {
