@@ -394,3 +394,23 @@ fn a_trace_that_is_being_recorded_is_not_replaced() {
     drop(recorded);
     put("2\n3\n", &path, true).unwrap();
 }
+
+#[test]
+fn hint_types_that_csv_takes_for_page_numbers_are_refused_there() {
+    let scratch = Scratch::new();
+    for name in ["page", "pages", "page_id"] {
+        let options = ImportOptions {
+            columns: Some(format!("offset=o,length=l,hint:{name}=h").parse().unwrap()),
+            ..ImportOptions::default()
+        };
+        let source = || open_reader("t", Cursor::new("o,l,h\n0,512,x\n"), &options).unwrap();
+        let native = scratch.at(&format!("{name}.parquet"));
+        converted(source(), &native, &WriteOptions::default());
+        assert_eq!(all(&native)[0].2.last().unwrap(), "x");
+        let csv = scratch.at("t.csv");
+        let refused = convert(source(), &csv, &WriteOptions::default(), |_, _| {});
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains(&format!("hint type {name:?}")), "{text}");
+        assert!(!csv.exists());
+    }
+}

@@ -691,3 +691,18 @@ fn a_native_trace_in_a_pipe_is_refused_at_once() {
     );
     let _broken_or_not = writer.join().unwrap();
 }
+
+#[test]
+fn an_action_of_blkparse_is_refused_for_other_formats() {
+    let options = |several| ImportOptions {
+        blkparse_action: 'D',
+        several,
+        ..ImportOptions::default()
+    };
+    for text in ["object,page\na,1\n", "1 1 0 0\n", "1\n2\n"] {
+        let open = |several| open_reader("t", Cursor::new(text), &options(several));
+        let refused = open(false).unwrap_err().to_string();
+        assert!(refused.contains("action would mean nothing"), "{refused}");
+        assert!(open(true).is_ok());
+    }
+}

@@ -63,7 +63,8 @@ pub(crate) struct TraceConvertArgs {
     /// Format to write [default: told by the name]
     #[arg(long, value_name = "FORMAT", value_parser = import::format_parser(&WRITABLE))]
     pub(crate) to: Option<String>,
-    /// Page size requests are split with [default: the trace's own, or 4KiB]
+    /// Page size requests are split with [default: the trace's own, or 4KiB]; where they are not
+    /// split, what parquet notes as the trace's own
     #[arg(long, value_name = "SIZE")]
     pub(crate) page_size: Option<Size>,
     /// One row per page instead of one per request (oracle-general always has)
@@ -85,7 +86,9 @@ const WRITABLE: [Format; 3] = [Format::Parquet, Format::Csv, Format::OracleGener
 pub(crate) fn info(args: &TraceInfoArgs) -> Outcome {
     let page_size = page_size(args.page_size)?;
     let source = open_files(&args.files, &args.import.options()?);
-    let summary = source.and_then(|source| summarise(source, args.top, page_size));
+    let source = source.map_err(|error| explain(&error))?;
+    in_bytes(&source, page_size)?;
+    let summary = summarise(source, args.top, page_size);
     let summary = summary.map_err(|error| explain(&error))?;
     let text = if args.json {
         json(&summary)?

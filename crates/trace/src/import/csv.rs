@@ -11,7 +11,7 @@ mod columns;
 use cells::Cells;
 pub use columns::CsvColumns;
 use columns::Field;
-pub(crate) use columns::PAGE_ID;
+pub(crate) use columns::{PAGE_ID, is_no_hint};
 
 use super::number::{natural, scaled, shown, text, times};
 use super::{Decoded, Decoder, Input, Opened, Unit, object, read_of};
