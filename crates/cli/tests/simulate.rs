@@ -481,3 +481,40 @@ fn a_pipe_is_read_once_and_what_needs_it_again_says_so() {
         assert!(said.contains("write it to a file"), "{said}");
     }
 }
+
+#[test]
+fn calibrated_costs_hold_for_pages_of_any_size() {
+    let directory = tempfile::tempdir().expect("dir");
+    let [costs, path] = ["costs.toml", "long.csv"].map(|name| directory.path().join(name));
+    let text = "[tier]\npage_size = \"8KiB\"\n[costs]\nbase_random_read_us = 8000.0\n\
+                base_sequential_read_us = 50.0\n";
+    fs::write(&costs, text).expect("writes");
+    let mut text = "offset,length\n".to_string();
+    for number in 0..200u64 {
+        let _ = writeln!(text, "{},1048576", number * 7 % 200 << 24);
+    }
+    fs::write(&path, text).expect("writes");
+    let (costs, path) = (costs.to_str().expect("path"), path.to_str().expect("path"));
+    let took = |page_size: &str| {
+        let tier = [
+            "--flash", "1p", "--policy", "lru", "--base", costs, "--json",
+        ];
+        let output = simulate(&[&[path, "--page-size", page_size][..], &tier].concat());
+        let note = String::from_utf8_lossy(&output.stderr).into_owned();
+        let own = page_size == "8KiB";
+        assert_eq!(
+            note.matches("has costs of pages of 8.0 KiB").count(),
+            usize::from(!own)
+        );
+        let runs: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        runs[0]["base_device_ms"].as_f64().expect("a number")
+    };
+    let expected = took("8KiB");
+    for page_size in ["4KiB", "64KiB"] {
+        let found = took(page_size);
+        assert!(
+            (found / expected - 1.0).abs() < 0.01,
+            "{page_size}: {found} {expected}"
+        );
+    }
+}

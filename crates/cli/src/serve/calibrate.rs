@@ -91,10 +91,20 @@ pub(crate) fn run(args: &CalibrateArgs) -> Outcome {
 }
 
 fn options(args: &CalibrateArgs, config: &Config) -> Result<CalibrateOptions, Failure> {
+    let stored = config.page_size()?;
     let page_size = match args.page_size {
         Some(size) => config::page_size("--page-size", size)?,
-        None => config.page_size()?,
+        None => stored,
     };
+    // Whoever reads the file takes its costs for those of the pages that it says.
+    if let Some(path) = args.config.as_ref().filter(|_| page_size != stored) {
+        let (asked, stored) = (show_bytes(page_size.into()), show_bytes(stored.into()));
+        let fact = format!(
+            "--page-size {asked}: {} is for pages of {stored}, and its costs would be too",
+            path.display()
+        );
+        return Err(Failure::usage(fact).advise("no --page-size, or tier.page_size in the file"));
+    }
     let span = args
         .scratch
         .bytes(page_size)
@@ -332,6 +342,33 @@ mod tests {
         );
         let disk = told(8000.0, 80.0);
         assert!(!disk.contains("will not help"), "{disk}");
+    }
+
+    #[test]
+    fn costs_are_stored_for_the_pages_that_the_file_is_for() {
+        let args = |config: Option<&str>| CalibrateArgs {
+            base: ".".into(),
+            cache: ".".into(),
+            config: config.map(PathBuf::from),
+            page_size: Some(Size::Bytes(16384)),
+            scratch: Size::Bytes(1 << 20),
+            seconds: 1,
+            emulate_base: None,
+            json: false,
+        };
+        let config = |text| Config::parse(text, "t").expect("parses");
+        let others = config("[tier]\npage_size = \"8KiB\"\n");
+        assert!(options(&args(None), &others).is_ok());
+        let failure = options(&args(Some("t.toml")), &others)
+            .err()
+            .expect("refused");
+        let parts = ["t.toml is for pages of 8.0 KiB", "16.0 KiB"];
+        assert!(
+            parts.iter().all(|part| failure.message.contains(part)),
+            "{failure}"
+        );
+        let same = config("[tier]\npage_size = \"16KiB\"\n");
+        assert!(options(&args(Some("t.toml")), &same).is_ok());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::config::{self, Config};
 use crate::failure::{Code, Failure, Outcome};
 use crate::show::status;
 use crate::study::simulate::{self, Order, TierSize, TraceInput, WriteMode};
-use crate::units::Size;
+use crate::units::{Size, show_bytes};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -197,7 +197,16 @@ pub(crate) fn devices(base: &str, flash: &str, page_size: u32) -> Result<Devices
             "{names}, or a file written by thermocline calibrate --config"
         )));
     }
-    let costs = Config::load(Some(path))?.costs;
+    let config = Config::load(Some(path))?;
+    let (costs, measured) = (config.costs, config.page_size()?);
+    if measured != page_size {
+        eprintln!(
+            "note: {base} has costs of pages of {}; base's are reckoned for pages of {}, flash's \
+             taken as they are",
+            show_bytes(measured.into()),
+            show_bytes(page_size.into())
+        );
+    }
     let costs = Costs {
         base_random_read: costs.base_random_read_us * 1e3,
         base_sequential_read: costs.base_sequential_read_us * 1e3,
@@ -205,7 +214,7 @@ pub(crate) fn devices(base: &str, flash: &str, page_size: u32) -> Result<Devices
         flash_read: costs.flash_read_us * 1e3,
         flash_write: costs.flash_write_us * 1e3,
     };
-    Ok(Devices::calibrated(&costs, page_size))
+    Ok(Devices::calibrated_for(&costs, measured, page_size))
 }
 
 /// Does `work` under a bar that says `what` is being done and appears after two seconds.
