@@ -518,3 +518,33 @@ fn calibrated_costs_hold_for_pages_of_any_size() {
         );
     }
 }
+
+#[test]
+fn a_tier_whose_tables_do_not_fit_into_memory_is_refused() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = directory.path().join("few.csv");
+    fs::write(&path, "offset,length\n0,65536\n65536,65536\n").expect("writes");
+    let run = |command: &[&str]| {
+        let mut limited = Command::new("sh");
+        limited
+            .args(["-c", "ulimit -v 4000000; exec \"$0\" \"$@\""])
+            .arg(env!("CARGO_BIN_EXE_thermocline"))
+            .args(command)
+            .arg(&path)
+            .args(["--page-size", "64KiB"]);
+        limited.output().expect("runs")
+    };
+    // 2^28 pages.
+    for command in [
+        &["simulate", "--policy", "lru", "--flash", "16TiB"],
+        &["mrc", "--policy", "lru", "--sizes", "16TiB"],
+        &["plan", "--policy", "lru", "--flash", "16TiB"],
+    ] {
+        let output = run(command);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+        assert!(said.contains("268,435,456 slots"), "{said}");
+    }
+    let output = run(&["simulate", "--policy", "lru", "--flash", "1p"]);
+    assert!(output.status.success());
+}

@@ -1,5 +1,6 @@
 //! What the commands that work on traces share: reading, device models, progress bars.
 
+mod memory;
 mod notes;
 
 use crate::config::{self, Config};
@@ -10,6 +11,7 @@ use crate::units::{Size, show_bytes};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
+pub(crate) use memory::fits;
 use notes::Notes;
 use serde::Serialize;
 use std::path::Path;
@@ -57,6 +59,7 @@ impl Reading {
         to: f64,
         sample: Sample,
     ) -> Result<Workload, Failure> {
+        let page_size = self.input.page_size()?;
         let openers = self.input.openers()?.into_iter();
         let parts = openers.map(|open| {
             let part = thermocline_sim::part(open, from, to);

@@ -208,6 +208,7 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
         policies.retain(|name| name != "auto");
     }
     let policies = args.parameters.beside(policies, |name| name)?;
+    modelled::fits("--flash", &policies, &capacities, args.threads.unwrap_or(0))?;
     let mut policy_options = args.parameters.options()?;
     policy_options.seed = args.seed;
     policy_options.memory = args
