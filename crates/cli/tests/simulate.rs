@@ -491,7 +491,7 @@ fn calibrated_costs_hold_for_pages_of_any_size() {
     fs::write(&costs, text).expect("writes");
     let mut text = "offset,length\n".to_string();
     for number in 0..200u64 {
-        let _ = writeln!(text, "{},1048576", number * 7 % 200 << 24);
+        let _ = writeln!(text, "{},1048576", (number * 7 % 200) << 24);
     }
     fs::write(&path, text).expect("writes");
     let (costs, path) = (costs.to_str().expect("path"), path.to_str().expect("path"));

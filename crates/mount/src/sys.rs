@@ -689,6 +689,7 @@ pub fn raise_open_files() -> io::Result<u64> {
         .and_then(|text| text.trim().parse::<u64>().ok())
         .unwrap_or(limit.rlim_max);
     for max in [most.max(limit.rlim_max), limit.rlim_max] {
+        debug_assert!(max >= limit.rlim_cur, "a limit is never lowered");
         let wanted = libc::rlimit {
             rlim_cur: max,
             rlim_max: max,

@@ -359,9 +359,7 @@ mod tests {
         let config = |text| Config::parse(text, "t").expect("parses");
         let others = config("[tier]\npage_size = \"8KiB\"\n");
         assert!(options(&args(None), &others).is_ok());
-        let failure = options(&args(Some("t.toml")), &others)
-            .err()
-            .expect("refused");
+        let failure = options(&args(Some("t.toml")), &others).expect_err("refused");
         let parts = ["t.toml is for pages of 8.0 KiB", "16.0 KiB"];
         assert!(
             parts.iter().all(|part| failure.message.contains(part)),

@@ -109,7 +109,7 @@ impl Sink for CsvWriter {
     }
 }
 
-/// Refuses hint types that CSV has another column for: reading it back would take one for the other.
+/// Refuses hint types that CSV has another column for: reading would take one for the other.
 fn check_columns(schema: &HintSchema) -> Result<(), RecordError> {
     let taken = schema.names().iter().find(|name| is_no_hint(name));
     match taken {

@@ -96,8 +96,8 @@ impl Output {
     }
 }
 
-/// Where a file called `path` is to be: a link stays one, and what it names is replaced. Devices and
-/// pipes are never replaced.
+/// Where a file called `path` is to be: a link stays one, and what it names is replaced. Devices
+/// and pipes are never replaced.
 fn place(path: &Path, overwrite: bool) -> Result<PathBuf, WriteError> {
     let unfit = |reason: &str| {
         let reason = io::Error::new(io::ErrorKind::InvalidInput, reason);

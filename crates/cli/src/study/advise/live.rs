@@ -93,6 +93,10 @@ struct End {
 impl End {
     /// Watches for signals; once nothing is recorded, or at the second, one removes `directory`
     /// and ends the process at once.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what is simulated then is lost anyway, and nothing else is under way"
+    )]
     fn watched(directory: &Path) -> Result<Arc<Self>, Failure> {
         let (end, directory) = (Arc::new(Self::default()), directory.to_path_buf());
         let seen = Arc::clone(&end);
