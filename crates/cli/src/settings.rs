@@ -2,11 +2,15 @@
 
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
+use crate::show::beside;
 use std::fs;
 use std::io;
 use std::path::Path;
 use thermocline::config::CostSettings;
 use toml_edit::{DocumentMut, Item, Table, value};
+
+/// What a note of a calibration begins with, as a comment.
+const MEASURED: &str = "# Measured by thermocline calibrate: ";
 
 /// Puts `costs` into the file at `path`, made if missing; comments and other settings stay.
 pub(crate) fn store_costs(path: &Path, costs: &CostSettings, note: &str) -> Outcome {
@@ -20,7 +24,8 @@ pub(crate) fn store_costs(path: &Path, costs: &CostSettings, note: &str) -> Outc
     let edited = with_costs(&text, costs, note)
         .map_err(|error| Failure::usage(format!("{origin}: {error}")))?;
     Config::parse(&edited, &origin)?;
-    replace(path, &edited)
+    // In one step, where that can be: a reader sees the old text or the new.
+    beside::write(path, &edited)
 }
 
 /// `text` with its `[costs]` set.
@@ -30,7 +35,9 @@ fn with_costs(
     note: &str,
 ) -> Result<String, toml_edit::TomlError> {
     let mut document: DocumentMut = text.parse()?;
-    if !document.contains_table("costs") {
+    if document.contains_table("costs") {
+        renew_note(&mut document["costs"], note);
+    } else {
         let mut section = Table::new();
         let gap = if text.is_empty() { "" } else { "\n" };
         section.decor_mut().set_prefix(format!("{gap}# {note}\n"));
@@ -48,6 +55,23 @@ fn with_costs(
     Ok(document.to_string())
 }
 
+/// Says what was measured above `costs` where an earlier note says it of other devices; what
+/// somebody wrote there stays.
+fn renew_note(costs: &mut Item, note: &str) {
+    let Some(decor) = costs.as_table_mut().map(Table::decor_mut) else {
+        return;
+    };
+    let above = decor.prefix().and_then(|prefix| prefix.as_str());
+    let Some(above) = above.map(str::to_string) else {
+        return;
+    };
+    let renewed = |line: &str| match line.starts_with(MEASURED) {
+        true => format!("# {note}\n"),
+        false => line.to_string(),
+    };
+    decor.set_prefix(above.split_inclusive('\n').map(renewed).collect::<String>());
+}
+
 /// Every cost with the name of its setting, in microseconds.
 pub(crate) fn named(costs: &CostSettings) -> [(&'static str, f64); 5] {
     [
@@ -57,23 +81,6 @@ pub(crate) fn named(costs: &CostSettings) -> [(&'static str, f64); 5] {
         ("flash_read_us", costs.flash_read_us),
         ("flash_write_us", costs.flash_write_us),
     ]
-}
-
-/// Replaces the file in one step: a reader sees the old text or the new.
-fn replace(path: &Path, text: &str) -> Outcome {
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new("."));
-    let fail = |error: io::Error| Failure::io("write", path, &error);
-    let mut fresh = tempfile::NamedTempFile::new_in(directory).map_err(fail)?;
-    io::Write::write_all(&mut fresh, text.as_bytes()).map_err(fail)?;
-    let mode = fs::metadata(path).map(|old| old.permissions());
-    let mode = mode.unwrap_or_else(|_| std::os::unix::fs::PermissionsExt::from_mode(0o644));
-    fresh.as_file().set_permissions(mode).map_err(fail)?;
-    fresh.as_file().sync_all().map_err(fail)?;
-    fresh.persist(path).map_err(|error| fail(error.error))?;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -111,6 +118,43 @@ mod tests {
         assert!(edited.contains("\n# measured\n[costs]\n"), "{edited}");
         let config = Config::parse(&edited, "edited").expect("parses");
         assert_eq!(config.costs.flash_read_us, 81.0);
+    }
+
+    #[test]
+    fn a_later_note_takes_the_place_of_an_earlier_one() {
+        let [first, second] = ["hdd, flash a", "ssd, flash b"]
+            .map(|devices| format!("Measured by thermocline calibrate: base {devices}."));
+        let old = "[pool]\nsize = \"1GiB\"\n\n# our own words\n";
+        let once = with_costs(old, &measured(), &first).expect("edits");
+        let twice = with_costs(&once, &measured(), &second).expect("edits");
+        assert_eq!(twice, once.replace(&first, &second));
+        assert!(twice.contains("# our own words\n"), "{twice}");
+        let theirs = "# measured by hand\n[costs]\nflash_read_us = 9.0\n";
+        let edited = with_costs(theirs, &measured(), &first).expect("edits");
+        assert!(
+            edited.starts_with("# measured by hand\n[costs]\n"),
+            "{edited}"
+        );
+        assert!(!edited.contains(&first), "{edited}");
+    }
+
+    #[test]
+    fn a_link_stays_and_its_file_keeps_its_owner() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+        let directory = tempfile::tempdir().expect("dir");
+        let (real, link) = (directory.path().join("real"), directory.path().join("link"));
+        fs::write(&real, "").expect("write");
+        fs::set_permissions(&real, PermissionsExt::from_mode(0o600)).expect("mode");
+        // Only root can give a file away; others see the link alone.
+        let given = chown(&real, Some(1234), None).is_ok();
+        symlink("real", &link).expect("link");
+        store_costs(&link, &measured(), "measured").expect("stores");
+        assert!(link.is_symlink());
+        let text = fs::read_to_string(&real).expect("read");
+        assert!(text.contains("[costs]"), "{text}");
+        let found = real.metadata().expect("there");
+        assert_eq!(found.mode() & 0o777, 0o600);
+        assert!(!given || found.uid() == 1234, "{}", found.uid());
     }
 
     #[test]

@@ -224,6 +224,52 @@ fn traces_are_converted_and_summarised() {
 }
 
 #[test]
+fn a_trace_is_not_converted_onto_its_own_parts() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (lis, first, second) = (path("a.lis"), path("q.parquet"), path("q.0002.parquet"));
+    fs::write(&lis, "0 16 0 0\n8 8 0 1\n").expect("write");
+    success(&["trace", "convert", &lis, &second]);
+    fs::copy(&second, path("kept")).expect("copies");
+    fs::copy(&second, &first).expect("copies");
+    // Over a part that is read, and over a trace whose later part is read, which would go with it.
+    for (from, to) in [(&first, &second), (&second, &first)] {
+        let said = failure(&["trace", "convert", from, to, "--force"], 2);
+        assert!(said.contains("is read: it would be lost"), "{said}");
+    }
+    let csv = path("q.csv");
+    success(&["trace", "convert", &first, &csv]);
+    let kept = fs::read(path("kept")).expect("reads");
+    for part in [&first, &second] {
+        assert!(fs::read(part).expect("reads") == kept, "{part}");
+    }
+}
+
+#[test]
+fn page_sizes_of_traces_in_pages_are_refused() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (pages, bytes, out) = (path("pages.csv"), path("bytes.csv"), path("out.parquet"));
+    fs::write(&pages, "page\n1\n2\n").expect("write");
+    for command in [
+        &["trace", "info", &pages][..],
+        &["trace", "convert", &pages, &out],
+    ] {
+        let said = failure(&[command, &["--page-size", "64KiB"]].concat(), 2);
+        assert!(said.contains("the trace counts in pages"), "{said}");
+    }
+    let said = failure(&["trace", "info", &pages, "--action", "D"], 2);
+    assert!(said.contains("leave --action out"), "{said}");
+    // Without a page size pages are those of the simulator.
+    fs::write(&bytes, "offset,length\n0,8192\n4096,4096\n").expect("write");
+    let info = success(&["trace", "info", &bytes, "--json"]);
+    assert!(info.contains("\"distinct_pages\": 2"), "{info}");
+    let lru = ["--policy", "lru", "--flash", "1p"];
+    let said = success(&[&["simulate", &bytes][..], &lru].concat());
+    assert!(said.contains("4.0 KiB"), "{said}");
+}
+
+#[test]
 fn malformed_traces_are_refused_with_their_place() {
     let directory = tempfile::tempdir().expect("dir");
     let path = directory.path().join("a.csv");

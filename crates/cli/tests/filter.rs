@@ -216,6 +216,7 @@ fn a_filter_larger_than_the_format_allows_is_refused() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn two_builds_of_one_filter_do_not_write_into_each_other() {
     let directory = ground();
     let directory = directory.path();
@@ -230,6 +231,21 @@ fn two_builds_of_one_filter_do_not_write_into_each_other() {
     // What a build left that was killed stands in nobody's way.
     success(directory, "build keys --out g");
     assert!(directory.join("g").exists() && !partial.exists());
+=======
+fn what_is_no_regular_file_is_never_replaced() {
+    let ground = ground();
+    let (directory, path) = (ground.path(), |name| ground.path().join(name));
+    let made = Command::new("mkfifo").arg(path("pipe")).status();
+    assert!(made.expect("runs").success());
+    let refused = failure(directory, "build keys --out pipe --force", 2);
+    assert!(refused.contains("pipe: it is no regular file"), "{refused}");
+    assert!(!path("pipe").is_file());
+    fs::write(path("real"), "old").expect("written");
+    std::os::unix::fs::symlink("real", path("link")).expect("link");
+    success(directory, "build keys --out link --force");
+    assert!(path("link").is_symlink());
+    assert!(fs::read(path("real")).expect("reads") != b"old");
+>>>>>>> hb
 }
 
 #[test]

@@ -255,6 +255,30 @@ fn a_running_mount_is_advised_on() {
 }
 
 #[test]
+fn advice_that_is_interrupted_leaves_no_recording() {
+    let Some(ground) = prepared("advise, interrupted") else {
+        return;
+    };
+    let temporary = ground.path("temporary");
+    std::fs::create_dir(&temporary).expect("directory");
+    let mut command = thermocline("advise");
+    command.arg(ground.mountpoint()).args(["--for", "10m"]);
+    command.env("TMPDIR", &temporary).stderr(Stdio::piped());
+    let child = command.stdout(Stdio::null()).spawn().expect("starts");
+    let state = |of: &str| ground.said("record").contains(of);
+    eventually("the recording", || state("state running"));
+    assert_eq!(std::fs::read_dir(&temporary).expect("reads").count(), 1);
+    // SAFETY: a signal to a child of ours that was not waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
+    let output = child.wait_with_output().expect("ends");
+    let said = message(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("ended by a signal"), "{said}");
+    assert!(!state("state running"), "{}", ground.said("record"));
+    assert_eq!(std::fs::read_dir(&temporary).expect("reads").count(), 0);
+}
+
+#[test]
 fn a_mount_in_write_back_is_advised_on_as_it_is() {
     let Some(ground) = prepared_with("advise in write-back", "--write-back --pool 1M") else {
         return;

@@ -245,3 +245,26 @@ fn a_signal_ends_it_and_nothing_is_left() {
     assert!(error.contains("ended by a signal"), "{error}");
     assert!(!base.exists() && !cache.exists(), "files are left");
 }
+
+#[test]
+fn a_trace_of_more_objects_than_the_usual_limit_on_open_files_is_replayed() {
+    let directory = tempfile::tempdir().expect("dir");
+    let mut text = "object,page\n".to_string();
+    for object in 0..300 {
+        let _ = writeln!(text, "t{object},0");
+    }
+    fs::write(directory.path().join("many.csv"), text).expect("writes");
+    // The soft limit alone, which a process may raise.
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -Sn 256 && exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_thermocline"))
+        .args(["replay", "many.csv", "--directory", "base"])
+        .args(["--prepare", "sparse", "--policy", "none", "--json"]);
+    let output = command.current_dir(directory.path()).output();
+    let output = output.expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let runs: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(runs[0]["ios"], 300);
+}

@@ -33,3 +33,4 @@ pub use mount::{Mount, MountConfig, MountHandle, Transport, file_devices, is_gon
 pub use object::{BaseFile, DeviceFactory};
 pub use place::{Place, Seen};
 pub use plans::PlanSource;
+pub use sys::raise_open_files;

@@ -670,7 +670,10 @@ pub(crate) fn abort(mountpoint: &Path) -> io::Result<()> {
 }
 
 /// Raises the limit on open files as far as the system lets this process; returns the limit.
-pub(crate) fn raise_open_files() -> io::Result<u64> {
+///
+/// # Errors
+/// When the system does not tell the limit.
+pub fn raise_open_files() -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -686,6 +689,7 @@ pub(crate) fn raise_open_files() -> io::Result<u64> {
         .and_then(|text| text.trim().parse::<u64>().ok())
         .unwrap_or(limit.rlim_max);
     for max in [most.max(limit.rlim_max), limit.rlim_max] {
+        debug_assert!(max >= limit.rlim_cur, "a limit is never lowered");
         let wanted = libc::rlimit {
             rlim_cur: max,
             rlim_max: max,

@@ -121,13 +121,15 @@ impl Timing {
                     IoOp::Read => *random_read,
                     IoOp::Write | IoOp::Sync => *random_write,
                 };
-                let first = if *end == position {
-                    *sequential_read
-                } else {
-                    random
+                // A sync is nowhere: it goes on from nothing, and nothing goes on from it.
+                let first = match len > 0 && *end == position {
+                    true => *sequential_read,
+                    false => random,
                 };
                 let more = len.div_ceil(u64::from(*page_size)).saturating_sub(1);
-                *end = position.wrapping_add(len);
+                if len > 0 {
+                    *end = position.wrapping_add(len);
+                }
                 (first + more as f64 * *sequential_read) as u64
             }
         }
@@ -197,6 +199,26 @@ impl Devices {
             flash: timing(costs.flash_read, costs.flash_read, costs.flash_write),
             bridge: None,
         }
+    }
+
+    /// The same for pages of `page_size`, where the costs are of pages of `measured` bytes. What
+    /// base takes to go through the bytes of a page grows with them, what it takes to get there
+    /// does not. Of flash only pages of one size were measured: theirs is its cost.
+    #[must_use]
+    pub fn calibrated_for(costs: &Costs, measured: u32, page_size: u32) -> Self {
+        if measured == page_size {
+            return Self::calibrated(costs, page_size);
+        }
+        let through = costs.base_sequential_read;
+        let sequential = through * f64::from(page_size) / f64::from(measured);
+        let anywhere = |cost: f64| (cost - through).max(0.0) + sequential;
+        let scaled = Costs {
+            base_random_read: anywhere(costs.base_random_read),
+            base_sequential_read: sequential,
+            base_random_write: anywhere(costs.base_random_write),
+            ..*costs
+        };
+        Self::calibrated(&scaled, page_size)
     }
 
     /// [`Devices::bridge`] in bytes, where pages have so many ([`Costs::bridge_pages`]).
@@ -278,5 +300,52 @@ mod tests {
         assert_eq!(random, costs.base_random_read as u64);
         assert_eq!(sequential, costs.base_sequential_read as u64);
         assert_eq!(read(0), random);
+    }
+
+    #[test]
+    fn a_sync_leaves_the_place_where_the_last_io_ended() {
+        let costs = Costs::default();
+        let mut devices = Devices::calibrated(&costs, 8192);
+        let flash = &mut devices.flash;
+        for _ in 0..2 {
+            let sync = flash.service(Nanos(0), IoOp::Sync, 0, 0);
+            let write = flash.service(Nanos(0), IoOp::Write, 0, 8192);
+            assert_eq!([sync, write], [costs.flash_write as u64; 2]);
+        }
+        let base = &mut devices.base;
+        base.service(Nanos(0), IoOp::Read, 0, 8192);
+        base.service(Nanos(0), IoOp::Sync, 8192, 0);
+        let next = base.service(Nanos(0), IoOp::Read, 8192, 8192);
+        assert_eq!(next, costs.base_sequential_read as u64);
+    }
+
+    #[test]
+    fn an_io_costs_base_the_same_in_pages_of_any_size() {
+        let costs = Costs {
+            base_random_read: 8e6,
+            base_sequential_read: 5e4,
+            base_random_write: 7e6,
+            ..Costs::default()
+        };
+        let took = |page_size: u32| {
+            let mut devices = Devices::calibrated_for(&costs, 8192, page_size);
+            let base = &mut devices.base;
+            let ios = [
+                (IoOp::Read, 1 << 30),
+                (IoOp::Write, 5 << 30),
+                (IoOp::Read, 0),
+            ];
+            ios.map(|(op, at)| base.service(Nanos(0), op, at, 1 << 20))
+        };
+        let expected = took(8192);
+        assert_eq!(expected[0], 8_000_000 + 127 * 50_000);
+        for page_size in [4096, 16384, 65536] {
+            for (found, expected) in took(page_size).into_iter().zip(expected) {
+                assert!(
+                    found.abs_diff(expected) <= 1,
+                    "{page_size}: {found} {expected}"
+                );
+            }
+        }
     }
 }

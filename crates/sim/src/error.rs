@@ -1,5 +1,6 @@
 //! Why a simulation could not be done. Messages read "fact; what to do".
 
+use std::path::PathBuf;
 use thermocline_trace::ReadError;
 
 /// See the module text.
@@ -8,6 +9,28 @@ pub enum SimError {
     /// The trace could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// A page of the simulation is in several extents of a sample.
+    #[error(
+        "trace {trace} is a sample by extents of {extent} B, and pages of {page_size} B would be \
+         in several of them; simulate smaller pages"
+    )]
+    Extents {
+        /// Position of the trace among those given, from 1.
+        trace: usize,
+        /// Bytes of an extent.
+        extent: u64,
+        /// Bytes per page.
+        page_size: u32,
+    },
+    /// A trace that comes through a pipe would have to be read again.
+    #[error(
+        "{} is no regular file: it was read once, and is needed again; \
+         write it to a file, or allow more memory where that is what lacks", path.display()
+    )]
+    ReadOnce {
+        /// The pipe.
+        path: PathBuf,
+    },
     /// One request spans more pages than makes sense.
     #[error(
         "trace {trace}, record {record}: one request of {pages} pages of {page_size} B; \

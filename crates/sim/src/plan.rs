@@ -200,7 +200,7 @@ pub fn plan(
 pub(crate) fn days(workload: &Workload, warm_up: u64) -> f64 {
     let facts = workload.facts();
     let counted = (facts.requests - warm_up) as f64 / facts.requests as f64;
-    f64::from(facts.duration_ms) * counted / MS_PER_DAY
+    facts.duration_ms as f64 * counted / MS_PER_DAY
 }
 
 /// The policy with the highest product of I/Os per second.

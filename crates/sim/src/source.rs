@@ -5,6 +5,7 @@ use crate::workload::PAGE_SIZE_DEFAULT;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use thermocline_core::hash::mix;
 use thermocline_core::{HintSchema, ObjectId};
 use thermocline_trace::{
@@ -28,6 +29,12 @@ pub trait Records: Iterator<Item = Result<TraceRecord, ReadError>> {
         1.0
     }
 
+    /// Units of offsets of one extent, all of whose requests are there or none; of a sample alone.
+    fn extent(&self) -> Option<u64> {
+        let unit = || self.page_size().unwrap_or(PAGE_SIZE_DEFAULT);
+        (self.share() < 1.0).then(|| EXTENT_PAGES * u64::from(unit()))
+    }
+
     /// Names behind the numbers of the records read so far, when it has any.
     fn catalog(&self) -> Option<&Catalog>;
 }
@@ -36,10 +43,18 @@ pub trait Records: Iterator<Item = Result<TraceRecord, ReadError>> {
 /// memory is read once for every run.
 pub type Opener = Box<dyn Fn() -> Result<Box<dyn Records>, SimError> + Send + Sync>;
 
-/// An opener of the trace at `path`, in any format.
+/// An opener of the trace at `path`, in any format. What comes through a pipe is opened once: the
+/// second time it fails, instead of waiting for somebody who writes it again.
 #[must_use]
 pub fn opener(path: PathBuf, options: ImportOptions) -> Opener {
-    Box::new(move || Ok(Box::new(thermocline_trace::open(&path, &options)?)))
+    let opened = AtomicBool::new(false);
+    Box::new(move || {
+        let again = opened.swap(true, Ordering::Relaxed);
+        if again && path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(SimError::ReadOnce { path: path.clone() });
+        }
+        Ok(Box::new(thermocline_trace::open(&path, &options)?))
+    })
 }
 
 /// An opener of the records from share `from` to share `to` of `open`'s, by number. Times begin
@@ -76,9 +91,10 @@ pub fn part(open: Opener, from: f64, to: f64) -> Opener {
 }
 
 /// An opener of the requests of `open`'s that are in `sample`, cut where the sample ends.
-/// Trims and syncs are all kept: they cost nothing, and forget what the sample never had.
+/// Trims and syncs are all kept: they cost nothing, and forget what the sample never had. Where
+/// pages of `page_size` are simulated, each is in it as a whole or not at all.
 #[must_use]
-pub fn sampled(open: Opener, sample: Sample) -> Opener {
+pub fn sampled(open: Opener, sample: Sample, page_size: Option<u32>) -> Opener {
     if sample.is_all() {
         return open;
     }
@@ -86,8 +102,15 @@ pub fn sampled(open: Opener, sample: Sample) -> Opener {
         let records = open()?;
         // Pages are bytes where they are not known: as the simulator takes them.
         let unit = records.page_size().unwrap_or(PAGE_SIZE_DEFAULT);
+        let page = page_size.filter(|_| !records.counts_pages());
+        let page = u64::from(page.unwrap_or(unit));
+        let extent = EXTENT_PAGES * u64::from(unit);
         Ok(Box::new(Sampled {
-            extent: EXTENT_PAGES * u64::from(unit),
+            // A page that lies in several extents would be in the sample with any of them.
+            extent: match extent.is_multiple_of(page) {
+                true => extent,
+                false => EXTENT_PAGES * page,
+            },
             salt: salt(records.share()),
             records,
             sample,
@@ -156,6 +179,11 @@ impl Records for Sampled {
         self.records.share() * self.sample.share()
     }
 
+    fn extent(&self) -> Option<u64> {
+        // Those of a trace that is a sample itself are the smaller ones.
+        self.records.extent().or(Some(self.extent))
+    }
+
     fn catalog(&self) -> Option<&Catalog> {
         self.records.catalog()
     }
@@ -198,6 +226,10 @@ impl Records for Part {
 
     fn share(&self) -> f64 {
         self.records.share()
+    }
+
+    fn extent(&self) -> Option<u64> {
+        self.records.extent()
     }
 
     fn catalog(&self) -> Option<&Catalog> {
@@ -283,6 +315,7 @@ impl Records for VecRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Workload, WorkloadOptions};
     use thermocline_core::HintSet;
     use thermocline_trace::{Op, Served};
 
@@ -305,10 +338,49 @@ mod tests {
             (records.share(), records.count())
         };
         let all = || VecRecords::opener((0..4000).map(record).collect(), 4096);
-        let (share, once) = count(sampled(all(), half));
+        let (share, once) = count(sampled(all(), half, None));
         assert!(share == 0.5 && (1850..2150).contains(&once), "{once}");
-        let (share, twice) = count(sampled(sampled(all(), half), half));
+        let (share, twice) = count(sampled(sampled(all(), half, None), half, None));
         assert!(share == 0.25 && (850..1150).contains(&twice), "{twice}");
+    }
+
+    #[test]
+    fn a_page_larger_than_an_extent_is_in_a_sample_as_a_whole() {
+        // Requests of 512 bytes, 2 MiB of them; an extent of such pages has 16 KiB.
+        let record = |number: u64| TraceRecord {
+            time_ns: number,
+            client: 0,
+            op: Op::Read,
+            served: Served::Base,
+            object: ObjectId(0),
+            offset: number * 512,
+            length: 512,
+            latency_ns: 0,
+            hints: HintSet::UNKNOWN,
+        };
+        let page = 64 << 10;
+        let all = || VecRecords::opener((0..1 << 16).map(record).collect(), 512);
+        let quarter = Sample::of(0.25).expect("a share");
+        let mut found = std::collections::HashMap::new();
+        for record in sampled(all(), quarter, Some(page))().expect("opens") {
+            let at = record.expect("reads").offset / u64::from(page);
+            *found.entry(at).or_insert(0u64) += 1;
+        }
+        assert!(!found.is_empty() && found.values().all(|&requests| requests == 128));
+        let options = || WorkloadOptions {
+            page_size: Some(page),
+            ..WorkloadOptions::default()
+        };
+        let open = |opener| Workload::open(vec![opener], options(), &mut |_| {});
+        assert!(open(sampled(all(), quarter, Some(page))).is_ok());
+        // What was sampled by smaller extents cannot be put together again.
+        let refused = open(sampled(all(), quarter, None)).err().expect("refused");
+        assert!(
+            matches!(refused, SimError::Extents { extent: 16384, .. }),
+            "{refused}"
+        );
+        let again = sampled(sampled(all(), quarter, None), quarter, Some(page));
+        assert!(matches!(open(again), Err(SimError::Extents { .. })));
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub(crate) struct Splitter {
     pub(crate) objects: Vec<(usize, ObjectId)>,
     pub(crate) hints: Interner,
     pub(crate) ios: u64,
+    /// Time of the latest request.
+    pub(crate) duration_ms: u64,
     pub(crate) skipped_bypassed: u64,
     pub(crate) skipped_writes: u64,
 }
@@ -78,6 +80,7 @@ impl Splitter {
             objects: Vec::new(),
             hints: Interner::default(),
             ios: 0,
+            duration_ms: 0,
             skipped_bypassed: 0,
             skipped_writes: 0,
         }
@@ -104,7 +107,10 @@ impl Splitter {
         let (first, last) = (record.offset / unit, final_byte / unit);
         let object = self.object(merged.trace, record.object);
         let hints = self.hint_set(merged.trace, record);
-        let time_ms = u32::try_from(record.time_ns / 1_000_000).unwrap_or(u32::MAX);
+        let time = record.time_ns / 1_000_000;
+        // Requests have 32 bits for it, 49 days; how long the trace is must be right beyond.
+        self.duration_ms = self.duration_ms.max(time);
+        let time_ms = u32::try_from(time).unwrap_or(u32::MAX);
         let page = |index| PageId::new(object, index);
         if record.op == Op::Trim {
             let pages = self.trim_pages(object, first, last);

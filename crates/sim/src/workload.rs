@@ -92,7 +92,7 @@ pub struct Facts {
     /// Writes left out because they are to be ignored.
     pub skipped_writes: u64,
     /// From the first record of a trace to the last request, milliseconds.
-    pub duration_ms: u32,
+    pub duration_ms: u64,
     /// Whether the trace counts pages of a size it does not know.
     pub counts_pages: bool,
     /// Of each object: the page after the last one requested; in a sample too, whose pages lie
@@ -168,6 +168,7 @@ impl Workload {
             share: share(merge.sources())?,
             page_size: splitter.page_size,
             ios: splitter.ios,
+            duration_ms: splitter.duration_ms,
             distinct_pages: scan.pages.len() as u64,
             hint_sets: splitter.hints.sets().len() as u64,
             traces: openers.len(),
@@ -352,6 +353,7 @@ fn start(
     let sources: Result<Vec<_>, SimError> = openers.iter().map(|open| open()).collect();
     let sources = sources?;
     let page_size = page_size(&sources, options.page_size)?;
+    whole_pages(&sources, page_size)?;
     let unit = |source: &dyn Records| match source.counts_pages() {
         true => 1,
         false => u64::from(page_size),
@@ -378,6 +380,22 @@ fn start(
     let counts_pages = sources.iter().any(|source| source.counts_pages());
     let merge = Merge::new(sources, options.interleave)?;
     Ok((merge, splitter, counts_pages))
+}
+
+/// Sees whether a page of the simulation is in each sample as a whole or not at all.
+fn whole_pages(sources: &[Box<dyn Records>], page_size: u32) -> Result<(), SimError> {
+    for (at, source) in sources.iter().enumerate() {
+        let extent = source.extent().filter(|_| !source.counts_pages());
+        let Some(extent) = extent.filter(|extent| !extent.is_multiple_of(page_size.into())) else {
+            continue;
+        };
+        return Err(SimError::Extents {
+            trace: at + 1,
+            extent,
+            page_size,
+        });
+    }
+    Ok(())
 }
 
 /// The share of all requests that is in each trace: the same in all.
@@ -451,7 +469,6 @@ impl Scan {
     }
 
     fn add(&mut self, mut request: PageRequest) {
-        self.facts.duration_ms = self.facts.duration_ms.max(request.time_ms);
         let id = match request.kind() {
             Kind::Trim => {
                 self.facts.trims += 1;
@@ -632,6 +649,19 @@ mod tests {
         let seen: Vec<_> = requests.iter().map(|r| (r.index, r.time_ms)).collect();
         assert_eq!(seen, [(1, 0), (3, 0), (2, 10_000), (4, 10_000)]);
         assert_eq!(workload.facts().duration_ms, 10_000);
+    }
+
+    #[test]
+    fn a_trace_of_more_than_49_days_is_as_long_as_it_is() {
+        let at = |days: u64| TraceRecord {
+            time_ns: days * 86_400_000_000_000,
+            ..record(Op::Write, days, 1)
+        };
+        let openers = vec![VecRecords::opener((0..=100).map(at).collect(), 4096)];
+        let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+        let workload = workload.expect("opens");
+        assert_eq!(workload.facts().duration_ms, 100 * 86_400_000);
+        assert!((crate::plan::days(&workload, 0) - 100.0).abs() < 1e-9);
     }
 
     #[test]

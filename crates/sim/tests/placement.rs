@@ -47,7 +47,7 @@ fn workload() -> Workload {
 
 /// A sample of the same.
 fn sampled_workload(sample: Sample) -> Workload {
-    let opener = sampled(VecRecords::opener(records(), 4096), sample);
+    let opener = sampled(VecRecords::opener(records(), 4096), sample, None);
     Workload::open(vec![opener], WorkloadOptions::default(), &mut |_| {}).expect("opens")
 }
 

@@ -17,7 +17,7 @@ mod vscsi;
 use thermocline_core::{HintSet, ObjectId};
 
 pub use csv::CsvColumns;
-pub(crate) use csv::PAGE_ID;
+pub(crate) use csv::{PAGE_ID, is_no_hint};
 pub(crate) use input::Input;
 
 use crate::catalog::Catalog;

@@ -17,10 +17,8 @@ use crate::error::ReadError;
 use crate::reader::{Addressing, TraceMeta};
 use crate::record::{Op, Served, TraceRecord};
 use crate::source::Source;
+use crate::write::PAGE_SIZE_DEFAULT;
 use histogram::Histogram;
-
-/// The page size assumed when neither the caller nor the trace says one.
-const PAGE_SIZE_DEFAULT: u32 = 8192;
 
 /// Summary of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]

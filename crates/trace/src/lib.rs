@@ -33,7 +33,7 @@ pub use error::{ReadError, RecordError};
 pub use format::Format;
 pub use import::CsvColumns;
 pub use info::{HintCounts, LatencySummary, ObjectSummary, OpSummary, TraceInfo, summarise};
-pub use parts::{part_path, partial_path, parts_of};
+pub use parts::{part_path, partial_path, parts_found, parts_of};
 pub use reader::{Addressing, TraceMeta, TraceReader};
 pub use record::{Op, Served, TraceRecord};
 pub use recorder::{Recorder, RecorderOptions, RecorderSummary};

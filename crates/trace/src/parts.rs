@@ -6,9 +6,10 @@
 //! after its name and is renamed when it is closed. **A file without `.partial` is complete**;
 //! a process that is killed loses its `.partial` part and nothing else.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -138,24 +139,37 @@ pub(crate) fn part_numbers(path: &Path) -> io::Result<Vec<u32>> {
         Err(error) => return Err(error),
     };
     for entry in entries {
-        let name = entry?.file_name();
-        numbers.extend(name.to_str().and_then(|name| later_part_number(path, name)));
+        numbers.extend(later_part_number(path, &entry?.file_name()));
     }
     numbers.sort_unstable();
     Ok(numbers)
 }
 
-/// The number of the part called `name`, when it is a part of `path` other than the first.
-fn later_part_number(path: &Path, name: &str) -> Option<u32> {
-    let stem = path.file_stem()?.to_str()?;
-    let rest = name.strip_prefix(stem)?.strip_prefix('.')?;
+/// The finished parts of a trace at `path` that are there, in order, whether or not one of them is
+/// missing: what a new trace of that name would have as its own.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn parts_found(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let numbers = part_numbers(path)?.into_iter();
+    Ok(numbers.map(|number| part_path(path, number)).collect())
+}
+
+/// The number of the part called `name`, when it is a part of `path` other than the first. Names
+/// are bytes: they need not be UTF-8.
+fn later_part_number(path: &Path, name: &OsStr) -> Option<u32> {
+    let rest = name.as_bytes().strip_prefix(path.file_stem()?.as_bytes())?;
+    let rest = rest.strip_prefix(b".")?;
     let digits = match path.extension() {
-        Some(extension) => rest.strip_suffix(extension.to_str()?)?.strip_suffix('.')?,
+        Some(extension) => rest
+            .strip_suffix(extension.as_bytes())?
+            .strip_suffix(b".")?,
         None => rest,
     };
+    let digits = std::str::from_utf8(digits).ok()?;
     let number = digits.parse().ok().filter(|&number| number > 1)?;
     let canonical = part_path(path, number);
-    (canonical.file_name()?.to_str()? == name).then_some(number)
+    (canonical.file_name()? == name).then_some(number)
 }
 
 #[cfg(test)]
@@ -175,15 +189,31 @@ mod tests {
     #[test]
     fn only_canonical_names_are_parts() {
         let path = Path::new("trace.parquet");
-        assert_eq!(later_part_number(path, "trace.0002.parquet"), Some(2));
+        assert_eq!(
+            later_part_number(path, "trace.0002.parquet".as_ref()),
+            Some(2)
+        );
         for other in [
             "trace.2.parquet",
             "trace.0001.parquet",
             "trace.0002.parquet.partial",
             "x.0002.parquet",
         ] {
-            assert_eq!(later_part_number(path, other), None, "{other}");
+            assert_eq!(later_part_number(path, other.as_ref()), None, "{other}");
         }
+    }
+
+    #[test]
+    fn parts_of_a_name_that_is_not_utf_8_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(OsStr::from_bytes(b"nu\xff.parquet"));
+        std::fs::write(&path, "").unwrap();
+        std::fs::write(part_path(&path, 2), "").unwrap();
+        // Another name that looks the same when it is made text.
+        let other = OsStr::from_bytes(b"nu\xfe.0003.parquet");
+        std::fs::write(dir.path().join(other), "").unwrap();
+        let parts = parts_of(&path).unwrap();
+        assert_eq!(parts, [path.clone(), part_path(&path, 2)]);
     }
 
     #[test]

@@ -30,13 +30,16 @@ pub struct ImportOptions {
     pub several: bool,
 }
 
+/// The action that stands for a request when none is given: it is queued.
+const ACTION_DEFAULT: char = 'Q';
+
 impl Default for ImportOptions {
     fn default() -> Self {
         Self {
             format: None,
             columns: None,
             unit: None,
-            blkparse_action: 'Q',
+            blkparse_action: ACTION_DEFAULT,
             several: false,
         }
     }
@@ -149,6 +152,7 @@ fn format_of(path: &Path, input: &mut Input, options: &ImportOptions) -> Result<
 fn used(path: &Path, format: Format, options: &ImportOptions) -> Result<(), ReadError> {
     let option = match format {
         _ if options.several => return Ok(()),
+        _ if format != Format::Blkparse && options.blkparse_action != ACTION_DEFAULT => "action",
         Format::Csv => return Ok(()),
         _ if options.columns.is_some() => "columns",
         Format::Lis => return Ok(()),

@@ -24,8 +24,8 @@ use crate::sample::Sample;
 use crate::source::Source;
 use crate::split::pages_of;
 
-/// Page size when neither the trace nor the caller says one, bytes.
-const PAGE_SIZE_DEFAULT: u32 = 4096;
+/// Page size when neither the trace nor the caller says one, bytes; the simulator's as well.
+pub(crate) const PAGE_SIZE_DEFAULT: u32 = 4096;
 
 /// Most pages of one request; more is a damaged trace.
 const REQUEST_PAGES_MAX: u128 = 1 << 24;

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use thermocline_core::{FileKind, HintSet, hint_type};
 use thermocline_trace::{
-    Addressing, Catalog, ImportOptions, Op, Recorder, RecorderOptions, Served, Source, TraceRecord,
-    WriteOptions, Written, convert, open, open_reader, pages_of,
+    Addressing, Catalog, Format, ImportOptions, Op, Recorder, RecorderOptions, Served, Source,
+    TraceRecord, WriteOptions, Written, convert, open, open_reader, pages_of, part_path,
+    partial_path,
 };
 
 struct Scratch {
@@ -300,4 +301,116 @@ fn what_cannot_be_written_is_refused_and_leaves_nothing() {
     assert!(failed("2\n", "a.csv", &plain).contains("a trace is there already"));
     assert_eq!(opened(&path).next().unwrap().unwrap().offset, 1);
     assert_eq!(std::fs::read_dir(scratch.dir.path()).unwrap().count(), 1);
+}
+
+/// Writes a trace of these pages to `path`; the error as text.
+fn put(pages: &'static str, path: &Path, overwrite: bool) -> Result<Written, String> {
+    let source = open_reader("t", Cursor::new(pages), &ImportOptions::default()).unwrap();
+    let options = WriteOptions {
+        format: Format::of_name(path).or(Some(Format::Csv)),
+        overwrite,
+        ..WriteOptions::default()
+    };
+    convert(source, path, &options, |_, _| {}).map_err(|error| error.to_string())
+}
+
+#[test]
+fn only_regular_files_are_replaced_and_links_stay() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let scratch = Scratch::new();
+    let pipe = scratch.at("pipe.csv");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for overwrite in [false, true] {
+        let text = put("1\n", &pipe, overwrite).unwrap_err();
+        assert!(text.contains("pipe.csv: it is no regular file"), "{text}");
+    }
+    assert!(pipe.metadata().unwrap().file_type().is_fifo());
+
+    let (real, link) = (scratch.at("real.csv"), scratch.at("link.csv"));
+    put("1\n", &real, false).unwrap();
+    symlink("real.csv", &link).unwrap();
+    assert!(
+        put("2\n", &link, false)
+            .unwrap_err()
+            .contains("there already")
+    );
+    let bytes = put("2\n3\n", &link, true).unwrap().bytes;
+    assert!(link.is_symlink() && !real.is_symlink());
+    assert_eq!(real.metadata().unwrap().len(), bytes);
+    assert_eq!(opened(&real).count(), 2);
+
+    let dangling = scratch.at("dangling.csv");
+    symlink("nowhere.csv", &dangling).unwrap();
+    for overwrite in [false, true] {
+        let text = put("1\n", &dangling, overwrite).unwrap_err();
+        assert!(text.contains("a link to what is not there"), "{text}");
+    }
+    assert!(dangling.is_symlink() && !scratch.at("nowhere.csv").exists());
+}
+
+#[test]
+fn a_new_trace_has_no_parts_of_an_old_one() {
+    let scratch = Scratch::new();
+    let path = scratch.at("t.parquet");
+    let later = part_path(&path, 2);
+    put("7\n8\n", &later, false).unwrap();
+    // Part 1 is gone, what is left would be read as the rest of the new trace.
+    let text = put("1\n", &path, false).unwrap_err();
+    assert!(text.contains("t.0002.parquet: a trace is there"), "{text}");
+    assert!(!path.exists() && later.exists());
+    put("1\n", &path, true).unwrap();
+    assert_eq!(opened(&path).count(), 1);
+    assert!(!later.exists());
+
+    for number in 2..5 {
+        let source = open_reader("t", Cursor::new("9\n"), &ImportOptions::default()).unwrap();
+        let aside = scratch.at("aside.parquet");
+        converted(source, &aside, &WriteOptions::default());
+        std::fs::rename(aside, part_path(&path, number)).unwrap();
+    }
+    assert_eq!(opened(&path).meta().parts, 4);
+    // Other formats have no parts.
+    put("5\n", &scratch.at("t.csv"), false).unwrap();
+    assert_eq!(opened(&path).meta().parts, 4);
+    put("1\n2\n", &path, true).unwrap();
+    let new = opened(&path);
+    assert_eq!((new.meta().parts, new.count()), (1, 2));
+}
+
+#[test]
+fn a_trace_that_is_being_recorded_is_not_replaced() {
+    let scratch = Scratch::new();
+    let path = scratch.at("t.parquet");
+    put("1\n", &path, false).unwrap();
+    let recorded = std::fs::File::create(partial_path(&part_path(&path, 2))).unwrap();
+    recorded.try_lock().unwrap();
+    let text = put("2\n3\n", &path, true).unwrap_err();
+    assert!(
+        text.contains("t.0002.parquet.partial: it is being"),
+        "{text}"
+    );
+    assert_eq!(opened(&path).count(), 1);
+    drop(recorded);
+    put("2\n3\n", &path, true).unwrap();
+}
+
+#[test]
+fn hint_types_that_csv_takes_for_page_numbers_are_refused_there() {
+    let scratch = Scratch::new();
+    for name in ["page", "pages", "page_id"] {
+        let options = ImportOptions {
+            columns: Some(format!("offset=o,length=l,hint:{name}=h").parse().unwrap()),
+            ..ImportOptions::default()
+        };
+        let source = || open_reader("t", Cursor::new("o,l,h\n0,512,x\n"), &options).unwrap();
+        let native = scratch.at(&format!("{name}.parquet"));
+        converted(source(), &native, &WriteOptions::default());
+        assert_eq!(all(&native)[0].2.last().unwrap(), "x");
+        let csv = scratch.at("t.csv");
+        let refused = convert(source(), &csv, &WriteOptions::default(), |_, _| {});
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains(&format!("hint type {name:?}")), "{text}");
+        assert!(!csv.exists());
+    }
 }

@@ -315,6 +315,21 @@ fn csv_comments_above_the_header_are_no_header() {
 }
 
 #[test]
+fn csv_pages_without_a_count_are_one_page_each() {
+    let of = |columns, rows: &str| {
+        let source = csv(columns, Some(8192), rows).unwrap();
+        source.map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let alone = of("op=op,page=page", "op,page\nw,3\nr,0\n");
+    assert_eq!(places(&alone), [(0, 3 * 8192, 8192), (0, 0, 8192)]);
+    let counted = of(
+        "op=op,page=page,pages=pages",
+        "op,page,pages\nw,3,1\nr,0,1\n",
+    );
+    assert_eq!(alone, counted);
+}
+
+#[test]
 fn csv_in_pages_of_unknown_size() {
     let source = csv(
         "page=#2,hint:kind=#1",
@@ -650,5 +665,44 @@ proptest::proptest! {
         }
         let found = open_reader("t", Cursor::new(bytes), &ImportOptions::default());
         let _ = found.map(Iterator::count);
+    }
+}
+
+#[test]
+fn a_native_trace_in_a_pipe_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let to = pipe.clone();
+    let writer = std::thread::spawn(move || std::fs::write(to, b"PAR1 and more"));
+    let (told, outcome) = std::sync::mpsc::channel();
+    let from = pipe.clone();
+    std::thread::spawn(move || {
+        let opened = open(&from, &ImportOptions::default());
+        told.send(opened.map(drop).map_err(|error| error.to_string()))
+    });
+    // The limit only ends a test that would hang.
+    let limit = std::time::Duration::from_secs(60);
+    let text = outcome.recv_timeout(limit).expect("an answer").unwrap_err();
+    assert!(
+        text.contains("pipe") && text.contains("no regular file"),
+        "{text}"
+    );
+    let _broken_or_not = writer.join().unwrap();
+}
+
+#[test]
+fn an_action_of_blkparse_is_refused_for_other_formats() {
+    let options = |several| ImportOptions {
+        blkparse_action: 'D',
+        several,
+        ..ImportOptions::default()
+    };
+    for text in ["object,page\na,1\n", "1 1 0 0\n", "1\n2\n"] {
+        let open = |several| open_reader("t", Cursor::new(text), &options(several));
+        let refused = open(false).unwrap_err().to_string();
+        assert!(refused.contains("action would mean nothing"), "{refused}");
+        assert!(open(true).is_ok());
     }
 }

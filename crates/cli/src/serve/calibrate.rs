@@ -91,10 +91,20 @@ pub(crate) fn run(args: &CalibrateArgs) -> Outcome {
 }
 
 fn options(args: &CalibrateArgs, config: &Config) -> Result<CalibrateOptions, Failure> {
+    let stored = config.page_size()?;
     let page_size = match args.page_size {
         Some(size) => config::page_size("--page-size", size)?,
-        None => config.page_size()?,
+        None => stored,
     };
+    // Whoever reads the file takes its costs for those of the pages that it says.
+    if let Some(path) = args.config.as_ref().filter(|_| page_size != stored) {
+        let (asked, stored) = (show_bytes(page_size.into()), show_bytes(stored.into()));
+        let fact = format!(
+            "--page-size {asked}: {} is for pages of {stored}, and its costs would be too",
+            path.display()
+        );
+        return Err(Failure::usage(fact).advise("no --page-size, or tier.page_size in the file"));
+    }
     let span = args
         .scratch
         .bytes(page_size)
@@ -119,13 +129,21 @@ fn flash_directory(cache: &Path) -> Result<PathBuf, Failure> {
     if cache.is_dir() {
         return Ok(cache.to_path_buf());
     }
-    if cache.starts_with("/dev") {
+    // What is there may be a link: its file is elsewhere, and may be a device.
+    let found = cache.metadata().ok();
+    let device = match &found {
+        Some(found) => !found.is_file(),
+        None => cache.starts_with("/dev"),
+    };
+    let place = cache.canonicalize().ok().filter(|_| found.is_some());
+    let place = place.unwrap_or_else(|| cache.to_path_buf());
+    if device {
         return Err(
             Failure::usage(format!("{} is a device, not a directory", cache.display()))
                 .advise("measuring overwrites: give a directory on a file system of that device"),
         );
     }
-    let parent = cache
+    let parent = place
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     Ok(parent.unwrap_or(Path::new(".")).to_path_buf())
@@ -327,6 +345,31 @@ mod tests {
     }
 
     #[test]
+    fn costs_are_stored_for_the_pages_that_the_file_is_for() {
+        let args = |config: Option<&str>| CalibrateArgs {
+            base: ".".into(),
+            cache: ".".into(),
+            config: config.map(PathBuf::from),
+            page_size: Some(Size::Bytes(16384)),
+            scratch: Size::Bytes(1 << 20),
+            seconds: 1,
+            emulate_base: None,
+            json: false,
+        };
+        let config = |text| Config::parse(text, "t").expect("parses");
+        let others = config("[tier]\npage_size = \"8KiB\"\n");
+        assert!(options(&args(None), &others).is_ok());
+        let failure = options(&args(Some("t.toml")), &others).expect_err("refused");
+        let parts = ["t.toml is for pages of 8.0 KiB", "16.0 KiB"];
+        assert!(
+            parts.iter().all(|part| failure.message.contains(part)),
+            "{failure}"
+        );
+        let same = config("[tier]\npage_size = \"16KiB\"\n");
+        assert!(options(&args(Some("t.toml")), &same).is_ok());
+    }
+
+    #[test]
     fn the_place_of_a_cache_file_is_its_directory() {
         let directory = tempfile::tempdir().expect("dir");
         let file = directory.path().join("tier");
@@ -340,5 +383,16 @@ mod tests {
             Path::new(".")
         );
         assert!(flash_directory(Path::new("/dev/nvme0n1")).is_err());
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("/dev/null", &link).expect("link");
+        let refused = flash_directory(&link).expect_err("a device");
+        assert!(refused.message.contains("is a device"), "{refused}");
+        // The cache file is where a link to it leads.
+        let elsewhere = tempfile::tempdir().expect("dir");
+        let (file, link) = (elsewhere.path().join("tier"), directory.path().join("tier"));
+        std::fs::write(&file, "").expect("file");
+        std::os::unix::fs::symlink(&file, &link).expect("link");
+        let found = flash_directory(&link).expect("directory");
+        assert_eq!(found, elsewhere.path().canonicalize().expect("there"));
     }
 }

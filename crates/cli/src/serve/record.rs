@@ -8,6 +8,7 @@ use crate::units::{sample, show_count, span};
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use thermocline::Stats;
 use thermocline_trace::Sample;
@@ -112,7 +113,13 @@ pub(crate) fn run(args: &RecordArgs) -> Outcome {
     let Some(path) = args.file.as_ref().filter(|_| !args.stop) else {
         return stop(&args.mountpoint);
     };
-    let Recorded { requests, lost } = record(&args.mountpoint, path, args.length, args.share)?;
+    let Recorded { requests, lost } = record(
+        &args.mountpoint,
+        path,
+        args.length,
+        args.share,
+        &AtomicBool::new(false),
+    )?;
     let shown = path.display().to_string();
     match args.json {
         true => {
@@ -156,12 +163,13 @@ fn since_start(mountpoint: &Path) -> Failure {
     ))
 }
 
-/// Starts a recording and follows it to its end.
+/// Starts a recording and follows it to its end, which comes early once `ended` is true.
 pub(crate) fn record(
     mountpoint: &Path,
     path: &Path,
     length: Duration,
     share: Share,
+    ended: &AtomicBool,
 ) -> Result<Recorded, Failure> {
     let facts = reshape::report(mountpoint)?.mount;
     let text = client::read(mountpoint, "record")?;
@@ -180,12 +188,20 @@ pub(crate) fn record(
     let command = format!("start {seconds} {bits} {}", path.display());
     client::write(mountpoint, "record", &command)?;
     let bar = ProgressBar::new(seconds).with_style(style());
-    let ended = follow(mountpoint, "record", |now| {
+    let mut stopped = false;
+    let outcome = follow(mountpoint, "record", |now| {
         bar.set_position(now.count);
-        (now.state != "running").then(|| recorded(now.state))
+        if now.state != "running" {
+            return Some(Ok(recorded(now.state)));
+        }
+        if ended.load(Ordering::SeqCst) && !std::mem::replace(&mut stopped, true) {
+            // It may be over by itself by now, which the next look shows; else nobody ends it.
+            return client::write(mountpoint, "record", "stop").err().map(Err);
+        }
+        None
     });
     bar.finish_and_clear();
-    ended?.map_err(|state| {
+    outcome??.map_err(|state| {
         let shown = path.display();
         Failure::new(Code::Failure, format!("recording to {shown}: {state}"))
     })

@@ -1,8 +1,8 @@
-//! Files that a command writes beside its answer: pictures, tables.
+//! Files that a command writes beside its answer: pictures, tables, settings.
 
 use crate::failure::{Failure, Outcome};
 use std::fs::{self, Permissions};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use thermocline_trace::parts_of;
@@ -45,21 +45,42 @@ pub(crate) fn write(path: &Path, text: &str) -> Outcome {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // Where no other file can be made, or take its place, it is written as it is.
     match replace(&path, directory, found.as_ref(), text) {
-        Err(_) if found.is_some() => fs::write(&path, text).map_err(failed),
-        done => done.map_err(failed),
+        // Where no other file can be made, or take its place, it is written as it is.
+        Err(Refused::Place(_)) if found.is_some() => fs::write(&path, text).map_err(failed),
+        Err(Refused::Place(error) | Refused::Bytes(error)) => Err(failed(error)),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Why a file was not replaced.
+enum Refused {
+    /// There is no place for another file, or it may not be what the old one is.
+    Place(io::Error),
+    /// The bytes could not be written. There may be no room for them, so the old file is left
+    /// alone: it would be cut off, and its own bytes be gone.
+    Bytes(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                Self::Bytes(error)
+            }
+            _ => Self::Place(error),
+        }
     }
 }
 
 /// Puts a new file in the place of the one that was `found` at `path`: with its rights, and its
-/// owner as far as this process may say so.
+/// owner as far as this process may say so. After a crash one of the two is there.
 fn replace(
     path: &Path,
     directory: &Path,
     found: Option<&fs::Metadata>,
     text: &str,
-) -> io::Result<()> {
+) -> Result<(), Refused> {
     let new = Permissions::from_mode(0o666);
     let mut file = tempfile::Builder::new()
         .permissions(new)
@@ -71,8 +92,11 @@ fn replace(
         }
         fs::set_permissions(file.path(), found.permissions())?;
     }
-    file.write_all(text.as_bytes())?;
-    file.persist(path).map(drop).map_err(|error| error.error)
+    let written = file.write_all(text.as_bytes());
+    let written = written.and_then(|()| file.as_file().sync_all());
+    written.map_err(Refused::Bytes)?;
+    file.persist(path).map(drop).map_err(|error| error.error)?;
+    Ok(())
 }
 
 #[cfg(test)]

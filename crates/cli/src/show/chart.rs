@@ -29,6 +29,7 @@ impl Chart {
         y_label: impl Fn(f64) -> String,
     ) -> String {
         let mut svg = String::new();
+        let [x_title, y_title] = [x_title, y_title].map(escape);
         let (right, bottom) = (self.left + self.width, self.top + self.height);
         for value in ticks(self.y_max) {
             let y = self.y(value);
@@ -69,6 +70,14 @@ impl Chart {
         );
         svg
     }
+}
+
+/// `text` as HTML and SVG have it, between tags and in attributes.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('\'', "&#39;")
 }
 
 /// The end of an axis that holds values up to `max`: the last tick, so that its label is there.
@@ -123,6 +132,21 @@ mod tests {
         assert_eq!(ticks(100.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!(ticks(7.0), [0.0, 2.0, 4.0, 6.0]);
         assert_eq!(ticks(0.5).len(), 6);
+    }
+
+    #[test]
+    fn titles_of_axes_are_text() {
+        let chart = Chart {
+            left: 0.0,
+            top: 0.0,
+            width: 100.0,
+            height: 100.0,
+            x_max: 1.0,
+            y_max: 1.0,
+        };
+        let svg = chart.axes("R&D <b>", "it's <i>", |value| value.to_string());
+        assert!(svg.contains(">R&amp;D &lt;b&gt;</text>"), "{svg}");
+        assert!(svg.contains(">it&#39;s &lt;i&gt;</text>"), "{svg}");
     }
 
     #[test]

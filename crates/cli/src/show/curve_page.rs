@@ -2,7 +2,7 @@
 
 use crate::failure::Outcome;
 use crate::show::beside;
-use crate::show::chart::{Chart, end_of_axis};
+use crate::show::chart::{Chart, end_of_axis, escape};
 use crate::show::plot::Curve;
 use std::fmt::Write;
 use std::path::Path;
@@ -161,12 +161,6 @@ fn drawn(curve: &Curve, places: &[(f64, f64)], colour: &str) -> String {
         );
     }
     out
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 //! What the commands that work on traces share: reading, device models, progress bars.
 
+mod memory;
 mod notes;
 
 use crate::config::{self, Config};
 use crate::failure::{Code, Failure, Outcome};
 use crate::show::status;
 use crate::study::simulate::{self, Order, TierSize, TraceInput, WriteMode};
-use crate::units::Size;
+use crate::units::{Size, show_bytes};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
+pub(crate) use memory::fits;
 use notes::Notes;
 use serde::Serialize;
 use std::path::Path;
@@ -57,10 +59,11 @@ impl Reading {
         to: f64,
         sample: Sample,
     ) -> Result<Workload, Failure> {
+        let page_size = self.input.page_size()?;
         let openers = self.input.openers()?.into_iter();
         let parts = openers.map(|open| {
             let part = thermocline_sim::part(open, from, to);
-            thermocline_sim::sampled(part, sample)
+            thermocline_sim::sampled(part, sample, page_size)
         });
         self.open_all(parts.collect(), Noise::default())
     }
@@ -132,6 +135,17 @@ pub(crate) fn pages(option: &str, size: &TierSize, facts: &Facts) -> Result<u32,
     }
 }
 
+/// `all` without those that were there before: what is written in two ways is run once.
+pub(crate) fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut kept = Vec::new();
+    for item in all {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    kept
+}
+
 /// The devices of a model, and who waits for them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ModelArgs {
@@ -186,7 +200,16 @@ pub(crate) fn devices(base: &str, flash: &str, page_size: u32) -> Result<Devices
             "{names}, or a file written by thermocline calibrate --config"
         )));
     }
-    let costs = Config::load(Some(path))?.costs;
+    let config = Config::load(Some(path))?;
+    let (costs, measured) = (config.costs, config.page_size()?);
+    if measured != page_size {
+        eprintln!(
+            "note: {base} has costs of pages of {}; base's are reckoned for pages of {}, flash's \
+             taken as they are",
+            show_bytes(measured.into()),
+            show_bytes(page_size.into())
+        );
+    }
     let costs = Costs {
         base_random_read: costs.base_random_read_us * 1e3,
         base_sequential_read: costs.base_sequential_read_us * 1e3,
@@ -194,7 +217,7 @@ pub(crate) fn devices(base: &str, flash: &str, page_size: u32) -> Result<Devices
         flash_read: costs.flash_read_us * 1e3,
         flash_write: costs.flash_write_us * 1e3,
     };
-    Ok(Devices::calibrated(&costs, page_size))
+    Ok(Devices::calibrated_for(&costs, measured, page_size))
 }
 
 /// Does `work` under a bar that says `what` is being done and appears after two seconds.

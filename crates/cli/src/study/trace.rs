@@ -1,14 +1,17 @@
 //! `trace`: summaries of recorded requests, and conversion between formats.
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::show::status;
+use crate::show::{beside, status};
 use crate::study::import::{self, ImportArgs, explain};
 use crate::units::Size;
 use clap::{Args, Subcommand, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::path::PathBuf;
-use thermocline_trace::{Format, WriteError, WriteOptions, Written, open_files, summarise};
+use thermocline_trace::{
+    Addressing, Format, Source, WriteError, WriteOptions, Written, open_files, parts_found,
+    summarise,
+};
 
 /// `thermocline trace`.
 #[derive(Debug, Subcommand)]
@@ -60,7 +63,8 @@ pub(crate) struct TraceConvertArgs {
     /// Format to write [default: told by the name]
     #[arg(long, value_name = "FORMAT", value_parser = import::format_parser(&WRITABLE))]
     pub(crate) to: Option<String>,
-    /// Page size requests are split with [default: the trace's own, or 4KiB]
+    /// Page size requests are split with [default: the trace's own, or 4KiB]; where they are not
+    /// split, what parquet notes as the trace's own
     #[arg(long, value_name = "SIZE")]
     pub(crate) page_size: Option<Size>,
     /// One row per page instead of one per request (oracle-general always has)
@@ -82,7 +86,9 @@ const WRITABLE: [Format; 3] = [Format::Parquet, Format::Csv, Format::OracleGener
 pub(crate) fn info(args: &TraceInfoArgs) -> Outcome {
     let page_size = page_size(args.page_size)?;
     let source = open_files(&args.files, &args.import.options()?);
-    let summary = source.and_then(|source| summarise(source, args.top, page_size));
+    let source = source.map_err(|error| explain(&error))?;
+    in_bytes(&source, page_size)?;
+    let summary = summarise(source, args.top, page_size);
     let summary = summary.map_err(|error| explain(&error))?;
     let text = if args.json {
         json(&summary)?
@@ -100,12 +106,10 @@ pub(crate) fn convert(args: &TraceConvertArgs) -> Outcome {
         split: args.split,
         overwrite: args.force,
     };
-    let same = args.input.canonicalize().ok() == args.output.canonicalize().ok();
-    if same && args.output.exists() {
-        return Err(Failure::usage("a trace cannot be converted onto itself"));
-    }
+    apart(args, &options)?;
     let source = thermocline_trace::open(&args.input, &args.import.options()?);
     let source = source.map_err(|error| explain(&error))?;
+    in_bytes(&source, options.page_size)?;
     let (share, dropped) = (source.meta().sample.share(), source.meta().dropped);
     let bar = progress_bar(source.bytes_total());
     let written = thermocline_trace::convert(source, &args.output, &options, |read, _| {
@@ -130,6 +134,35 @@ pub(crate) fn convert(args: &TraceConvertArgs) -> Outcome {
         sentences(&written, args)
     };
     status::print(&text)
+}
+
+/// Refuses to write over what is read: the file itself, or parts of its trace.
+fn apart(args: &TraceConvertArgs, options: &WriteOptions) -> Outcome {
+    let same = args.input.canonicalize().ok() == args.output.canonicalize().ok();
+    if same && args.output.exists() {
+        return Err(Failure::usage("a trace cannot be converted onto itself"));
+    }
+    let mut written = vec![args.output.clone()];
+    let format = options.format.or_else(|| Format::of_name(&args.output));
+    if format == Some(Format::Parquet) {
+        // What is replaced goes with all its parts. A directory that cannot be read is refused
+        // when the file is made.
+        written.extend(parts_found(&args.output).unwrap_or_default());
+    }
+    let read = std::slice::from_ref(&args.input);
+    let mut written = written.iter();
+    written.try_for_each(|file| beside::apart("OUT", Some(file), read))
+}
+
+/// Refuses a page size where the trace has no bytes to count or split by it.
+fn in_bytes(source: &Source, page_size: Option<u32>) -> Outcome {
+    match (source.meta().addressing, page_size) {
+        (Addressing::Pages, Some(size)) => {
+            let fact = format!("--page-size {size} would mean nothing: the trace counts in pages");
+            Err(Failure::usage(fact).advise("leave it out; --unit says how large CSV pages are"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Draws on standard error, and only where that is a terminal.

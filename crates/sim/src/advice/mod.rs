@@ -284,7 +284,7 @@ fn evidence(workload: &Workload, warm_up: u64) -> Result<(), SimError> {
         return Err(SimError::Evidence {
             reads,
             needed: READS_MIN,
-            seconds: f64::from(facts.duration_ms) / 1e3,
+            seconds: facts.duration_ms as f64 / 1e3,
         });
     }
     Ok(())

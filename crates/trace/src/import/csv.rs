@@ -11,7 +11,7 @@ mod columns;
 use cells::Cells;
 pub use columns::CsvColumns;
 use columns::Field;
-pub(crate) use columns::PAGE_ID;
+pub(crate) use columns::{PAGE_ID, is_no_hint};
 
 use super::number::{natural, scaled, shown, text, times};
 use super::{Decoded, Decoder, Input, Opened, Unit, object, read_of};
@@ -204,7 +204,8 @@ impl Decoder for Csv {
             return Err(format!("{found} columns, expected {expected}"));
         }
         self.name.clear();
-        let mut record = read_of(thermocline_core::ObjectId(0), 0, 1);
+        // A row of page columns is about one page where no column says how many.
+        let mut record = read_of(thermocline_core::ObjectId(0), 0, self.page_size);
         let mut joined = false;
         for column in &self.columns {
             let cell = self

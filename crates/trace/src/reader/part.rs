@@ -249,6 +249,11 @@ const BLANK: TraceRecord = TraceRecord {
 };
 
 fn open_parquet(path: &Path) -> Result<SerializedFileReader<File>, ReadError> {
+    // Its directory is at its end. To open a pipe again would wait for another writer.
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        let reason = "it is no regular file; write it to one, from a pipe it cannot be read";
+        return Err(format_error(path, reason.into()));
+    }
     let file = File::open(path).map_err(|source| file_error(path, source))?;
     guarded(|| SerializedFileReader::new(file)).map_err(|reason| format_error(path, reason))
 }

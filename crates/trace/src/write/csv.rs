@@ -7,12 +7,15 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use thermocline_core::HintSchema;
+
 use super::oracle_general::PageNumbers;
 use super::output::{Output, Stream};
 use super::{Head, Refused, Sink, WriteError};
 use crate::catalog::Catalog;
 use crate::column::{Fixed, check_hint_names};
-use crate::import::PAGE_ID;
+use crate::error::RecordError;
+use crate::import::{PAGE_ID, is_no_hint};
 use crate::reader::Addressing;
 use crate::record::TraceRecord;
 use crate::recorder::NameSource;
@@ -29,6 +32,7 @@ pub(super) struct CsvWriter {
 impl CsvWriter {
     pub(super) fn create(path: &Path, head: &Head, overwrite: bool) -> Result<Self, WriteError> {
         check_hint_names(head.schema)?;
+        check_columns(head.schema)?;
         let (output, file) = Output::create(path, overwrite)?;
         let stream = Stream::new(file, output.compressed());
         let mut writer = Self {
@@ -102,6 +106,18 @@ impl Sink for CsvWriter {
         finished.map_err(|source| self.output.failed(source))?;
         let far = self.numbers.map_or(0, |numbers| numbers.far(catalog));
         Ok((self.output.commit()?, far))
+    }
+}
+
+/// Refuses hint types that CSV has another column for: reading would take one for the other.
+fn check_columns(schema: &HintSchema) -> Result<(), RecordError> {
+    let taken = schema.names().iter().find(|name| is_no_hint(name));
+    match taken {
+        None => Ok(()),
+        Some(name) => Err(RecordError::HintName {
+            name: name.clone(),
+            reason: "in CSV it stands for page numbers; parquet can hold it",
+        }),
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct TraceWriter {
 impl TraceWriter {
     pub(super) fn create(path: &Path, head: &Head, overwrite: bool) -> Result<Self, WriteError> {
         check_hint_names(head.schema)?;
-        let (output, file) = Output::create(path, overwrite)?;
+        let (output, file) = Output::create_first(path, overwrite)?;
         let options = RecorderOptions {
             schema: head.schema.clone(),
             page_size: head.page_size,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::WriteError;
 use crate::error::RecordError;
-use crate::parts::{create_partial, partial_path};
+use crate::parts::{create_partial, lock_partial, part_numbers, part_path, partial_path};
 
 /// Zstandard level of files whose name ends with `.zst`.
 const LEVEL: i32 = 3;
@@ -17,25 +17,45 @@ pub(super) struct Output {
     partial: PathBuf,
     /// Keeps the lock until the file has its name.
     lock: File,
+    /// Further parts of what is replaced: they would be taken for parts of the new file.
+    obsolete: Vec<PathBuf>,
     committed: bool,
 }
 
 impl Output {
     /// Creates the file beside `path`, for reading and writing.
     pub(super) fn create(path: &Path, overwrite: bool) -> Result<(Self, File), WriteError> {
-        if !overwrite && path.exists() {
-            let path = path.to_path_buf();
-            return Err(RecordError::Exists { path }.into());
+        Self::begin(place(path, overwrite)?, Vec::new())
+    }
+
+    /// The same for a format whose traces may have further parts, found by name: those at hand
+    /// belong to the trace that is replaced.
+    pub(super) fn create_first(path: &Path, overwrite: bool) -> Result<(Self, File), WriteError> {
+        let target = place(path, overwrite)?;
+        let mut obsolete = later_parts(path)?;
+        // Under a link the file has another name, and maybe parts under that one.
+        if target != path {
+            obsolete.extend(later_parts(&target)?);
         }
-        let partial = partial_path(path);
+        match obsolete.first() {
+            Some(part) if !overwrite || !part.is_file() => {
+                let path = part.clone();
+                Err(RecordError::Exists { path }.into())
+            }
+            _ => Self::begin(target, obsolete),
+        }
+    }
+
+    fn begin(path: PathBuf, obsolete: Vec<PathBuf>) -> Result<(Self, File), WriteError> {
+        let partial = partial_path(&path);
         let failed = |source| WriteError::file(&partial, source);
         let file = create_partial(&partial).map_err(failed)?;
         let lock = file.try_clone().map_err(failed)?;
-        let path = path.to_path_buf();
         let output = Self {
             path,
             partial,
             lock,
+            obsolete,
             committed: false,
         };
         Ok((output, file))
@@ -51,6 +71,15 @@ impl Output {
 
     /// Gives the file its name; returns its size in bytes.
     pub(super) fn commit(mut self) -> Result<u64, WriteError> {
+        // Before the new file has its name: after it they would be read as parts of it.
+        for part in &self.obsolete {
+            match fs::remove_file(part) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(WriteError::file(part, source));
+                }
+                _ => {}
+            }
+        }
         fs::rename(&self.partial, &self.path).map_err(|source| self.failed(source))?;
         self.committed = true;
         let found = self.path.metadata();
@@ -65,6 +94,44 @@ impl Output {
     pub(super) fn compressed(&self) -> bool {
         self.path.extension().is_some_and(|ending| ending == "zst")
     }
+}
+
+/// Where a file called `path` is to be: a link stays one, and what it names is replaced. Devices
+/// and pipes are never replaced.
+fn place(path: &Path, overwrite: bool) -> Result<PathBuf, WriteError> {
+    let unfit = |reason: &str| {
+        let reason = io::Error::new(io::ErrorKind::InvalidInput, reason);
+        WriteError::file(path, reason)
+    };
+    match path.metadata() {
+        Ok(found) if !found.is_file() => Err(unfit(
+            "it is no regular file, and a trace is written to one; choose another name",
+        )),
+        Ok(_) if !overwrite => {
+            let path = path.to_path_buf();
+            Err(RecordError::Exists { path }.into())
+        }
+        Ok(_) if path.is_symlink() => {
+            let found = path.canonicalize();
+            found.map_err(|source| WriteError::file(path, source))
+        }
+        Err(_) if path.is_symlink() => Err(unfit(
+            "it is a link to what is not there; choose another name, or remove it",
+        )),
+        _ => Ok(path.to_path_buf()),
+    }
+}
+
+/// Parts of a trace at `path` other than the first.
+fn later_parts(path: &Path) -> Result<Vec<PathBuf>, WriteError> {
+    let mut numbers = part_numbers(path).map_err(|source| WriteError::file(path, source))?;
+    // A recording that goes on would add to them, and to what is written now.
+    let next = numbers.last().map_or(2, |last| last + 1);
+    let next = partial_path(&part_path(path, next));
+    lock_partial(&next).map_err(|source| WriteError::file(&next, source))?;
+    numbers.retain(|&number| number > 1);
+    let parts = numbers.iter().map(|&number| part_path(path, number));
+    Ok(parts.collect())
 }
 
 impl Drop for Output {

@@ -2,8 +2,9 @@
 
 use super::exposition::{Exposition, Family, Format, Kind};
 use super::{DeviceFacts, IoFacts, Report};
-use std::collections::BTreeMap;
-use thermocline::{Latency, TierStats};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use thermocline::{Latency, ObjectStats, TierStats};
 
 /// Objects listed at most: enough for dashboards, bounded for their storage.
 const OBJECTS: usize = 20;
@@ -380,25 +381,42 @@ fn devices(out: &mut Exposition, devices: &[DeviceFacts]) {
 }
 
 fn objects(out: &mut Exposition, report: &Report) {
-    let top = &report.stats.objects[..report.stats.objects.len().min(OBJECTS)];
+    let all = by_labels(&report.stats.objects);
+    let top = &all[..all.len().min(OBJECTS)];
     let help = "Pages on flash of the objects that have most there.";
     let mut family = out.family("thermocline_object_flash_pages", Kind::Gauge, help);
-    for object in top {
-        let labels = [
-            ("object", object.name.as_str()),
-            ("kind", object.kind.as_str()),
-        ];
-        family.sample(&labels, f64::from(object.resident));
+    for (labels, resident, _) in top {
+        family.sample(labels, *resident as f64);
     }
     let help = "Pages of these objects.";
     let mut family = out.family("thermocline_object_pages", Kind::Gauge, help);
-    for object in top {
-        let labels = [
-            ("object", object.name.as_str()),
-            ("kind", object.kind.as_str()),
-        ];
-        family.sample(&labels, object.pages as f64);
+    for (labels, _, pages) in top {
+        family.sample(labels, *pages as f64);
     }
+}
+
+/// Labels of an object, its pages on flash, and its pages.
+type Named<'a> = ([(&'static str, &'a str); 2], u64, u64);
+
+/// Objects by what the labels say, those with most pages on flash first. A file that was removed
+/// while it is open keeps its name, and a new one may have it too: a series is there once.
+fn by_labels(objects: &[ObjectStats]) -> Vec<Named<'_>> {
+    let mut sums: HashMap<(&str, &str), (u64, u64)> = HashMap::new();
+    for object in objects {
+        let sum = sums
+            .entry((&object.name, object.kind.as_str()))
+            .or_default();
+        sum.0 += u64::from(object.resident);
+        sum.1 += object.pages;
+    }
+    let mut all: Vec<_> = sums
+        .into_iter()
+        .map(|((name, kind), (resident, pages))| {
+            ([("object", name), ("kind", kind)], resident, pages)
+        })
+        .collect();
+    all.sort_unstable_by_key(|&(labels, resident, _)| (Reverse(resident), labels));
+    all
 }
 
 #[cfg(test)]
@@ -412,6 +430,41 @@ mod tests {
             let text = render(&sample::report(), format);
             let samples = rules::check(&text, format).unwrap_or_else(|e| panic!("{e}\n{text}"));
             assert!(samples > 100, "{samples}");
+        }
+    }
+
+    #[test]
+    fn files_of_one_name_are_one_series() {
+        let mut report = sample::report();
+        let of = |name: &str, kind: &str, resident| ObjectStats {
+            name: name.into(),
+            kind: kind.into(),
+            pages: 100,
+            resident,
+            ..ObjectStats::default()
+        };
+        // One was removed while it is open, and there is a new one.
+        report.stats.objects = vec![
+            of("t", "relation", 30),
+            of("u", "relation", 25),
+            of("t", "other", 9),
+            of("t", "relation", 4),
+        ];
+        for format in [Format::Prometheus, Format::OpenMetrics] {
+            let text = render(&report, format);
+            rules::check(&text, format).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            for (labels, resident, pages) in [
+                ("object=\"t\",kind=\"relation\"", 34, 200),
+                ("object=\"u\",kind=\"relation\"", 25, 100),
+                ("object=\"t\",kind=\"other\"", 9, 100),
+            ] {
+                let flash = format!("thermocline_object_flash_pages{{{labels}}} {resident}\n");
+                let all = format!("thermocline_object_pages{{{labels}}} {pages}\n");
+                assert!(
+                    text.contains(&flash) && text.contains(&all),
+                    "{labels}\n{text}"
+                );
+            }
         }
     }
 

@@ -4,10 +4,13 @@
 use super::{AdviseArgs, Cache};
 use crate::config::Config;
 use crate::failure::{Code, Failure, Outcome};
+use crate::serve::signals::Signals;
 use crate::serve::{client, record, reshape};
 use crate::study::simulate::{self, TierSize};
 use crate::units::Size;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use thermocline::Pins;
 use thermocline_sim::Workload;
 use thermocline_sim::experiment::Experiment;
@@ -44,7 +47,10 @@ pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
     let mut name = mountpoint.file_name().unwrap_or("root".as_ref()).to_owned();
     name.push(".parquet");
     let trace = directory.path().join(name);
-    if record::record(mountpoint, &trace, args.length, args.share)?.requests == 0 {
+    let end = End::watched(directory.path())?;
+    let recorded = record::record(mountpoint, &trace, args.length, args.share, &end.asked);
+    end.recorded()?;
+    if recorded?.requests == 0 {
         let seconds = args.length.as_secs();
         let message = format!("nothing was asked of the mount in {seconds} s");
         return Err(
@@ -74,6 +80,50 @@ pub(super) fn run(args: &AdviseArgs, mountpoint: &Path) -> Outcome {
         .get_or_insert_with(|| mountpoint.display().to_string());
     super::of_traces(&args)
 }
+
+/// What a signal asks for: the mount goes on recording when the command just ends, into a file
+/// that nobody will look at.
+#[derive(Default)]
+struct End {
+    asked: AtomicBool,
+    /// The recording is over, and only its file is left.
+    recorded: AtomicBool,
+}
+
+impl End {
+    /// Watches for signals; once nothing is recorded, or at the second, one removes `directory`
+    /// and ends the process at once.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what is simulated then is lost anyway, and nothing else is under way"
+    )]
+    fn watched(directory: &Path) -> Result<Arc<Self>, Failure> {
+        let (end, directory) = (Arc::new(Self::default()), directory.to_path_buf());
+        let seen = Arc::clone(&end);
+        Signals::block()?.watch(move |earlier| {
+            seen.asked.store(true, Ordering::SeqCst);
+            if earlier > 0 || seen.recorded.load(Ordering::SeqCst) {
+                // It ends all the same.
+                let _ = std::fs::remove_dir_all(&directory);
+                eprintln!("error: {ENDED}");
+                std::process::exit(Code::Failure as i32);
+            }
+        })?;
+        Ok(end)
+    }
+
+    /// Says that the recording is over; the failure when its end was asked for.
+    fn recorded(&self) -> Outcome {
+        self.recorded.store(true, Ordering::SeqCst);
+        match self.asked.load(Ordering::SeqCst) {
+            true => Err(Failure::new(Code::Failure, ENDED)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What is said when a signal came.
+const ENDED: &str = "ended by a signal; the recording was stopped and removed";
 
 /// The share of the tier that write-back sets aside, or would.
 pub(super) fn reserve(args: &AdviseArgs) -> f64 {

@@ -224,6 +224,11 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
             Failure::usage("--keep-size without --size keeps no size").advise("--size 8GiB")
         );
     }
+    let sizes = sizes(args, workload, now)?;
+    // A sample has a tier as much smaller as it is.
+    let small = |pages: &u32| (f64::from(*pages) * facts.share) as u32;
+    let slots: Vec<u32> = sizes.iter().map(small).collect();
+    modelled::fits("--size", &args.policies, &slots, args.threads.unwrap_or(0))?;
     let mut policy_options = PolicyOptions::new(0);
     policy_options.seed = args.seed;
     Ok(Question {
@@ -244,7 +249,7 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
             write_back: args.write_back,
             ..State::default()
         },
-        sizes: sizes(args, workload, now)?,
+        sizes,
         policies: args.policies.clone(),
         prices: Prices {
             flash_per_gib: args.flash_price,

@@ -38,7 +38,7 @@ fn heading(args: &AdviseArgs, workload: &Workload, question: &Question) -> Strin
             devices.flash.describe()
         )
     });
-    let seconds = f64::from(facts.duration_ms) / 1e3;
+    let seconds = facts.duration_ms as f64 / 1e3;
     let mut out = format!(
         "trace     {}: {} page reads, {} page writes in {seconds:.0} s\n",
         args.reading.input.title(),

@@ -172,8 +172,8 @@ fn experiment(args: &JointArgs, workload: &Workload) -> Result<JointExperiment, 
         combinations: args
             .parameters
             .beside(args.combination.clone(), |pair| &mut pair.tier)?,
-        databases: args.database.clone(),
-        pools: args.pool.clone(),
+        databases: modelled::once(args.database.iter().copied()),
+        pools: modelled::once(args.pool.iter().copied()),
         reserve: args.reserve,
         reserve_as_flash: args.reserve_as_flash,
         watermarks: Watermarks {
@@ -186,7 +186,7 @@ fn experiment(args: &JointArgs, workload: &Workload) -> Result<JointExperiment, 
         devices: Some(devices),
         clients: args.devices.clients,
         transactions: args.transactions,
-        zones: args.zone.iter().map(|share| share * 100.0).collect(),
+        zones: modelled::once(args.zone.iter().map(|share| share * 100.0)),
         policy_options,
         threads: args.threads.unwrap_or(0),
     })

@@ -137,10 +137,16 @@ fn options(args: &MrcArgs, workload: &Workload) -> Result<MrcOptions, Failure> {
         true => NAMES.iter().map(ToString::to_string).collect(),
         false => args.policy.clone(),
     };
+    let policies = args.parameters.beside(policies, |name| name)?;
+    let rate = rate.unwrap_or_else(|| Rate::for_pages(facts.distinct_pages, SAMPLE_PAGES));
+    // Caches of a sample are as much smaller as it is.
+    let small = |slots: &u32| (f64::from(*slots) * rate.share()) as u32;
+    let slots: Vec<u32> = sizes.iter().map(small).collect();
+    modelled::fits("--sizes", &policies, &slots, args.threads.unwrap_or(0))?;
     Ok(MrcOptions {
-        policies: args.parameters.beside(policies, |name| name)?,
+        policies,
         sizes,
-        rate: rate.unwrap_or_else(|| Rate::for_pages(facts.distinct_pages, SAMPLE_PAGES)),
+        rate,
         warm_up: args.warm_up.of(facts.requests),
         policy_options,
         threads: args.threads.unwrap_or(0),

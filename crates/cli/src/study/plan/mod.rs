@@ -187,8 +187,10 @@ fn options(args: &PlanArgs, workload: &Workload) -> Result<PlanOptions, Failure>
     let mut policy_options = PolicyOptions::new(0);
     policy_options.seed = args.seed;
     let devices = args.devices.models(facts.page_size)?;
+    let flash = pages("--flash", &args.flash)?;
+    modelled::fits("--flash", &args.policy, &flash, args.threads.unwrap_or(0))?;
     Ok(PlanOptions {
-        flash: pages("--flash", &args.flash)?,
+        flash,
         pools: pages("--pool", &args.pool)?,
         experiment: Experiment {
             policies: args.policy.clone(),

@@ -26,6 +26,7 @@ use thermocline::config::CostSettings;
 use thermocline_core::HintSet;
 use thermocline_core::model::Model;
 use thermocline_core::policy::PolicyOptions;
+use thermocline_mount::raise_open_files;
 use thermocline_sim::request::Kind;
 use thermocline_sim::{PageRequest, Workload};
 
@@ -181,6 +182,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     };
     let (flash_bytes, pool_bytes) = (size(args, &workload)?, pool(args, &workload)?);
     let costs = costs(args, facts.page_size)?;
+    enough_open_files(layout.extents.len(), raise_open_files()?)?;
     let ended = watched_end()?;
     let files = BaseFiles::prepare(&args.directory, &layout, args.keep, &ended)?;
     let replay = Replay {
@@ -223,6 +225,19 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
         }
     }
     intact(&runs)
+}
+
+/// Descriptors for all but base files: standard streams, the cache, what the engine watches.
+const OTHER_FILES: u64 = 64;
+
+/// Refuses more files than may be open at once: each is opened for as long as a run takes.
+fn enough_open_files(files: usize, limit: u64) -> Outcome {
+    let needed = files as u64 + OTHER_FILES;
+    if needed <= limit {
+        return Ok(());
+    }
+    let fact = format!("{files} objects need as many open files, and the limit is {limit}");
+    Err(Failure::usage(fact).advise(format!("a higher limit: ulimit -n {needed}")))
 }
 
 /// Becomes true when a signal asks for the end. It comes after the I/Os under way.
@@ -388,4 +403,18 @@ fn table(runs: &[Measured]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_objects_than_may_be_open_are_refused_before_anything_is_made() {
+        assert!(enough_open_files(960, 1024).is_ok());
+        let failure = enough_open_files(961, 1024).expect_err("one too many");
+        assert!(failure.message.contains("961 objects"), "{failure}");
+        let advice = failure.advice.expect("a way out");
+        assert!(advice.contains("ulimit -n 1025"), "{advice}");
+    }
 }

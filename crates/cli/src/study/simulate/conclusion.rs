@@ -82,10 +82,7 @@ fn sentence(scored: &[(&String, f64)], sizes: usize, results: &Results, facts: &
     };
     let evidence = match facts.duration_ms {
         0 => format!("{} I/Os", show_count(facts.ios)),
-        ms => format!(
-            "{} of requests",
-            show_duration((f64::from(ms) / 1e3).ceil())
-        ),
+        ms => format!("{} of requests", show_duration((ms as f64 / 1e3).ceil())),
     };
     format!("{first} (a model, of one trace of {evidence}: another day may have another order).")
 }

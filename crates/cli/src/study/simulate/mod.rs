@@ -190,7 +190,7 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
     let facts = workload.facts();
     let pages = |name: &str, size: &TierSize| modelled::pages(name, size, facts);
     let capacities = args.flash.iter().map(|size| pages("--flash", size));
-    let capacities = capacities.collect::<Result<Vec<_>, _>>()?;
+    let capacities = modelled::once(capacities.collect::<Result<Vec<_>, _>>()?);
     let all = args.policy.iter().any(|name| name == "all");
     let known = thermocline_sim::opt::names().into_iter();
     let policies = match all {
@@ -208,6 +208,7 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
         policies.retain(|name| name != "auto");
     }
     let policies = args.parameters.beside(policies, |name| name)?;
+    modelled::fits("--flash", &policies, &capacities, args.threads.unwrap_or(0))?;
     let mut policy_options = args.parameters.options()?;
     policy_options.seed = args.seed;
     policy_options.memory = args
@@ -244,6 +245,8 @@ pub(crate) fn explain(error: &SimError) -> Failure {
     let text = error.to_string();
     let advice = match error {
         SimError::Read(error) => return crate::study::import::explain(error),
+        SimError::ReadOnce { .. } => "write it to a file; where the whole is read, more --memory",
+        SimError::Extents { .. } => "a smaller --page-size",
         SimError::TooLong { .. } => "thermocline trace info, or a larger --page-size",
         SimError::Nothing { bypassed: 1.., .. } => "--include-bypassed",
         SimError::Nothing { ignored: 1.., .. } => "--writes allocate",

@@ -2,7 +2,7 @@
 
 use super::conclusion::Ranking;
 use super::table;
-use crate::show::chart::{Chart, end_of_axis};
+use crate::show::chart::{Chart, end_of_axis, escape};
 use crate::units::{show_bytes, show_count};
 use std::fmt::Write;
 use thermocline_sim::experiment::{Experiment, Results};
@@ -330,11 +330,4 @@ fn figures(workload: &Workload, results: &Results, capacity: u32) -> String {
         out += "</tr>";
     }
     out + "</table>"
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('\'', "&#39;")
 }

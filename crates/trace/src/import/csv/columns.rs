@@ -103,6 +103,11 @@ const NATIVE: [(&str, Field); 10] = [
 /// The column our writer adds for other simulators: it says nothing that offset does not.
 pub(crate) const PAGE_ID: &str = "page_id";
 
+/// Whether a column of this name is read as something else than a hint type.
+pub(crate) fn is_no_hint(name: &str) -> bool {
+    name == PAGE_ID || NATIVE.iter().any(|(native, _)| *native == name)
+}
+
 impl CsvColumns {
     /// What the names in a header mean by themselves: those of the native format what they mean
     /// there, all others hint types.

@@ -4,6 +4,7 @@ mod lines;
 mod scatter;
 
 use super::outcome::{Band, Outcome};
+use crate::show::chart::escape;
 
 const STYLE: &str = "
 body{font:15px/1.5 system-ui,'DejaVu Sans',sans-serif;color:#22303a;background:#fff;
@@ -95,10 +96,4 @@ fn sentence(line: &str) -> String {
         escape(word),
         escape(rest.trim())
     )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }
