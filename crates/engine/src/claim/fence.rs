@@ -245,8 +245,8 @@ impl Engine {
         }
     }
 
-    /// An error once base belongs to somebody else: the cache may be theirs too then, and nothing of
-    /// it may be written. To be asked by whatever changes its superblock apart from a batch.
+    /// An error once base belongs to somebody else: the cache may be theirs too then, and nothing
+    /// of it may be written. To be asked by whatever changes its superblock apart from a batch.
     pub(crate) fn still_ours(&self) -> Result<(), Error> {
         self.fence_holds().map_err(|source| Error::Fenced {
             path: self.cache_name(),

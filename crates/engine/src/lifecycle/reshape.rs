@@ -55,8 +55,8 @@ impl Engine {
     /// # Errors
     /// [`Error::NoTier`], [`Error::Loading`], [`Error::TierOff`], those of [`Store::resize`],
     /// [`Error::Unsaved`] and [`Error::WriteBack`] when dirty pages are in the way,
-    /// [`Error::Fenced`], [`Error::LateWrite`], [`Error::Stopped`] when `progress` said so. The tier
-    /// then has the size it had.
+    /// [`Error::Fenced`], [`Error::LateWrite`], [`Error::Stopped`] when `progress` said so. The
+    /// tier then has the size it had.
     pub fn resize(
         &self,
         length: u64,
@@ -190,9 +190,9 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::Loading`]; [`Error::PageSize`]; [`Error::StillInUse`] when
-    /// `store` holds pages; [`Error::Fenced`]; those of its device; [`Error::Unsaved`], [`Error::WriteBack`],
-    /// [`Error::Stopped`] as in [`Engine::resize`]. The old cache is then as it was, without dirty
-    /// pages.
+    /// `store` holds pages; [`Error::Fenced`]; those of its device; [`Error::Unsaved`],
+    /// [`Error::WriteBack`], [`Error::Stopped`] as in [`Engine::resize`]. The old cache is then
+    /// as it was, without dirty pages.
     pub fn replace(
         &self,
         store: Store,
