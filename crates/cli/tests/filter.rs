@@ -216,7 +216,6 @@ fn a_filter_larger_than_the_format_allows_is_refused() {
 }
 
 #[test]
-<<<<<<< HEAD
 fn two_builds_of_one_filter_do_not_write_into_each_other() {
     let directory = ground();
     let directory = directory.path();
@@ -231,7 +230,9 @@ fn two_builds_of_one_filter_do_not_write_into_each_other() {
     // What a build left that was killed stands in nobody's way.
     success(directory, "build keys --out g");
     assert!(directory.join("g").exists() && !partial.exists());
-=======
+}
+
+#[test]
 fn what_is_no_regular_file_is_never_replaced() {
     let ground = ground();
     let (directory, path) = (ground.path(), |name| ground.path().join(name));
@@ -245,7 +246,6 @@ fn what_is_no_regular_file_is_never_replaced() {
     success(directory, "build keys --out link --force");
     assert!(path("link").is_symlink());
     assert!(fs::read(path("real")).expect("reads") != b"old");
->>>>>>> hb
 }
 
 #[test]

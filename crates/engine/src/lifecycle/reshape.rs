@@ -191,8 +191,8 @@ impl Engine {
     /// # Errors
     /// [`Error::NoTier`]; [`Error::Loading`]; [`Error::PageSize`]; [`Error::StillInUse`] when
     /// `store` holds pages; [`Error::Fenced`]; those of its device; [`Error::Unsaved`],
-    /// [`Error::WriteBack`], [`Error::Stopped`] as in [`Engine::resize`]. The old cache is then as it
-    /// was, without dirty pages.
+    /// [`Error::WriteBack`], [`Error::Stopped`] as in [`Engine::resize`]. The old cache is then
+    /// as it was, without dirty pages.
     pub fn replace(
         &self,
         store: Store,

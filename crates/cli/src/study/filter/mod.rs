@@ -179,11 +179,7 @@ struct BuildReport {
 fn build(args: &BuildArgs) -> Outcome {
     let kind = args.integers.then_some(KeyKind::Integer);
     let rows = Rows::open(&args.keys, args.column.as_deref(), kind)?;
-<<<<<<< HEAD
-    refuse_existing(args)?;
-=======
     let out = place(&args.out, args.force)?;
->>>>>>> hb
     let mut keys = 0;
     read(&rows, false, "counting", &mut |seen| {
         keys += u64::from(seen.key.key().is_some());
@@ -193,16 +189,11 @@ fn build(args: &BuildArgs) -> Outcome {
     let mut partial = out.clone().into_os_string();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-<<<<<<< HEAD
     let claimed = claim(&partial)?;
     // Another build may have ended meanwhile.
-    let free = refuse_existing(args);
+    let free = place(&args.out, args.force).map(drop);
     let report = free.and_then(|()| fill(&rows, &claimed, &partial, &options));
-    let report = report.and_then(|report| publish(&partial, &args.out).map(|()| report));
-=======
-    let report = fill(&rows, &partial, &options);
     let report = report.and_then(|report| publish(&partial, &out).map(|()| report));
->>>>>>> hb
     let report = report.inspect_err(|_| {
         // What cannot be removed stays for the next build.
         let _gone = fs::remove_file(&partial);
@@ -211,15 +202,6 @@ fn build(args: &BuildArgs) -> Outcome {
         true => modelled::print_json(&report),
         false => status::print(&told(args, &report)),
     }
-}
-
-<<<<<<< HEAD
-fn refuse_existing(args: &BuildArgs) -> Outcome {
-    if args.out.exists() && !args.force {
-        let fact = format!("{}: a file is there already", args.out.display());
-        return Err(Failure::usage(fact).advise("--force, or another name"));
-    }
-    Ok(())
 }
 
 /// The file that a build fills. Its lock, which goes with the file, keeps other builds of the same
@@ -241,7 +223,9 @@ fn claim(partial: &Path) -> Result<Arc<File>, Failure> {
             let fact = format!("{}: another build writes it", partial.display());
             Err(Failure::usage(fact).advise("wait for it, or another name for --out"))
         }
-=======
+    }
+}
+
 /// Where a filter called `out` is to be: what a link names is replaced, and never a device.
 fn place(out: &Path, force: bool) -> Result<PathBuf, Failure> {
     let refuse = |what: &str, advice: &str| {
@@ -254,7 +238,6 @@ fn place(out: &Path, force: bool) -> Result<PathBuf, Failure> {
         Ok(_) => out.canonicalize().map_err(|e| Failure::io("find", out, &e)),
         Err(_) if out.is_symlink() => refuse("a link to what is not there", "another name"),
         Err(_) => Ok(out.to_path_buf()),
->>>>>>> hb
     }
 }
 
