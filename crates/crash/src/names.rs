@@ -31,6 +31,7 @@ impl Run {
         self.change(victim, change);
         let world = self.world.clone();
         let grave = Grave {
+            kept: None,
             directory: (BASE_DEVICE, 1),
             sync: Arc::new(move || world.sync_directory()),
         };

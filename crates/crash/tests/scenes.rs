@@ -87,6 +87,7 @@ impl Scene {
     fn grave(&self) -> Grave {
         let world = self.world.clone();
         Grave {
+            kept: None,
             directory: (1, 1),
             sync: Arc::new(move || world.sync_directory()),
         }

@@ -169,6 +169,7 @@ fn counts_of_a_database_outlive_its_files() {
         engine.before_unlink(&identity.identity);
         fs::remove_file(base.join(name)).expect("removed");
         let grave = Grave {
+            kept: None,
             directory: (0, 0),
             sync: Arc::new(|| Ok(())),
         };

@@ -223,6 +223,7 @@ type Deed = fn(&Engine, &Arc<Object>) -> io::Result<()>;
 fn unlink(engine: &Engine, object: &Arc<Object>) -> io::Result<()> {
     engine.before_unlink(&identity());
     let grave = Grave {
+        kept: None,
         directory: (1, 2),
         sync: Arc::new(|| Ok(())),
     };

@@ -325,6 +325,7 @@ fn a_file_that_is_removed_meanwhile_is_let_go() {
                 engine.before_unlink(&identity);
                 fs::remove_file(&path).expect("removed");
                 let grave = Grave {
+                    kept: None,
                     directory: (0, 0),
                     sync: Arc::new(|| Ok(())),
                 };

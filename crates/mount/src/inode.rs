@@ -4,11 +4,15 @@
 //! as many lookups as it was given. Names play no part: a node holds an `O_PATH` descriptor,
 //! so it survives renames, further links and the removal of its last name.
 //!
-//! A live node owns its descriptor, so its inode cannot be freed and its number cannot be given to
-//! another file while anybody can still ask for the node.
+//! A live node owns its descriptor, so on most file systems its inode cannot be freed and its number
+//! cannot be given to another file while anybody can still ask for the node. A file system in user
+//! space does not know of the descriptor ([`sys::frees_numbers`]): there a number may come back as
+//! another inode. That gets a node of its own, and the older one is *superseded*: only who has its
+//! id finds it.
 //!
 //! # Invariants
-//! 1. One live node per (device, inode number): the two maps always hold the same nodes.
+//! 1. One live node per (device, inode number), but for superseded ones: the two maps hold the same
+//!    nodes otherwise.
 //! 2. `lookups` > 0 for every node in the table except the root, which is never forgotten.
 //! 3. On the base directory's own device a node's id *is* the inode number, so that programs
 //!    which compare `st_ino` over time (log followers, incremental backups) see what they see
@@ -55,6 +59,8 @@ pub(crate) struct Node {
     pub(crate) object: Mutex<ObjectSlot>,
     /// The descriptor that made the file, for the first to open it.
     pub(crate) fresh: Mutex<Option<File>>,
+    /// The file, open, once it has lost its last name where its number would be free otherwise.
+    pub(crate) kept: Mutex<Option<Arc<File>>>,
     /// Held while the mode is changed.
     pub(crate) mode: Mutex<()>,
     /// The file was seen without set-id bits and file capabilities, and got none since through
@@ -83,6 +89,15 @@ impl Node {
         sys::stat(self.fd())
     }
 
+    /// Whether it is the inode behind `fd`, which has its number, where numbers come back.
+    fn is_behind(&self, fd: RawFd) -> bool {
+        match (sys::file_handle(self.fd()), sys::file_handle(fd)) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            // Where nothing else tells: an inode that is gone answers no more.
+            _ => self.stat().is_ok(),
+        }
+    }
+
     fn new(id: u64, key: Key, fd: OwnedFd) -> Arc<Self> {
         let object = Mutex::new(ObjectSlot::default());
         Arc::new(Self {
@@ -92,6 +107,7 @@ impl Node {
             lookups: AtomicU64::new(1),
             object,
             fresh: Mutex::default(),
+            kept: Mutex::default(),
             mode: Mutex::default(),
             harmless: AtomicBool::new(false),
         })
@@ -103,12 +119,16 @@ struct Maps {
     by_id: HashMap<u64, Arc<Node>>,
     by_key: HashMap<Key, u64>,
     next_foreign: u64,
+    /// Nodes that are superseded.
+    superseded: usize,
 }
 
 /// All live nodes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     base_dev: u64,
+    /// Whether numbers come back on a device; asked once of each.
+    frees: Mutex<HashMap<u64, bool>>,
     maps: Mutex<Maps>,
 }
 
@@ -127,9 +147,11 @@ impl Nodes {
             by_id: HashMap::from([(ROOT, node)]),
             by_key: HashMap::from([(key, ROOT)]),
             next_foreign: FIRST_FOREIGN,
+            superseded: 0,
         };
         Ok(Self {
             base_dev: stat.st_dev,
+            frees: Mutex::default(),
             maps: Mutex::new(maps),
         })
     }
@@ -153,7 +175,12 @@ impl Nodes {
             dev: stat.st_dev,
             ino: stat.st_ino,
         };
+        let other = self.live(key);
+        let other = other.filter(|node| !self.is_it(node, fd.as_raw_fd()));
         let mut maps = self.maps();
+        if let Some(other) = other {
+            maps.supersede(&other);
+        }
         if let Some(node) = maps.by_key.get(&key).and_then(|id| maps.by_id.get(id)) {
             let before = node.lookups.fetch_add(1, Ordering::Relaxed);
             assert!(before > 0, "invariant 2: node {} is forgotten", node.id);
@@ -173,12 +200,28 @@ impl Nodes {
         node
     }
 
-    /// The live node of an inode, without counting a lookup.
-    pub(crate) fn peek(&self, stat: &Stat) -> Option<Arc<Node>> {
-        let key = Key {
+    /// The live node of the inode behind a descriptor, without counting a lookup.
+    pub(crate) fn peek(&self, fd: RawFd) -> io::Result<Option<Arc<Node>>> {
+        let node = self.numbered(&sys::stat(fd)?);
+        Ok(node.filter(|node| self.is_it(node, fd)))
+    }
+
+    /// Whether a node is the inode behind `fd`, which has its number.
+    fn is_it(&self, node: &Node, fd: RawFd) -> bool {
+        let asked = || sys::frees_numbers(fd);
+        let frees = *lock(&self.frees).entry(node.key.dev).or_insert_with(asked);
+        !frees || node.is_behind(fd)
+    }
+
+    /// The live node that has the number of an inode, which may have been another one's.
+    pub(crate) fn numbered(&self, stat: &Stat) -> Option<Arc<Node>> {
+        self.live(Key {
             dev: stat.st_dev,
             ino: stat.st_ino,
-        };
+        })
+    }
+
+    fn live(&self, key: Key) -> Option<Arc<Node>> {
         let maps = self.maps();
         maps.by_key
             .get(&key)
@@ -203,8 +246,16 @@ impl Nodes {
         }
         let node = maps.by_id.remove(&id);
         if let Some(node) = &node {
-            let other = maps.by_key.remove(&node.key);
-            assert_eq!(other, Some(id), "invariant 1: the maps hold the same nodes");
+            match maps.by_key.get(&node.key) == Some(&id) {
+                true => drop(maps.by_key.remove(&node.key)),
+                false => {
+                    assert!(
+                        maps.superseded > 0,
+                        "invariant 1: the maps hold the same nodes"
+                    );
+                    maps.superseded -= 1;
+                }
+            }
         }
         maps.check();
         node
@@ -223,12 +274,24 @@ impl Nodes {
 
 impl Maps {
     fn check(&self) {
-        assert_eq!(self.by_id.len(), self.by_key.len(), "invariant 1");
+        let current = self.by_id.len() - self.superseded;
+        assert_eq!(current, self.by_key.len(), "invariant 1");
         assert!(!self.by_id.is_empty(), "invariant 2: the root stays");
     }
 
+    /// The number of `node` is another inode's by now; unless somebody else saw that before.
+    fn supersede(&mut self, node: &Node) {
+        let current = self.by_key.get(&node.key) == Some(&node.id);
+        if current && node.id != ROOT {
+            self.by_key.remove(&node.key);
+            self.superseded += 1;
+        }
+    }
+
     fn new_id(&mut self, key: Key, base_dev: u64) -> u64 {
-        if key.dev == base_dev && key.ino > ROOT && key.ino < FIRST_CONTROL {
+        let own = key.dev == base_dev && key.ino > ROOT && key.ino < FIRST_CONTROL;
+        // A superseded node may have it as long as the kernel knows that one.
+        if own && !self.by_id.contains_key(&key.ino) {
             return key.ino;
         }
         self.next_foreign += 1;

@@ -200,6 +200,7 @@ impl Objects {
         let grave = Grave {
             directory: (stat.st_dev, stat.st_ino),
             sync: Arc::new(move || sys::sync_file_system_of(&file)),
+            kept: sys::frees_numbers(open.file.as_raw_fd()).then(|| Arc::clone(&open.file)),
         };
         let identity = identity(open.file.as_raw_fd(), &stat);
         self.engine.unlinked(&identity, grave);
@@ -268,6 +269,12 @@ impl Objects {
         }
         let identity = identity(fd, &before);
         let last = before.st_nlink == 1;
+        // What is open keeps its number, which is all that tells it from a file made later.
+        let kept = match last && sys::frees_numbers(fd) {
+            true => sys::reopen(fd, libc::O_RDONLY | libc::O_NONBLOCK).ok(),
+            false => None,
+        };
+        let kept = kept.map(|kept| Arc::new(File::from(kept)));
         if last {
             self.engine.before_unlink(&identity);
         }
@@ -275,9 +282,10 @@ impl Objects {
         if is_gone(fd, last && changed.is_ok()) {
             if let Some(node) = node {
                 self.keep_until_forgotten(node);
+                lock(&node.kept).clone_from(&kept);
             }
             self.engine
-                .unlinked(&identity, grave(parent, before.st_dev));
+                .unlinked(&identity, grave(parent, before.st_dev, kept));
         } else if last {
             self.engine.not_unlinked(&identity);
         }
@@ -536,11 +544,12 @@ fn identity_of(node: &Node) -> Identity {
 }
 
 /// How the loss of a name in `parent` is made durable.
-fn grave(parent: &Arc<Node>, device: u64) -> Grave {
+fn grave(parent: &Arc<Node>, device: u64, kept: Option<Arc<File>>) -> Grave {
     let directory = Arc::clone(parent);
     Grave {
         directory: (device, directory.id()),
         sync: Arc::new(move || sys::sync_directory(directory.fd())),
+        kept,
     }
 }
 

@@ -201,7 +201,7 @@ impl Fs {
             return None;
         }
         let directory = sys::stat_path(directory).ok()?;
-        let parent = self.nodes().peek(&directory)?;
+        let parent = self.nodes().numbered(&directory)?;
         assert_ne!(
             parent.id(),
             node.id(),

@@ -189,6 +189,12 @@ fn is_fuse(fd: RawFd) -> bool {
     file_system(fd) == Some(FUSE_SUPER_MAGIC)
 }
 
+/// Whether the file system of a descriptor may give an inode's number to another one while an
+/// `O_PATH` descriptor of it is open, as those in user space do: they do not hear of it.
+pub(crate) fn frees_numbers(fd: RawFd) -> bool {
+    !is_of_one_host(fd)
+}
+
 /// Whether the file system of a descriptor is one that a single host has mounted at a time.
 pub(crate) fn is_of_one_host(fd: RawFd) -> bool {
     const XFS: i64 = 0x5846_5342;
@@ -217,7 +223,8 @@ fn file_system(fd: RawFd) -> Option<i64> {
     got.then(|| unsafe { buf.assume_init() }.f_type)
 }
 
-fn file_handle(fd: RawFd) -> Option<u64> {
+/// A number made of the handle that the file system names the inode by.
+pub(crate) fn file_handle(fd: RawFd) -> Option<u64> {
     /// `struct file_handle` with room for the longest handle (`MAX_HANDLE_SZ`).
     #[repr(C)]
     struct Handle {

@@ -183,6 +183,18 @@ impl Engine {
             self.trim_pages(id, 0, u64::MAX);
             self.gone(id);
         }
+        drop(registry);
+        self.let_go(&grave);
+    }
+
+    /// The pages of a file are gone. Where its number may be another file's once it is closed, the
+    /// durable map says so before that: a crash would give that file these pages.
+    fn let_go(&self, grave: &Grave) {
+        let held = self.inner().commits.held;
+        if grave.kept.is_some() && !held && !self.is_off() {
+            // A failed commit switches the tier off.
+            let _ = self.commit();
+        }
     }
 
     /// The object of a file that is open.
@@ -196,6 +208,10 @@ impl Engine {
         if !self.has_dirty(object.id) || self.config.planted == Mutant::EarlyGrave {
             self.inner().graves.retain(|o| !Arc::ptr_eq(o, object));
             self.forget_unlinked(object);
+            let grave = object.grave.lock().clone();
+            if let Some(grave) = grave {
+                self.let_go(&grave);
+            }
         }
     }
 
@@ -205,21 +221,26 @@ impl Engine {
     pub fn bury(&self) -> bool {
         let graves = std::mem::take(&mut self.inner().graves);
         let mut directories: BTreeMap<(u64, u64), bool> = BTreeMap::new();
-        let mut done = false;
+        let (mut done, mut kept) = (Vec::new(), None);
         for object in graves {
             let grave = object.grave.lock().clone();
-            let durable = grave.is_none_or(|grave| {
+            let durable = grave.as_ref().is_none_or(|grave| {
                 let sync = || (grave.sync)().is_ok();
                 *directories.entry(grave.directory).or_insert_with(sync)
             });
             if durable {
                 self.forget_unlinked(&object);
-                done = true;
+                kept = kept.or(grave.filter(|grave| grave.kept.is_some()));
+                done.push(object);
             } else {
                 self.inner().graves.push(object);
             }
         }
-        done
+        // One commit for all, while `done` has their files open.
+        if let Some(grave) = &kept {
+            self.let_go(grave);
+        }
+        !done.is_empty()
     }
 
     fn forget_unlinked(&self, object: &Arc<Object>) {

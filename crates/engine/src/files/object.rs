@@ -8,6 +8,7 @@ use crate::files::growth::Room;
 use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::store::Fate;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +80,9 @@ pub struct Grave {
     pub directory: (u64, u64),
     /// Syncs that directory.
     pub sync: Arc<dyn Fn() -> io::Result<()> + Send + Sync>,
+    /// The file, open, where base gives its inode's number to another file as soon as nobody has it
+    /// open: it is kept until the durable map has nothing of it.
+    pub kept: Option<Arc<File>>,
 }
 
 impl std::fmt::Debug for Grave {

@@ -498,6 +498,7 @@ impl Crowd {
         let new = File::new(name, old.identity.generation + 1);
         self.names.lock().expect("no client panicked")[name] = new;
         let grave = Grave {
+            kept: None,
             directory: (1, 2),
             sync: Arc::new(|| Ok(())),
         };

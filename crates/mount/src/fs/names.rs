@@ -126,7 +126,7 @@ impl Fs {
         parent: &Arc<Node>,
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        let node = self.nodes.peek(&sys::stat(victim.as_raw_fd())?);
+        let node = self.nodes.peek(victim.as_raw_fd())?;
         self.objects
             .losing_name(victim, node.as_deref(), parent, change)
     }
