@@ -4,10 +4,10 @@
 //! as many lookups as it was given. Names play no part: a node holds an `O_PATH` descriptor,
 //! so it survives renames, further links and the removal of its last name.
 //!
-//! A live node owns its descriptor, so on most file systems its inode cannot be freed and its number
-//! cannot be given to another file while anybody can still ask for the node. A file system in user
-//! space does not know of the descriptor ([`sys::frees_numbers`]): there a number may come back as
-//! another inode. That gets a node of its own, and the older one is *superseded*: only who has its
+//! A live node owns its descriptor, so on most file systems its inode cannot be freed and its
+//! number cannot be given to another file while anybody can still ask for the node. A file system
+//! in user space does not know of the descriptor ([`sys::frees_numbers`]): there another inode may
+//! get the number. It gets a node of its own, and the older one is *superseded*: only who has its
 //! id finds it.
 //!
 //! # Invariants
@@ -92,7 +92,9 @@ impl Node {
     /// Whether it is the inode behind `fd`, which has its number, where numbers come back.
     fn is_behind(&self, fd: RawFd) -> bool {
         match (sys::file_handle(self.fd()), sys::file_handle(fd)) {
-            (Some(ours), Some(theirs)) => ours == theirs,
+            (Some(ours), Some(theirs)) if ours == theirs => true,
+            // It may be another name of the same inode: some give each name a handle.
+            (Some(_), Some(_)) => self.stat().is_ok_and(|stat| stat.st_nlink > 1),
             // Where nothing else tells: an inode that is gone answers no more.
             _ => self.stat().is_ok(),
         }
@@ -281,10 +283,16 @@ impl Maps {
 
     /// The number of `node` is another inode's by now; unless somebody else saw that before.
     fn supersede(&mut self, node: &Node) {
-        let current = self.by_key.get(&node.key) == Some(&node.id);
+        let current = self.by_key.get(&node.key) == Some(&node.id)
+            && self
+                .by_id
+                .get(&node.id)
+                .is_some_and(|live| std::ptr::eq(&**live, node));
         if current && node.id != ROOT {
-            self.by_key.remove(&node.key);
+            let before = self.by_key.remove(&node.key);
+            assert_eq!(before, Some(node.id), "invariant 1: it was the newest");
             self.superseded += 1;
+            assert!(self.superseded < self.by_id.len(), "the root stays");
         }
     }
 

@@ -9,7 +9,8 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 
@@ -167,6 +168,15 @@ pub(crate) fn refuse_write_back(engine: &Engine) -> io::Result<()> {
     Ok(())
 }
 
+/// As SQLite asks: else the next place is tried.
+fn may_make_files_in(directory: &Path) -> bool {
+    let Ok(path) = CString::new(directory.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: the path is terminated and lives through the call.
+    unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
+}
+
 /// The path a temporary file without a name gets; unique in this process and not in use.
 pub(crate) fn temporary_path(handle: u64, salt: u64) -> PathBuf {
     let name = format!(
@@ -175,6 +185,7 @@ pub(crate) fn temporary_path(handle: u64, salt: u64) -> PathBuf {
     );
     // SQLite's own variable counts first, as with the stock VFS.
     let of_sqlite = std::env::var_os("SQLITE_TMPDIR").map(PathBuf::from);
-    let directory = of_sqlite.filter(|directory| directory.is_dir());
+    let directory =
+        of_sqlite.filter(|directory| directory.is_dir() && may_make_files_in(directory));
     directory.unwrap_or_else(std::env::temp_dir).join(name)
 }

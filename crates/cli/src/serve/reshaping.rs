@@ -362,12 +362,16 @@ impl Reshaping {
     /// Switches the tier on; a cache that had failed is made anew for that, and has another id.
     /// Then it is warmed: whatever was off has lost its pages.
     pub(crate) fn tier_on(&self) -> Outcome {
-        let was_off = self.engine.tier_state().is_err();
+        if self.engine.tier_state().is_ok() {
+            return Ok(());
+        }
+        if !matches!(self.state().phase, Phase::Running) {
+            // Said of something that has ended.
+            self.stop.store(false, Ordering::Release);
+        }
         self.warming.emptying();
         self.take_turns(|engine| Ok(engine.tier_on()?))?;
-        if was_off {
-            self.warming.emptied();
-        }
+        self.warming.emptied();
         Ok(())
     }
 

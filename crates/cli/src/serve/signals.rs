@@ -33,6 +33,16 @@ pub(crate) fn outlive_file_limit() -> io::Result<()> {
     }
 }
 
+/// Whether whoever started this process has it ignore a signal.
+fn is_ignored(signal: libc::c_int) -> bool {
+    let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is changed; a zeroed `sigaction` is a valid one, and the call fills it in.
+    unsafe {
+        let got = libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) == 0;
+        got && now.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// The signals that end a mount, blocked in this thread and all it starts.
 #[derive(Clone, Copy)]
 pub(crate) struct Signals {
@@ -40,14 +50,17 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals. Call it before the first thread.
+    /// Blocks the signals, but those that are ignored, as by `nohup`. Call it before the first
+    /// thread.
     pub(crate) fn block() -> Result<Self, io::Error> {
         let mut set = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` fills the set in; the others then read and change it.
         let set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::sigaddset(set.as_mut_ptr(), signal);
+                if !is_ignored(signal) {
+                    libc::sigaddset(set.as_mut_ptr(), signal);
+                }
             }
             set.assume_init()
         };

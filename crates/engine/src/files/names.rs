@@ -177,6 +177,8 @@ impl Engine {
             }
             return;
         }
+        let id = registry.id_of(identity);
+        let named = id.is_some_and(|id| self.is_named(id));
         // Nothing of a closed file is newer than base: should its name come back, base is right.
         if let Some(id) = registry.forget(identity, !self.is_recording()) {
             // Under the registry's lock: the id is not another file's before its pages are gone.
@@ -184,7 +186,9 @@ impl Engine {
             self.gone(id);
         }
         drop(registry);
-        self.let_go(&grave);
+        if named {
+            self.let_go(&grave);
+        }
     }
 
     /// The pages of a file are gone. Where its number may be another file's once it is closed, the
@@ -207,9 +211,10 @@ impl Engine {
     pub(crate) fn bury_if_clean(&self, object: &Arc<Object>) {
         if !self.has_dirty(object.id) || self.config.planted == Mutant::EarlyGrave {
             self.inner().graves.retain(|o| !Arc::ptr_eq(o, object));
+            let named = self.is_named(object.id);
             self.forget_unlinked(object);
             let grave = object.grave.lock().clone();
-            if let Some(grave) = grave {
+            if let Some(grave) = grave.filter(|_| named) {
                 self.let_go(&grave);
             }
         }
@@ -229,8 +234,9 @@ impl Engine {
                 *directories.entry(grave.directory).or_insert_with(sync)
             });
             if durable {
+                let named = self.is_named(object.id);
                 self.forget_unlinked(&object);
-                kept = kept.or(grave.filter(|grave| grave.kept.is_some()));
+                kept = kept.or(grave.filter(|grave| named && grave.kept.is_some()));
                 done.push(object);
             } else {
                 self.inner().graves.push(object);

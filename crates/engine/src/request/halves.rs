@@ -259,7 +259,7 @@ impl FlashRead {
                 });
                 unfinished.push(match result {
                     Ok(moved) => *moved < at + size,
-                    Err(error) => error.kind() == io::ErrorKind::Interrupted,
+                    Err(error) => says_nothing(error),
                 });
             }
         }
@@ -336,6 +336,13 @@ impl Drop for FlashRead {
             lock::die("invariant 1: a read was started and never ended");
         }
     }
+}
+
+/// Whether an error is the request's own, and says nothing of the device.
+fn says_nothing(error: &io::Error) -> bool {
+    let own = [libc::EINTR, libc::EAGAIN, libc::EINVAL, libc::EBADF];
+    let own = own.map(Some).contains(&error.raw_os_error());
+    own || error.kind() == io::ErrorKind::Interrupted
 }
 
 fn kind_of(error: &io::Error) -> Fault {

@@ -203,6 +203,8 @@ impl Engine {
         total: u64,
         progress: &mut impl FnMut(FlushProgress) -> bool,
     ) -> io::Error {
+        // What is on its way to flash can be destaged after that.
+        let _ = self.commit_staged();
         for object in self.all_objects() {
             let (id, left) = (object.id, self.dirty_pages());
             let goes_on = progress(FlushProgress {
@@ -215,7 +217,6 @@ impl Engine {
             if self.clean_pages(id, 0, u64::MAX).is_err() {
                 continue;
             }
-            self.drain(id, 0, u64::MAX);
             let mut due = self
                 .inner()
                 .hierarchy

@@ -146,7 +146,8 @@ impl Fs {
                 return removed;
             };
             let is_full = matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST));
-            if pauses == 0 || !is_full || !holds_put_aside_alone(&parent, name) {
+            let waits = is_full && pauses > 0 && sys::frees_numbers(parent.fd());
+            if !waits || !holds_put_aside_alone(&parent, name) {
                 return removed;
             }
             pauses -= 1;

@@ -228,7 +228,15 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
     // A sample has a tier as much smaller as it is.
     let small = |pages: &u32| (f64::from(*pages) * facts.share) as u32;
     let slots: Vec<u32> = sizes.iter().map(small).collect();
-    modelled::fits("--size", &args.policies, &slots, args.threads.unwrap_or(0))?;
+    let threads = args.threads.unwrap_or(0);
+    if args.check.is_none() {
+        // Sizes are tried under the policy there is, policies at the size there is.
+        let policy = args.policy.clone().unwrap_or_else(|| "auto".into());
+        modelled::fits("--sizes", &[policy], &slots, None, threads)?;
+        let one = now.map(|pages| small(&pages)).or(slots.last().copied());
+        let one: Vec<u32> = one.into_iter().collect();
+        modelled::fits("--policies", &args.policies, &one, None, threads)?;
+    }
     let mut policy_options = PolicyOptions::new(0);
     policy_options.seed = args.seed;
     Ok(Question {

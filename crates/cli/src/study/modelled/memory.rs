@@ -7,14 +7,17 @@ use std::fs;
 use std::thread::available_parallelism;
 
 /// Refuses `capacities`, in slots, that `option` gave and whose tables cannot all be there under
-/// `policies` with so many `threads`; 0: as many as there are processors.
+/// `policies` with so many `threads`; 0: as many as there are processors. `learning`: the most
+/// that a policy which learns may take of it.
 pub(crate) fn fits(
     option: &str,
     policies: &[String],
     capacities: &[u32],
+    learning: Option<u64>,
     threads: usize,
 ) -> Outcome {
-    within(available(), option, policies, capacities, threads)
+    let learning = learning.unwrap_or(u64::MAX);
+    within(available(), option, policies, capacities, learning, threads)
 }
 
 fn within(
@@ -22,12 +25,13 @@ fn within(
     option: &str,
     policies: &[String],
     capacities: &[u32],
+    learning: u64,
     threads: usize,
 ) -> Outcome {
     let of = |slots: u32| {
         policies
             .iter()
-            .map(move |name| slot_bytes(name) * u64::from(slots))
+            .map(move |name| tables(name, slots.into(), learning))
     };
     let mut runs: Vec<u64> = capacities.iter().flat_map(|&slots| of(slots)).collect();
     runs.sort_unstable();
@@ -47,14 +51,14 @@ fn within(
     Err(Failure::usage(fact).advise("a smaller size, --threads 1, or larger pages"))
 }
 
-/// Bytes of a slot that a simulation touches before its first request (measured, rounded down).
-fn slot_bytes(policy: &str) -> u64 {
+/// Bytes that a simulation touches before its first request (measured, rounded down).
+fn tables(policy: &str, slots: u64, learning: u64) -> u64 {
     let name = policy.split(':').next().unwrap_or(policy);
     match name {
         // It looks into the future instead.
         name if thermocline_sim::opt::is_opt(name) => 0,
-        "auto" | "value" | "value-time" => 300,
-        _ => 30,
+        "auto" | "value" | "value-time" => 30 * slots + learning.min(270 * slots),
+        _ => 30 * slots,
     }
 }
 
@@ -91,14 +95,19 @@ mod tests {
     fn what_runs_at_once_counts() {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let refused = |free, policies: &[&str], slots: &[u32], threads| {
-            let outcome = within(free, "--flash", &names(policies), slots, threads);
+            let most = 260_000;
+            let outcome = within(free, "--flash", &names(policies), slots, most, threads);
             outcome.err().map(|failure| failure.message)
         };
         assert_eq!(refused(30_000, &["lru"], &[1000], 1), None);
         assert_eq!(refused(30_000, &["lru", "fifo"], &[1000, 10], 1), None);
         let two = refused(59_999, &["lru", "fifo"], &[10, 1000], 2).expect("too much");
         assert!(two.contains("--flash needs tables of 1,000 slots"), "{two}");
-        assert!(refused(299_999, &["auto"], &[1000], 1).is_some());
+        assert!(refused(289_999, &["auto"], &[1000], 1).is_some());
+        assert!(
+            refused(290_000, &["auto"], &[1000], 1).is_none(),
+            "what it may have"
+        );
         assert_eq!(refused(0, &["opt"], &[1000], 1), None);
     }
 }

@@ -142,7 +142,8 @@ fn options(args: &MrcArgs, workload: &Workload) -> Result<MrcOptions, Failure> {
     // Caches of a sample are as much smaller as it is.
     let small = |slots: &u32| (f64::from(*slots) * rate.share()) as u32;
     let slots: Vec<u32> = sizes.iter().map(small).collect();
-    modelled::fits("--sizes", &policies, &slots, args.threads.unwrap_or(0))?;
+    let threads = args.threads.unwrap_or(0);
+    modelled::fits("--sizes", &policies, &slots, None, threads)?;
     Ok(MrcOptions {
         policies,
         sizes,

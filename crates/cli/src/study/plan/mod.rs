@@ -188,7 +188,8 @@ fn options(args: &PlanArgs, workload: &Workload) -> Result<PlanOptions, Failure>
     policy_options.seed = args.seed;
     let devices = args.devices.models(facts.page_size)?;
     let flash = pages("--flash", &args.flash)?;
-    modelled::fits("--flash", &args.policy, &flash, args.threads.unwrap_or(0))?;
+    let threads = args.threads.unwrap_or(0);
+    modelled::fits("--flash", &args.policy, &flash, None, threads)?;
     Ok(PlanOptions {
         flash,
         pools: pages("--pool", &args.pool)?,

@@ -208,12 +208,14 @@ fn experiment(args: &SimulateArgs, workload: &Workload) -> Result<Experiment, Fa
         policies.retain(|name| name != "auto");
     }
     let policies = args.parameters.beside(policies, |name| name)?;
-    modelled::fits("--flash", &policies, &capacities, args.threads.unwrap_or(0))?;
-    let mut policy_options = args.parameters.options()?;
-    policy_options.seed = args.seed;
-    policy_options.memory = args
+    let memory = args
         .policy_memory
         .and_then(|size| size.bytes(facts.page_size));
+    let threads = args.threads.unwrap_or(0);
+    modelled::fits("--flash", &policies, &capacities, memory, threads)?;
+    let mut policy_options = args.parameters.options()?;
+    policy_options.seed = args.seed;
+    policy_options.memory = memory;
     policy_options.value.drive_writes_per_day = args.drive_writes_per_day;
     Ok(Experiment {
         policies,
