@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::lock::lock;
-use crate::object::ObjectSlot;
+use crate::object::{ObjectSlot, is_file};
 use crate::sys::{self, Stat};
 
 /// The id of the mount's root directory.
@@ -53,6 +53,8 @@ struct Key {
 pub(crate) struct Node {
     id: u64,
     key: Key,
+    /// Numbers come back on its device.
+    frees: bool,
     fd: OwnedFd,
     lookups: AtomicU64,
     /// The inode as an object of the tier, while a handle has it open.
@@ -94,17 +96,26 @@ impl Node {
         match (sys::file_handle(self.fd()), sys::file_handle(fd)) {
             (Some(ours), Some(theirs)) if ours == theirs => true,
             // It may be another name of the same inode: some give each name a handle.
-            (Some(_), Some(_)) => self.stat().is_ok_and(|stat| stat.st_nlink > 1),
+            (Some(_), Some(_)) => {
+                let linked = |stat: Stat| is_file(&stat) && stat.st_nlink > 1;
+                self.stat().is_ok_and(linked)
+            }
             // Where nothing else tells: an inode that is gone answers no more.
             _ => self.stat().is_ok(),
         }
     }
 
-    fn new(id: u64, key: Key, fd: OwnedFd) -> Arc<Self> {
+    /// Whether its number may be another inode's once nobody has the file open.
+    pub(crate) fn frees_number(&self) -> bool {
+        self.frees
+    }
+
+    fn new(id: u64, key: Key, frees: bool, fd: OwnedFd) -> Arc<Self> {
         let object = Mutex::new(ObjectSlot::default());
         Arc::new(Self {
             id,
             key,
+            frees,
             fd,
             lookups: AtomicU64::new(1),
             object,
@@ -144,7 +155,8 @@ impl Nodes {
         };
         let kind = stat.st_mode & libc::S_IFMT;
         assert_eq!(kind, libc::S_IFDIR, "the root is a directory");
-        let node = Node::new(ROOT, key, root);
+        let frees = sys::frees_numbers(root.as_raw_fd());
+        let node = Node::new(ROOT, key, frees, root);
         let maps = Maps {
             by_id: HashMap::from([(ROOT, node)]),
             by_key: HashMap::from([(key, ROOT)]),
@@ -153,7 +165,7 @@ impl Nodes {
         };
         Ok(Self {
             base_dev: stat.st_dev,
-            frees: Mutex::default(),
+            frees: Mutex::new(HashMap::from([(key.dev, frees)])),
             maps: Mutex::new(maps),
         })
     }
@@ -177,8 +189,13 @@ impl Nodes {
             dev: stat.st_dev,
             ino: stat.st_ino,
         };
-        let other = self.live(key);
-        let other = other.filter(|node| !self.is_it(node, fd.as_raw_fd()));
+        let frees = self.frees_numbers(key.dev, fd.as_raw_fd());
+        let other = match frees {
+            true => self
+                .live(key)
+                .filter(|node| !node.is_behind(fd.as_raw_fd())),
+            false => None,
+        };
         let mut maps = self.maps();
         if let Some(other) = other {
             maps.supersede(&other);
@@ -194,7 +211,7 @@ impl Nodes {
             id == key.ino && key.dev == self.base_dev || id > FIRST_FOREIGN,
             "invariant 3: node {id}"
         );
-        let node = Node::new(id, key, fd);
+        let node = Node::new(id, key, frees, fd);
         let before = maps.by_id.insert(id, Arc::clone(&node));
         maps.by_key.insert(key, id);
         assert!(before.is_none(), "node id {id} is already live");
@@ -205,14 +222,18 @@ impl Nodes {
     /// The live node of the inode behind a descriptor, without counting a lookup.
     pub(crate) fn peek(&self, fd: RawFd) -> io::Result<Option<Arc<Node>>> {
         let node = self.numbered(&sys::stat(fd)?);
-        Ok(node.filter(|node| self.is_it(node, fd)))
+        Ok(node.filter(|node| !node.frees || node.is_behind(fd)))
     }
 
-    /// Whether a node is the inode behind `fd`, which has its number.
-    fn is_it(&self, node: &Node, fd: RawFd) -> bool {
-        let asked = || sys::frees_numbers(fd);
-        let frees = *lock(&self.frees).entry(node.key.dev).or_insert_with(asked);
-        !frees || node.is_behind(fd)
+    /// Whether numbers come back on a device, of which `fd` is.
+    fn frees_numbers(&self, device: u64, fd: RawFd) -> bool {
+        let known = lock(&self.frees).get(&device).copied();
+        known.unwrap_or_else(|| {
+            // Without the lock: it may be slow to answer.
+            let frees = sys::frees_numbers(fd);
+            lock(&self.frees).insert(device, frees);
+            frees
+        })
     }
 
     /// The live node that has the number of an inode, which may have been another one's.

@@ -270,7 +270,7 @@ impl Objects {
         let identity = identity(fd, &before);
         let last = before.st_nlink == 1;
         // What is open keeps its number, which is all that tells it from a file made later.
-        let kept = match last && sys::frees_numbers(fd) {
+        let kept = match last && parent.frees_number() {
             true => sys::reopen(fd, libc::O_RDONLY | libc::O_NONBLOCK).ok(),
             false => None,
         };
@@ -280,9 +280,13 @@ impl Objects {
         }
         let changed = self.change(fd, change);
         if is_gone(fd, last && changed.is_ok()) {
+            let mut kept = kept;
             if let Some(node) = node {
                 self.keep_until_forgotten(node);
-                lock(&node.kept).clone_from(&kept);
+                let mut held = lock(&node.kept);
+                // It may have lost the name that base had given it since.
+                kept = kept.or_else(|| held.clone());
+                held.clone_from(&kept);
             }
             self.engine
                 .unlinked(&identity, grave(parent, before.st_dev, kept));

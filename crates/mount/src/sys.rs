@@ -192,6 +192,12 @@ fn is_fuse(fd: RawFd) -> bool {
 /// Whether the file system of a descriptor may give an inode's number to another one while an
 /// `O_PATH` descriptor of it is open, as those in user space do: they do not hear of it.
 pub(crate) fn frees_numbers(fd: RawFd) -> bool {
+    is_fuse(fd)
+}
+
+/// Whether the file system of a descriptor may put files aside that are open, instead of removing
+/// them.
+pub(crate) fn puts_aside(fd: RawFd) -> bool {
     !is_of_one_host(fd)
 }
 

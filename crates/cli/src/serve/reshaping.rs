@@ -365,7 +365,7 @@ impl Reshaping {
         if self.engine.tier_state().is_ok() {
             return Ok(());
         }
-        if !matches!(self.state().phase, Phase::Running) {
+        if !matches!(self.state().phase, Phase::Running | Phase::Loading) {
             // Said of something that has ended.
             self.stop.store(false, Ordering::Release);
         }

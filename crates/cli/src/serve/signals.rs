@@ -50,7 +50,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals, but those that are ignored, as by `nohup`. Call it before the first
+    /// Blocks the signals, but SIGHUP where it is ignored, as by `nohup`. Call it before the first
     /// thread.
     pub(crate) fn block() -> Result<Self, io::Error> {
         let mut set = MaybeUninit::uninit();
@@ -58,7 +58,8 @@ impl Signals {
         let set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                if !is_ignored(signal) {
+                // A shell has what it starts in the background ignore SIGINT, which still ends it.
+                if signal != libc::SIGHUP || !is_ignored(signal) {
                     libc::sigaddset(set.as_mut_ptr(), signal);
                 }
             }

@@ -135,10 +135,13 @@ impl Commits {
     }
 
     /// The object is gone for good.
-    pub(crate) fn gone(&mut self, id: ObjectId) {
-        if self.named.remove(&id) {
+    /// The durable map may name it until the next batch where the answer is true.
+    pub(crate) fn gone(&mut self, id: ObjectId) -> bool {
+        let named = self.named.remove(&id);
+        if named {
             self.change(id, ObjectChange::Gone(id));
         }
+        named
     }
 
     /// Whether staged pages are left to whoever makes the next commit.

@@ -177,13 +177,12 @@ impl Engine {
             }
             return;
         }
-        let id = registry.id_of(identity);
-        let named = id.is_some_and(|id| self.is_named(id));
+        let mut named = false;
         // Nothing of a closed file is newer than base: should its name come back, base is right.
         if let Some(id) = registry.forget(identity, !self.is_recording()) {
             // Under the registry's lock: the id is not another file's before its pages are gone.
             self.trim_pages(id, 0, u64::MAX);
-            self.gone(id);
+            named = self.gone(id);
         }
         drop(registry);
         if named {
@@ -211,8 +210,7 @@ impl Engine {
     pub(crate) fn bury_if_clean(&self, object: &Arc<Object>) {
         if !self.has_dirty(object.id) || self.config.planted == Mutant::EarlyGrave {
             self.inner().graves.retain(|o| !Arc::ptr_eq(o, object));
-            let named = self.is_named(object.id);
-            self.forget_unlinked(object);
+            let named = self.forget_unlinked(object);
             let grave = object.grave.lock().clone();
             if let Some(grave) = grave.filter(|_| named) {
                 self.let_go(&grave);
@@ -234,8 +232,7 @@ impl Engine {
                 *directories.entry(grave.directory).or_insert_with(sync)
             });
             if durable {
-                let named = self.is_named(object.id);
-                self.forget_unlinked(&object);
+                let named = self.forget_unlinked(&object);
                 kept = kept.or(grave.filter(|grave| named && grave.kept.is_some()));
                 done.push(object);
             } else {
@@ -249,25 +246,27 @@ impl Engine {
         !done.is_empty()
     }
 
-    fn forget_unlinked(&self, object: &Arc<Object>) {
+    /// Whether the durable map may name pages of it until the next commit.
+    fn forget_unlinked(&self, object: &Arc<Object>) -> bool {
         let mut registry = self.registry();
         // Somebody who still had the inode opened it again, and closes it again.
         if object.opens.load(Ordering::Acquire) > 0 || !self.is_there(object) {
-            return;
+            return false;
         }
         self.trim_pages(object.id, 0, u64::MAX);
-        self.gone(object.id);
+        let named = self.gone(object.id);
         self.record_quiet(Op::Trim, object, 0, object.length());
         registry.close(object, None, false, !self.is_recording());
         self.leave(object);
+        named
     }
 
-    /// Nothing of the object is kept: the next commit says so.
-    pub(crate) fn gone(&self, id: ObjectId) {
+    /// Nothing of the object is kept: the next commit says so. Whether that is needed.
+    pub(crate) fn gone(&self, id: ObjectId) -> bool {
         let mut inner = self.inner();
         inner.hierarchy.ledger_mut().forget_intents(id);
         inner.hierarchy.trust(id);
-        inner.commits.gone(id);
+        inner.commits.gone(id)
     }
 
     /// Whether the durable map may name pages of the object.

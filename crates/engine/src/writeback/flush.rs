@@ -203,37 +203,44 @@ impl Engine {
         total: u64,
         progress: &mut impl FnMut(FlushProgress) -> bool,
     ) -> io::Error {
-        // What is on its way to flash can be destaged after that.
-        let _ = self.commit_staged();
-        for object in self.all_objects() {
-            let (id, left) = (object.id, self.dirty_pages());
-            let goes_on = progress(FlushProgress {
-                total: total.max(left),
-                left,
-            });
-            if !goes_on {
-                return error;
-            }
-            if self.clean_pages(id, 0, u64::MAX).is_err() {
-                continue;
-            }
-            let mut due = self
-                .inner()
-                .hierarchy
-                .slots()
-                .dirty_in(id, 0, u64::MAX)
-                .len();
-            while due > 0 {
-                let all = Some((id, 0, u64::MAX));
-                let jobs = self.inner().hierarchy.next_destage(BATCH, all);
-                due = due.saturating_sub(jobs.len());
-                // Others have what is left of it in hand, or base refuses it.
-                if jobs.is_empty() || self.destage_or_wait(jobs).is_err() {
-                    break;
+        // Twice: what is on its way to flash can be destaged once it is there.
+        for pass in 0..2 {
+            for object in self.all_objects() {
+                let left = self.dirty_pages();
+                let goes_on = progress(FlushProgress {
+                    total: total.max(left),
+                    left,
+                });
+                if !goes_on {
+                    return error;
                 }
+                self.flush_file(object.id);
+            }
+            // Where base keeps all of flash in use nothing more comes there.
+            let starved = self.inner().hierarchy.is_starved();
+            if pass == 0 && (starved || self.commit_staged().is_err()) {
+                return error;
             }
         }
         error
+    }
+
+    /// Writes what is dirty of a file now, up to the first batch of which base refuses a page.
+    fn flush_file(&self, id: ObjectId) {
+        if self.clean_pages(id, 0, u64::MAX).is_err() {
+            return;
+        }
+        let dirty = self.inner().hierarchy.slots().dirty_in(id, 0, u64::MAX);
+        let mut due = dirty.len();
+        while due > 0 {
+            let all = Some((id, 0, u64::MAX));
+            let jobs = self.inner().hierarchy.next_destage(BATCH, all);
+            due = due.saturating_sub(jobs.len());
+            // Others have what is left of it in hand, or base refuses it.
+            if jobs.is_empty() || self.destage_or_wait(jobs).is_err() {
+                return;
+            }
+        }
     }
 
     /// As [`Engine::has_dirty`], of a file that may not be open.

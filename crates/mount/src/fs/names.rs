@@ -146,7 +146,7 @@ impl Fs {
                 return removed;
             };
             let is_full = matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST));
-            let waits = is_full && pauses > 0 && sys::frees_numbers(parent.fd());
+            let waits = is_full && pauses > 0 && sys::puts_aside(parent.fd());
             if !waits || !holds_put_aside_alone(&parent, name) {
                 return removed;
             }
