@@ -97,8 +97,7 @@ fn options(args: &CalibrateArgs, config: &Config) -> Result<CalibrateOptions, Fa
         None => stored,
     };
     // Whoever reads the file takes its costs for those of the pages that it says.
-    let read = args.config.as_ref().filter(|path| path.exists());
-    if let Some(path) = read.filter(|_| page_size != stored) {
+    if let Some(path) = args.config.as_ref().filter(|_| page_size != stored) {
         let (asked, stored) = (show_bytes(page_size.into()), show_bytes(stored.into()));
         let fact = format!(
             "--page-size {asked}: {} is for pages of {stored}, and its costs would be too",
