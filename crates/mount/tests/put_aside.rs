@@ -6,7 +6,7 @@ mod common;
 use common::TestMount;
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -48,6 +48,13 @@ fn over(shown: &Shown, back: bool) -> Option<TestMount> {
     })
 }
 
+/// A descriptor of what has this name, which opens nothing.
+fn path_of(path: &Path) -> fs::File {
+    let mut options = fs::OpenOptions::new();
+    let opened = options.read(true).custom_flags(libc::O_PATH).open(path);
+    opened.expect("there is one")
+}
+
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).expect("directory");
     let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("entry").file_name();
@@ -68,7 +75,7 @@ fn a_number_that_comes_back_is_another_file() {
         let Some(mount) = over(&shown, back) else {
             return;
         };
-        let (file, inner) = (mount.mnt().join("file"), mount.mnt().join("inner"));
+        let [file, other, inner] = ["file", "other", "inner"].map(|name| mount.mnt().join(name));
         let mut reused = 0;
         let mut numbers = std::collections::HashSet::new();
         for round in 0..60u8 {
@@ -76,21 +83,31 @@ fn a_number_that_comes_back_is_another_file() {
             fs::write(inner.join("a"), [round; 20_000]).expect("written");
             fs::write(&file, [round; 30_000]).expect("written");
             let open = fs::File::open(&file).expect("opened");
-            // Looked at, so that the kernel knows them when their names go.
-            assert_eq!(open.metadata().expect("is there").len(), 30_000);
-            reused += usize::from(!numbers.insert(inner.metadata().expect("is there").ino()));
+            // The kernel goes on knowing these when their names are gone, and nobody has them open.
+            fs::write(&other, [round; 20_000]).expect("written");
+            let known = [&inner, &other].map(|path| path_of(path));
+            reused += usize::from(!numbers.insert(known[0].metadata().expect("is there").ino()));
             if round % 3 == 0 {
                 open.sync_all().expect("synced");
             }
             fs::remove_file(inner.join("a")).expect("removed");
             fs::remove_file(&file).expect("removed");
+            fs::remove_file(&other).expect("removed");
             fs::remove_dir(&inner).expect("removed");
-            fs::write(&file, [round ^ 0x80; 25_000]).expect("written anew");
-            assert_eq!(fs::read(&file).expect("read"), [round ^ 0x80; 25_000]);
+            fs::create_dir(&inner).expect("made anew");
+            for name in ["a", "b", "c"] {
+                fs::write(inner.join(name), [round ^ 0x80; 25_000]).expect("written anew");
+            }
+            for name in ["a", "b", "c"] {
+                let found = fs::read(inner.join(name)).expect("read");
+                assert_eq!(found, [round ^ 0x80; 25_000], "{name} in round {round}");
+                fs::remove_file(inner.join(name)).expect("removed");
+            }
             let mut old = Vec::new();
             (&open).read_to_end(&mut old).expect("what lost its name");
             assert_eq!(old, [round; 30_000], "round {round}, write-back {back}");
-            fs::remove_file(&file).expect("removed");
+            drop(known);
+            fs::remove_dir(&inner).expect("removed");
         }
         assert!(reused > 0, "the case needs numbers that come back");
         mount.end();
