@@ -339,6 +339,40 @@ fn pages_that_were_given_up_do_not_come_back_with_a_crash() {
     }
 }
 
+/// Base gives its number to a new file as soon as nobody has the removed one open, closed or not.
+#[test]
+fn a_file_with_the_number_of_a_removed_one_has_none_of_its_pages_after_a_crash() {
+    for open in [false, true] {
+        let scene = Scene::new(Mode::Through, 0);
+        let engine = scene.start();
+        let id = scene.open(&engine, 0);
+        read(&engine, &id, 8 * PAGE);
+        engine.sync(&id, false).expect("syncs");
+        work(&engine, 192);
+        if !open {
+            engine.close_object(&id);
+        }
+        let kept = std::fs::File::open("/dev/null").expect("opens");
+        let grave = Grave {
+            kept: Some(Arc::new(kept)),
+            ..scene.grave()
+        };
+        engine.before_unlink(&identity(0));
+        engine.unlinked(&identity(0), grave);
+        if open {
+            engine.close_object(&id);
+        }
+        let another = scene.world.device(scene.files[0]);
+        let newest = pattern(30, 0, 8 * PAGE);
+        thermocline::device::Device::write_at(&*another, &newest, 0).expect("writes");
+        thermocline::device::Device::sync(&*another, false).expect("syncs");
+        for seed in 0..20 {
+            let crashed = scene.world.crash(seed);
+            assert!(scene.found(&crashed, 0) == newest, "{open} seed {seed}");
+        }
+    }
+}
+
 /// Base may still lose what was written before, so a copy of it is doubted.
 #[test]
 fn a_file_whose_pages_were_given_up_keeps_its_marks() {
