@@ -9,6 +9,7 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use thermocline_core::hash::mix;
 use thermocline_core::hierarchy::{Absorbed, Action, Calm, CleanJob, Cleaned, DestageJob};
 use thermocline_core::ledger::UNDER_WAY_MAX;
 use thermocline_core::policy::{
@@ -18,11 +19,10 @@ use thermocline_core::pool;
 use thermocline_core::tier::SlotTable;
 use thermocline_core::{
     BlockId, Doubtful, Fault, FrameId, Hierarchy, HierarchyOptions, HintSet, Intent, MapChange,
-    MapEntry, ObjectId, PageId, ReadStart, SlotId, Warming, WriteJob,
+    MapEntry, ObjectId, PageId, ReadStart, SlotId, Warming, WriteJob, hint_type,
 };
 
 const PAGES: u64 = 24;
-const UNKNOWN: &HintSet = &HintSet::UNKNOWN;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -281,6 +281,8 @@ struct World {
     /// Failed devices: nothing is promised from then on.
     broken: bool,
     clock: u64,
+    /// Requests that were given hints: see [`World::hints`].
+    hinted: u64,
 }
 
 fn blocks_of(options: &HierarchyOptions) -> u32 {
@@ -342,6 +344,7 @@ impl World {
             promised: BTreeMap::new(),
             broken: false,
             clock: 0,
+            hinted: 0,
         }
     }
 
@@ -379,6 +382,20 @@ impl World {
         }
     }
 
+    /// Hints of a request: none in one of four, else a kind of request and of file, and a hint
+    /// type of the client's own.
+    fn hints(&mut self, page: PageId) -> HintSet {
+        self.hinted += 1;
+        let lots = mix(self.hinted, page.index) as u32;
+        match lots % 4 {
+            0 => HintSet::UNKNOWN,
+            _ => HintSet::UNKNOWN
+                .with(hint_type::FILE_KIND, (lots >> 8) % 6)
+                .with(hint_type::REQUEST, (lots >> 16) % 7)
+                .with(hint_type::FIRST_CUSTOM, (lots >> 24) % 3),
+        }
+    }
+
     /// Serves a read: what it returns must be the newest version, unless the page is being
     /// trimmed under it.
     fn start_read(&mut self, page: PageId) {
@@ -390,13 +407,15 @@ impl World {
                 // A pool hit during a write may still give the old bytes.
                 let busy = self.writes.contains(&page);
                 assert!(busy || self.frames[&frame] == (page, newest), "stale frame");
-                self.hierarchy.finish_read(page, UNKNOWN, start, &mut out);
+                let hints = self.hints(page);
+                self.hierarchy.finish_read(page, &hints, start, &mut out);
                 self.carry_out(out, None);
             }
             ReadStart::Buffer(slot) => {
                 let version = self.staged[&slot];
                 assert_eq!(version, newest, "stale write buffer");
-                self.hierarchy.finish_read(page, UNKNOWN, start, &mut out);
+                let hints = self.hints(page);
+                self.hierarchy.finish_read(page, &hints, start, &mut out);
                 self.carry_out(out, Some(version));
             }
             ReadStart::Slot(slot) => {
@@ -437,14 +456,15 @@ impl World {
             self.hierarchy.settle_doubt(page, same);
             self.settled(page, same);
         }
+        let hints = self.hints(page);
         match how {
             // Every other read from a slot gets its bytes from base, when they are the same.
             ReadStart::Slot(slot) if at.is_multiple_of(2) && self.is_on_base(slot, page) => {
                 let counted = self.hierarchy.counters().bridged;
-                self.hierarchy.finish_bridged(page, UNKNOWN, slot, &mut out);
+                self.hierarchy.finish_bridged(page, &hints, slot, &mut out);
                 assert_eq!(self.hierarchy.counters().bridged, counted + 1);
             }
-            how => self.hierarchy.finish_read(page, UNKNOWN, how, &mut out),
+            how => self.hierarchy.finish_read(page, &hints, how, &mut out),
         }
         self.carry_out(out, version);
     }
@@ -566,10 +586,11 @@ impl World {
             return;
         }
         let page = self.writes.swap_remove(at % self.writes.len());
+        let hints = self.hints(page);
         let mut out = Vec::new();
         if whole || self.hierarchy.is_dirty(page) {
             self.clock += 1;
-            let absorbed = self.hierarchy.absorb(page, UNKNOWN, self.clock, &mut out);
+            let absorbed = (self.hierarchy).absorb(page, &hints, self.clock, &mut out);
             match absorbed {
                 Absorbed::Done => {
                     self.newest.insert(page, self.clock);
@@ -597,7 +618,7 @@ impl World {
         };
         let whole = whole || !clean;
         self.hierarchy
-            .finish_write(page, UNKNOWN, whole, ok, &mut out);
+            .finish_write(page, &hints, whole, ok, &mut out);
         self.carry_out(out, Some(self.clock));
     }
 

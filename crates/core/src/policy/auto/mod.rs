@@ -279,6 +279,7 @@ impl Auto {
     fn next_sampled(&mut self, access: &Access) -> Access {
         if self.requests == 0 && access.hints.values() != HintSet::UNKNOWN.values() {
             self.race.begin(HINTED_FIRST);
+            self.call();
         }
         self.requests += 1;
         Access {

@@ -733,6 +733,26 @@ fn hints_say_who_leads_at_first() {
     }
 }
 
+/// So it is where a part of a page that is written comes first: nobody earns anything by that.
+#[test]
+fn a_part_of_a_page_says_who_leads_at_first() {
+    for (hints, counted) in [
+        (HintSet::UNKNOWN, Counted::Hits),
+        (HintSet::UNKNOWN.with(0, 1), Counted::Time),
+    ] {
+        let mut auto = Auto::new(&PolicyOptions::new(SLOTS));
+        let access = Access {
+            page: PageId::new(ObjectId(1), 0),
+            op: Op::Write,
+            hints,
+            number: 1,
+        };
+        auto.on_aside(&access, None, Aside::Part);
+        auto.assert_invariants(&SlotTable::new(SLOTS));
+        assert!(auto.value.counts(counted));
+    }
+}
+
 /// `value` counts hits or time as the one or the other leads; nobody has to be told of pages.
 #[test]
 fn value_counts_what_leads() {
