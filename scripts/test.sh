@@ -78,11 +78,14 @@ step() {
 export THERMOCLINE_REQUIRE_ALL=1
 step cargo fmt --all --check
 step cargo clippy --locked --workspace --all-targets -- -D warnings
+# Always the whole workspace: of one package alone, dependencies have other features, and all is
+# built once more.
 step cargo test --locked --workspace
-# The mount again, with the other transport.
-step scripts/with-ring.sh cargo test --locked -p thermocline-mount
-# The engine's threads in orders that a scheduler chooses: another build, so another directory.
-step env RUSTFLAGS="${RUSTFLAGS-} --cfg shuttle" \
-    cargo test --locked -p thermocline --test shuttle --target-dir target/shuttle
+# The mount's tests again, with the other transport.
+mount=()
+for test in crates/mount/tests/*.rs; do mount+=(--test "$(basename "$test" .rs)"); done
+step scripts/with-ring.sh cargo test --locked --workspace "${mount[@]}"
+# The engine's threads in orders that a scheduler chooses.
+step cargo test --locked --workspace --features thermocline/shuttle --test shuttle
 step pg/test.sh
-step scripts/suite-postgres.sh
+step scripts/suite-postgres.sh "${CARGO_TARGET_DIR:-target}/debug/thermocline"

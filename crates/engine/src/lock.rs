@@ -6,26 +6,26 @@
 //! recovery, which is the best-tested path there is.
 //!
 //! All locks of the engine are of these types, its threads are those of [`thread`], and what tells
-//! whether an object is in use or owed a sync is of [`atomic`]. With `--cfg shuttle` they are those
-//! of the `shuttle` scheduler, which runs the threads of a test in orders of its own choice
+//! whether an object is in use or owed a sync is of [`atomic`]. With the feature `shuttle` they are
+//! those of the `shuttle` scheduler, which runs the threads of a test in orders of its own choice
 //! (`tests/shuttle.rs`).
 
-#[cfg(shuttle)]
+#[cfg(feature = "shuttle")]
 mod controlled;
 
-#[cfg(shuttle)]
+#[cfg(feature = "shuttle")]
 use controlled as real;
-#[cfg(not(shuttle))]
+#[cfg(not(feature = "shuttle"))]
 use std::io::Write;
-#[cfg(not(shuttle))]
+#[cfg(not(feature = "shuttle"))]
 use std::sync as real;
 use std::sync::{LockResult, TryLockError};
 use std::time::Duration;
 
 pub use real::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
-#[cfg(shuttle)]
+#[cfg(feature = "shuttle")]
 pub use shuttle::{sync::atomic, thread};
-#[cfg(not(shuttle))]
+#[cfg(not(feature = "shuttle"))]
 pub use std::{sync::atomic, thread};
 
 /// The guard of a lock, or the end of the process when its last holder panicked.
@@ -38,9 +38,9 @@ const POISONED: &str = "a thread panicked while it changed shared state";
 /// Ends the process as a crash does: nothing is saved, nothing is marked clean.
 #[cold]
 pub fn die(why: &str) -> ! {
-    #[cfg(shuttle)]
+    #[cfg(feature = "shuttle")]
     panic!("{why}");
-    #[cfg(not(shuttle))]
+    #[cfg(not(feature = "shuttle"))]
     {
         // Not `eprintln`: a test's output is kept until its end, which does not come.
         let _ = writeln!(

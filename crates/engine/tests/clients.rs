@@ -1,6 +1,6 @@
 //! Several databases on one engine: their requests are counted apart, their hints are their own,
 //! and a recording names them.
-#![cfg(not(shuttle))]
+#![cfg(not(feature = "shuttle"))]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,6 @@
 //! Files that grow in write-back: base has their length and room for them at once, their bytes
 //! later, or never.
-#![cfg(not(shuttle))]
+#![cfg(not(feature = "shuttle"))]
 
 use std::fs;
 use std::io;

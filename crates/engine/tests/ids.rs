@@ -1,6 +1,6 @@
 //! A crowd of clients on real threads opens, closes, renames and unlinks few files for some
 //! seconds; and the id bug that once was (`Mutant::SharedId`) is found that way when it is planted.
-#![cfg(not(shuttle))]
+#![cfg(not(feature = "shuttle"))]
 
 mod aloud;
 mod crowd;

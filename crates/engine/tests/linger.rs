@@ -1,6 +1,6 @@
 //! Files that nobody uses any more and that still wait for base: with a limit they are closed by
 //! whoever leaves them, and base has their bytes.
-#![cfg(not(shuttle))]
+#![cfg(not(feature = "shuttle"))]
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! More files than the table on flash has room for: the tier stays on, bytes are right, and files
 //! that came late are cached once pages of earlier ones have left.
-#![cfg(not(shuttle))]
+#![cfg(not(feature = "shuttle"))]
 
 use std::fs;
 use std::path::Path;

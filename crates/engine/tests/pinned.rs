@@ -1,6 +1,6 @@
 //! Pinned files on a running engine: loaded, kept under a flood of other requests, across restarts
 //! and changes of size; refused when they do not fit; and right whatever is written meanwhile.
-#![cfg(not(shuttle))]
+#![cfg(not(feature = "shuttle"))]
 
 use std::fs;
 use std::path::Path;

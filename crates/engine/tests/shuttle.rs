@@ -1,9 +1,7 @@
 //! Orders of threads that a scheduler chooses: a crowd of clients before an engine whose threads,
 //! locks and devices are the scheduler's. The same seeds give the same orders.
 //!
-//! `scripts/test.sh` runs it; alone, with `RUSTFLAGS='--cfg shuttle'`:
-//! `cargo test -p thermocline --test shuttle --target-dir target/shuttle`.
-#![cfg(shuttle)]
+//! `scripts/test.sh` runs it; alone: `cargo test -p thermocline --features shuttle --test shuttle`.
 
 mod crowd;
 

@@ -1,6 +1,6 @@
 //! Warming a cache that was lost from the list of what was hot: every policy, in both modes, the
 //! hottest first where not all fit, and right whatever is written, cut or switched meanwhile.
-#![cfg(not(shuttle))]
+#![cfg(not(feature = "shuttle"))]
 
 use std::collections::BTreeMap;
 use std::fs;

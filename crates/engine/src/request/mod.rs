@@ -5,7 +5,7 @@ use crate::device::AlignedBuf;
 use crate::engine::{Engine, Request};
 use crate::files::object::Object;
 use crate::state::page_of;
-#[cfg(shuttle)]
+#[cfg(feature = "shuttle")]
 use shuttle::thread_local;
 use std::cell::RefCell;
 use std::ops::Range;

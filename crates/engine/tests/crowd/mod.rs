@@ -4,8 +4,9 @@
 //! What is written are numbers that count up, so that a read tells which writes it saw. A read may
 //! give any number that was written there before it ended and was not replaced before it began.
 //!
-//! Runs on threads of the machine or, with `--cfg shuttle`, of the scheduler: locks and threads are
-//! those of the engine. Locks that guard the crowd's own books are never held across a call of it.
+//! Runs on threads of the machine or, with the feature `shuttle`, of the scheduler: locks and
+//! threads are those of the engine. Locks that guard the crowd's own books are never held across a
+//! call of it.
 
 mod late;
 
