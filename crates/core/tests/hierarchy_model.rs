@@ -36,7 +36,8 @@ enum Step {
     EndFlush(usize, bool),
     Clean,
     EndClean(bool),
-    Destage,
+    /// Of all dirty pages, or as the watermarks ask.
+    Destage(bool),
     EndDestage(bool),
     StartCommit,
     /// A batch that names the pages being written; those whose bit is set fail.
@@ -65,6 +66,8 @@ enum Step {
     Calm(usize),
     /// An object is pinned, or not any more.
     Pin(u32, bool),
+    /// A sync of base failed for an object, or another file is behind it.
+    Doubt(u32, bool),
     /// Another number of slots; the flag: whatever is in the way is ended first.
     Resize(u32, bool),
     /// Another device.
@@ -85,7 +88,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (any::<usize>(), flag(0.05)).prop_map(|(i, f)| Step::EndFlush(i, f)),
         3 => Just(Step::Clean),
         3 => flag(0.9).prop_map(Step::EndClean),
-        3 => Just(Step::Destage),
+        3 => flag(0.2).prop_map(Step::Destage),
         3 => flag(0.9).prop_map(Step::EndDestage),
         2 => Just(Step::StartCommit),
         4 => fails().prop_map(Step::StartCommitAhead),
@@ -104,6 +107,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..policy::NAMES.len()).prop_map(Step::Policy),
         1 => (0..CALM.len()).prop_map(Step::Calm),
         1 => (0..2u32, flag(0.7)).prop_map(|(object, on)| Step::Pin(object, on)),
+        1 => (0..2u32, flag(0.3)).prop_map(|(object, on)| Step::Doubt(object, on)),
         1 => (1..9u32, flag(0.7)).prop_map(|(n, drive)| Step::Resize(n, drive)),
         1 => (1..9u32, flag(0.7)).prop_map(|(n, drive)| Step::Replace(n, drive)),
         2 => any::<u64>().prop_map(Step::Crash),
@@ -125,7 +129,7 @@ fn step_of_doubt() -> impl Strategy<Value = Step> {
         6 => (any::<usize>(), flag(0.9)).prop_map(|(i, whole)| Step::EndWrite(i, whole, true)),
         8 => Just(Step::StartFlush),
         8 => any::<usize>().prop_map(|i| Step::EndFlush(i, false)),
-        1 => Just(Step::Destage),
+        1 => flag(0.2).prop_map(Step::Destage),
         1 => flag(0.9).prop_map(Step::EndDestage),
         3 => Just(Step::StartCommit),
         6 => fails().prop_map(Step::StartCommitAhead),
@@ -142,6 +146,31 @@ fn step_of_doubt() -> impl Strategy<Value = Step> {
         1 => (0..policy::NAMES.len()).prop_map(Step::Policy),
         1 => (6..24u32, flag(0.7)).prop_map(|(n, drive)| Step::Resize(n, drive)),
         1 => (0..2u32, flag(0.7)).prop_map(|(object, on)| Step::Pin(object, on)),
+        1 => (0..2u32, flag(0.3)).prop_map(|(object, on)| Step::Doubt(object, on)),
+        2 => any::<u64>().prop_map(Step::Crash),
+    ]
+}
+
+/// What makes dirty pages and brings them to base, so that batches of destaging, readers and cuts
+/// meet.
+fn step_of_destaging() -> impl Strategy<Value = Step> {
+    let flag = prop::bool::weighted;
+    prop_oneof![
+        4 => (0..PAGES).prop_map(Step::StartRead),
+        2 => any::<usize>().prop_map(|i| Step::EndRead(i, false)),
+        8 => (0..PAGES).prop_map(Step::StartWrite),
+        9 => any::<usize>().prop_map(|i| Step::EndWrite(i, true, true)),
+        8 => Just(Step::StartFlush),
+        8 => any::<usize>().prop_map(|i| Step::EndFlush(i, false)),
+        6 => flag(0.7).prop_map(Step::Destage),
+        6 => flag(0.9).prop_map(Step::EndDestage),
+        2 => Just(Step::StartCommit),
+        1 => fails().prop_map(Step::StartCommitAhead),
+        2 => Just(Step::WriteCommit),
+        2 => Just(Step::EndCommit),
+        1 => (0..2u32).prop_map(Step::Sync),
+        3 => (0..PAGES).prop_map(Step::Trim),
+        1 => (0..2u32, flag(0.3)).prop_map(|(object, on)| Step::Doubt(object, on)),
         2 => any::<u64>().prop_map(Step::Crash),
     ]
 }
@@ -984,15 +1013,12 @@ impl World {
     fn trim(&mut self, index: u64) {
         let first = page(index);
         // Contents change first, then the tier is told; writers are excluded by the file system,
-        // page cleaners and destaging by the engine's lock of the object.
-        let destaged = self
-            .destaging
-            .iter()
-            .any(|(job, _)| job.page.object == first.object);
+        // page cleaners by the engine's lock of the object. A batch of destaging asks under that
+        // lock what still stands.
         let cleaned = self
             .cleaning
             .is_some_and(|(job, _)| job.page.object == first.object);
-        if self.writes.iter().any(|w| w.object == first.object) || destaged || cleaned {
+        if self.writes.iter().any(|w| w.object == first.object) || cleaned {
             return;
         }
         // Rule R6: what is about to happen is durable before base changes.
@@ -1269,7 +1295,7 @@ impl World {
             Step::EndFlush(at, fail) => self.end_flush(at, fail),
             Step::Clean => self.clean(),
             Step::EndClean(ok) => self.end_clean(ok),
-            Step::Destage => self.destage(false),
+            Step::Destage(all) => self.destage(all),
             Step::EndDestage(ok) => self.end_destage(ok),
             Step::StartCommit => self.start_commit(),
             Step::StartCommitAhead(fails) => self.start_commit_ahead(fails),
@@ -1294,6 +1320,12 @@ impl World {
             Step::Policy(at) => self.hierarchy.set_policy(policy::NAMES[at]).expect("known"),
             Step::Calm(at) => self.calm(CALM[at]),
             Step::Pin(object, pinned) => self.pin(ObjectId(object), pinned),
+            Step::Doubt(object, false) => self.hierarchy.trust(ObjectId(object)),
+            Step::Doubt(object, true) => {
+                let mut out = Vec::new();
+                self.hierarchy.doubt(ObjectId(object), &mut out);
+                self.carry_out(out, None);
+            }
             Step::Resize(slots, drive) => self.resize(slots, drive),
             Step::Replace(slots, drive) => self.replace(slots, drive),
             Step::Crash(seed) => self.crash(seed),
@@ -1355,6 +1387,27 @@ proptest! {
             reserve: 2,
             keeps,
             write_back,
+            ..options(policy::NAMES[policy], slots, frames, 4)
+        });
+        for step in steps {
+            world.run(step);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(800))]
+
+    /// The same in write-back, where pages are dirty that are cut, read and destaged.
+    #[test]
+    fn what_is_cut_while_it_is_destaged_is_gone(
+        policy in 0..policy::NAMES.len(),
+        slots in prop::sample::select(vec![8u32, 24]),
+        frames in prop::sample::select(vec![0u32, 2]),
+        steps in prop::collection::vec(step_of_destaging(), 1..400),
+    ) {
+        let mut world = World::new(HierarchyOptions {
+            write_back: true,
             ..options(policy::NAMES[policy], slots, frames, 4)
         });
         for step in steps {
@@ -1519,6 +1572,29 @@ fn a_read_overtaken_by_a_trim_is_not_kept() {
     world.run(Step::EndRead(0, false));
     assert_eq!(world.hierarchy.slots().resident(), 0);
     assert_eq!(world.hierarchy.pool().filled(), 0);
+}
+
+/// A clean copy that is being read when a sync of base fails leaves with its reader, and nobody else
+/// gets it: base may never have those bytes.
+#[test]
+fn a_copy_that_is_read_when_a_sync_fails_leaves() {
+    let mut world = World::new(options("lru", 3, 0, 4));
+    for step in [
+        Step::StartRead(22),
+        Step::EndRead(0, false),
+        Step::StartFlush,
+        Step::EndFlush(0, false),
+        Step::StartRead(22),
+    ] {
+        world.run(step);
+    }
+    assert!(matches!(world.reads[0].1, ReadStart::Slot(_)));
+    world.run(Step::Doubt(0, true));
+    world.run(Step::StartRead(22));
+    assert_eq!(world.reads[1].1, ReadStart::Base);
+    world.run(Step::EndRead(0, false));
+    world.run(Step::EndRead(0, false));
+    assert_eq!(world.hierarchy.slots().resident(), 0);
 }
 
 /// A slot that a read pins when its page is trimmed stays until that read ends, and is not served

@@ -6,7 +6,7 @@ use thermocline_core::health::Way;
 use thermocline_core::hierarchy::{Absorbed, Action, Calm, DestageJob};
 use thermocline_core::policy::PolicyOptions;
 use thermocline_core::{
-    Fault, Hierarchy, HierarchyOptions, HintSet, ObjectId, PageId, ReadStart, SlotId,
+    Fault, Hierarchy, HierarchyOptions, HintSet, MapChange, ObjectId, PageId, ReadStart, SlotId,
 };
 
 const PAGES: u64 = 8;
@@ -133,6 +133,27 @@ fn pages_that_are_being_read_become_clean() {
     assert_eq!(tier.hierarchy.destaged(&reading, &mut tier.out), 0);
     assert_eq!(tier.hierarchy.slots().resident(), PAGES as u32);
     tier.hierarchy.assert_invariants();
+}
+
+/// A page that is cut while a batch syncs base, and that somebody reads: the batch does not say that
+/// it is a clean copy of what base holds. After a crash it would come back.
+#[test]
+fn what_was_cut_meanwhile_is_not_named_again() {
+    let mut tier = Tier::of_dirty_pages();
+    let late = tier.written();
+    let reading = tier.hierarchy.next_destage(PAGES as usize, None);
+    tier.hierarchy.trim(ObjectId(1), 0, u64::MAX, &mut tier.out);
+    assert_eq!(tier.hierarchy.destaged(&late, &mut tier.out), 0);
+    let batch = tier.hierarchy.begin_commit().expect("pages leave");
+    let named = |change: &MapChange| matches!(change, MapChange::Set { entry: Some(_), .. });
+    assert!(!batch.iter().any(named), "{batch:?}");
+    tier.hierarchy.end_commit(&mut tier.out);
+    for job in &reading {
+        assert!(!tier.hierarchy.destage_stands(job));
+        tier.hierarchy.destage_written(job, &mut tier.out);
+    }
+    tier.hierarchy.assert_invariants();
+    assert_eq!(tier.hierarchy.slots().resident(), 0);
 }
 
 /// What a second batch cannot read is no loss where the first one has made it clean meanwhile.

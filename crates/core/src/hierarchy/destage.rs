@@ -313,7 +313,8 @@ impl Hierarchy {
             let leaves = self.slots.is_reserve(job.slot) || vain || self.health.is_off();
             // Who reads a page that becomes clean has base to turn to.
             let held = leaves && self.slots.pins(job.slot) > 0;
-            if !self.holds_bytes_of(job) || held || self.slots.is_writing(job.slot) {
+            // A page that was trimmed leaves with its last reader: the map is told so already.
+            if !self.destage_stands(job) || held || self.slots.is_writing(job.slot) {
                 continue;
             }
             let staged = self.slots.state(job.slot) == SlotState::Staged;

@@ -45,8 +45,11 @@ impl Hierarchy {
             let pinned = self.slots.pins(slot) > 0;
             match (self.slots.page(slot), self.slots.block(slot)) {
                 _ if self.slots.is_dirty(slot) => {}
-                // Its readers may end, but the map forgets it now.
-                (Some(page), Some(block)) if pinned => self.ledger.leaving(block, page, false),
+                // Its readers may end, and it leaves with the last; the map forgets it now.
+                (Some(page), Some(block)) if pinned => {
+                    self.ledger.leaving(block, page, false);
+                    self.failing.insert(slot);
+                }
                 _ => self.remove(slot, Removal::Stale, out),
             }
         }
