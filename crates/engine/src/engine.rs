@@ -278,7 +278,7 @@ impl Engine {
             return Err(in_use());
         }
         drop(inner);
-        flash.renew()?;
+        flash.renew(&|| self.fence_holds())?;
         let mut inner = self.inner();
         if !inner.hierarchy.forget_map() {
             return Err(in_use());

@@ -107,7 +107,9 @@ impl BaseFile {
 }
 
 fn request(object: &Object, offset: u64, hint: u32) -> Request<'_> {
-    let hints = HintSet::UNKNOWN.with(hint_type::REQUEST, hint);
+    let hints = HintSet::UNKNOWN
+        .with(hint_type::REQUEST, hint)
+        .with(hint_type::PLAN_LEVEL, hint / 2);
     Request {
         object,
         offset,
@@ -258,6 +260,7 @@ proptest! {
         let mut model = Vec::new();
         for step in steps {
             apply(&engine, &file, &mut id, &mut model, step);
+            engine.assert_invariants();
         }
         engine.flush(|_| true).expect("flushes");
         prop_assert_eq!(file.device.snapshot(), model, "base holds every byte");

@@ -217,7 +217,7 @@ impl Engine {
         // Nothing uses the old cache now, and base is written only with leave given before: the
         // map of the new one gives none until it can be committed.
         // Whoever took base over meanwhile may serve from the old one.
-        if self.still_ours().is_err() || old.renew().is_err() {
+        if old.renew(&|| self.fence_holds()).is_err() {
             self.outlast();
         }
         let mut inner = self.inner();

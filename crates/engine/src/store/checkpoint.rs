@@ -11,6 +11,7 @@
 use super::layout::UNIT;
 use super::map::{self, ENTRIES, SECTOR_BYTES};
 use super::objects::SavedObject;
+use super::open::{Ours, clear};
 use super::recover::read_exact;
 use super::superblock::{SUPERBLOCK_BYTES, Superblock};
 use super::{Phase, State, Store};
@@ -104,24 +105,26 @@ impl Store {
     }
 
     /// Makes an empty cache of a poisoned one, in place: for a device that works again. What it
-    /// held counts no more, so nothing of it may be needed.
+    /// held counts no more, so nothing of it may be needed, and nobody uses it meanwhile. `ours` is
+    /// asked before each part of the map is written, and before the superblock is.
     ///
     /// # Errors
-    /// Those of the device; the cache then stays poisoned.
-    #[doc(hidden)]
-    pub fn renew(&self) -> Result<(), Error> {
+    /// Those of the device and of `ours`; the cache then stays poisoned.
+    pub(crate) fn renew(&self, ours: &Ours<'_>) -> Result<(), Error> {
         let _one = self.one_checkpoint();
+        let layout = self.layout();
+        // The superblock comes last: until then the cache is the one it was, with fewer pages.
+        clear(&*self.device, layout.map_offset, layout.map_bytes(), ours)
+            .and_then(|()| self.device.sync(true))
+            .and_then(|()| ours())
+            .map_err(|source| self.io_error(source))?;
         let (_log, _sync) = (self.logging.lock(), self.one_sync());
         let mut state = self.state();
-        let layout = state.superblock.layout;
         let superblock = Superblock {
             generation: state.superblock.generation + 1,
             ..Superblock::empty(layout, &state.superblock.base, &*self.clock)
         };
-        // The superblock comes last: until then the cache is the one it was, with fewer pages.
-        super::open::clear(&*self.device, layout.map_offset, layout.map_bytes())
-            .and_then(|()| self.device.sync(true))
-            .and_then(|()| self.put_superblock(&superblock))
+        self.put_superblock(&superblock)
             .and_then(|()| self.device.sync(true))
             .map_err(|source| self.io_error(source))?;
         let mut nothing = super::Reading {

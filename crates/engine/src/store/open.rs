@@ -214,7 +214,7 @@ pub(super) fn write_new(
         device.set_len(layout.length)?;
     }
     if found > layout.map_offset {
-        clear(device, layout.map_offset, layout.map_bytes())?;
+        clear(device, layout.map_offset, layout.map_bytes(), &|| Ok(()))?;
     }
     device.sync(false)?;
     debug_assert!(device.len().is_ok_and(|length| length >= layout.length));
@@ -225,8 +225,18 @@ pub(super) fn write_new(
     device.sync(false)
 }
 
-/// Makes a range read zeros.
-pub(crate) fn clear(device: &dyn Device, offset: u64, length: u64) -> io::Result<()> {
+/// Whether the cache may still be written by this process. To be asked without a lock that requests
+/// wait for: it may take as long as base does to answer.
+pub(crate) type Ours<'a> = dyn Fn() -> io::Result<()> + 'a;
+
+/// Makes a range read zeros, as long as it is `ours`.
+pub(crate) fn clear(
+    device: &dyn Device,
+    offset: u64,
+    length: u64,
+    ours: &Ours<'_>,
+) -> io::Result<()> {
+    ours()?;
     if device.punch(offset, length).is_ok() {
         return Ok(());
     }
@@ -234,6 +244,7 @@ pub(crate) fn clear(device: &dyn Device, offset: u64, length: u64) -> io::Result
     let mut done = 0;
     while done < length {
         let some = zeros.len().min((length - done) as usize);
+        ours()?;
         device.write_at(&zeros[..some], offset + done)?;
         done += some as u64;
     }

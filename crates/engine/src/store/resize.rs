@@ -9,7 +9,7 @@
 use super::checkpoint::Purpose;
 use super::layout::{Layout, UNIT};
 use super::map::{self, ENTRIES, SECTOR_BYTES};
-use super::open::{clear, reserve};
+use super::open::{Ours, clear, reserve};
 use super::superblock::Superblock;
 use super::{BlockId, Store};
 use crate::device::AlignedBuf;
@@ -19,9 +19,6 @@ use std::sync::atomic::Ordering;
 
 /// Bytes of map copied at once.
 const CHUNK: u64 = 1 << 20;
-
-/// Whether the cache may still be written by this process.
-type Ours<'a> = dyn Fn() -> io::Result<()> + 'a;
 
 fn refused(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
@@ -41,8 +38,8 @@ impl Store {
         self.resize_while(length, &|| Ok(()))
     }
 
-    /// The same; `ours` is asked once more before the new layout counts, for the copy of a long map
-    /// takes its time. Where it fails nothing has changed.
+    /// The same; `ours` is asked before each part of the map is written, for a long one takes its
+    /// time, and before the new layout counts. Where it fails nothing has changed.
     pub(crate) fn resize_while(&self, length: u64, ours: &Ours<'_>) -> Result<u32, Error> {
         let _one = self.one_checkpoint();
         let resized = match length.cmp(&self.length()) {
@@ -78,7 +75,7 @@ impl Store {
             .map_err(|source| self.io_error(source))
     }
 
-    fn layout(&self) -> Layout {
+    pub(super) fn layout(&self) -> Layout {
         self.state().superblock.layout
     }
 
@@ -120,7 +117,7 @@ impl Store {
             Ok(new) => new,
             Err(refused) => return Ok(Err(refused)),
         };
-        let longer = self.lengthen(&new);
+        let longer = self.lengthen(&new, ours);
         if let (Ok(()), Some(file)) = (&longer, &self._lock) {
             reserve(file, length, &self.name).inspect_err(|_| {
                 let _ = self.device.set_len(old.length);
@@ -129,11 +126,11 @@ impl Store {
         Ok(longer.and_then(|()| self.move_map(&old, &new, ours)))
     }
 
-    fn lengthen(&self, new: &Layout) -> io::Result<()> {
+    fn lengthen(&self, new: &Layout, ours: &Ours<'_>) -> io::Result<()> {
         if self.device.len()? < new.length {
             self.device.set_len(new.length)?;
         }
-        clear(&*self.device, new.map_offset, new.map_bytes())
+        clear(&*self.device, new.map_offset, new.map_bytes(), ours)
     }
 
     fn shrink(&self, length: u64, ours: &Ours<'_>) -> io::Result<u32> {
@@ -162,7 +159,9 @@ impl Store {
             "both are whole"
         );
         self.write_back(Purpose::Running)?;
-        self.copy_map(old, new)?;
+        self.copy_map(old, new, ours)?;
+        // Once before the last look: it may take long, the next one does not.
+        self.sync_device(&self.one_sync(), false)?;
         ours()?;
         let alone = self.one_sync();
         self.sync_device(&alone, false)?;
@@ -190,7 +189,7 @@ impl Store {
     }
 
     /// Copies the sectors that both layouts have; the others must be empty.
-    fn copy_map(&self, old: &Layout, new: &Layout) -> io::Result<()> {
+    fn copy_map(&self, old: &Layout, new: &Layout, ours: &Ours<'_>) -> io::Result<()> {
         let id = self.state().superblock.format_id;
         let total = old.map_bytes();
         let mut chunk = AlignedBuf::new(CHUNK.min(total) as usize);
@@ -207,6 +206,7 @@ impl Store {
             }
             let keep = new.map_bytes().saturating_sub(done).min(length as u64) as usize;
             if keep > 0 {
+                ours()?;
                 self.device
                     .write_at(&bytes[..keep], new.map_offset + done)?;
             }

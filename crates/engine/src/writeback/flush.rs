@@ -204,17 +204,16 @@ impl Engine {
         progress: &mut impl FnMut(FlushProgress) -> bool,
     ) -> io::Error {
         // Twice: what is on its way to flash can be destaged once it is there.
+        let mut goes_on = || {
+            let left = self.dirty_pages();
+            let total = total.max(left);
+            progress(FlushProgress { total, left })
+        };
         for pass in 0..2 {
             for object in self.all_objects() {
-                let left = self.dirty_pages();
-                let goes_on = progress(FlushProgress {
-                    total: total.max(left),
-                    left,
-                });
-                if !goes_on {
+                if !self.flush_file(object.id, &mut goes_on) {
                     return error;
                 }
-                self.flush_file(object.id);
             }
             // Where base keeps all of flash in use nothing more comes there.
             let starved = self.inner().hierarchy.is_starved();
@@ -225,10 +224,14 @@ impl Engine {
         error
     }
 
-    /// Writes what is dirty of a file now, up to the first batch of which base refuses a page.
-    fn flush_file(&self, id: ObjectId) {
+    /// Writes what is dirty of a file now, up to the first batch of which base refuses a page. The
+    /// answer of `goes_on`, which is asked before each batch.
+    fn flush_file(&self, id: ObjectId, goes_on: &mut impl FnMut() -> bool) -> bool {
+        if !goes_on() {
+            return false;
+        }
         if self.clean_pages(id, 0, u64::MAX).is_err() {
-            return;
+            return true;
         }
         let dirty = self.inner().hierarchy.slots().dirty_in(id, 0, u64::MAX);
         let mut due = dirty.len();
@@ -238,9 +241,13 @@ impl Engine {
             due = due.saturating_sub(jobs.len());
             // Others have what is left of it in hand, or base refuses it.
             if jobs.is_empty() || self.destage_or_wait(jobs).is_err() {
-                return;
+                return true;
+            }
+            if !goes_on() {
+                return false;
             }
         }
+        true
     }
 
     /// As [`Engine::has_dirty`], of a file that may not be open.

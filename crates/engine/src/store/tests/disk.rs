@@ -37,6 +37,7 @@ struct Inner {
     /// I/Os until the power goes; none: it stays.
     left: Option<u64>,
     written: u64,
+    cannot_punch: bool,
     /// Bytes that cannot be read until they are written.
     unreadable: Range<usize>,
 }
@@ -63,6 +64,11 @@ impl Disk {
 
     pub(super) fn unreadable(&self, bytes: Range<u64>) {
         self.0.lock().unwrap().unreadable = bytes.start as usize..bytes.end as usize;
+    }
+
+    /// As a block device that cannot discard.
+    pub(super) fn no_punch(&self) {
+        self.0.lock().unwrap().cannot_punch = true;
     }
 
     pub(super) fn written(&self) -> u64 {
@@ -150,6 +156,9 @@ impl Device for Disk {
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        if self.0.lock().unwrap().cannot_punch {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         self.write_at(&vec![0; len as usize], offset)
     }
 

@@ -1,6 +1,8 @@
 //! Growing and shrinking, with a crash at every I/O of it.
 
 use super::*;
+use crate::error::Error;
+use std::cell::Cell;
 
 /// A cache with a page in each of its first 20 blocks, half of them only in the journal.
 fn filled(disk: &Disk) -> Store {
@@ -90,6 +92,39 @@ fn new_blocks_are_used_and_given_back() {
     assert_eq!(disk.len().unwrap(), SIZE);
     let (again, recovered) = reopen(disk);
     all_there(&again, &recovered, 20);
+}
+
+/// The map of a large cache takes a while to write, and base may be taken over meanwhile: it is
+/// asked about before each part of it, however the cache is changed.
+#[test]
+fn no_part_of_a_long_map_is_written_unasked() {
+    let disk = Disk::default();
+    let length = 32 << 20;
+    let store = create(disk.clone(), length);
+    disk.no_punch();
+    let (last, most, looks) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let ours = || {
+        most.set(most.get().max(disk.written() - last.get()));
+        last.set(disk.written());
+        looks.set(looks.get() + 1);
+        Ok(())
+    };
+    let renew = || {
+        store.poison("a sync failed");
+        store.renew(&ours).map(|()| store.blocks())
+    };
+    let resize = |length| store.resize_while(length, &ours);
+    let changes: [&dyn Fn() -> Result<u32, Error>; 3] =
+        [&renew, &|| resize(length + (4 << 20)), &|| resize(length)];
+    for change in changes {
+        last.set(disk.written());
+        looks.set(0);
+        let blocks = change().unwrap();
+        ours().unwrap();
+        assert!(looks.get() > 3, "{}: {blocks} blocks", looks.get());
+        let most = most.take();
+        assert!(most <= 1 << 20, "{most} bytes at once, {blocks} blocks");
+    }
 }
 
 #[test]
