@@ -537,7 +537,7 @@ fn a_tier_whose_tables_do_not_fit_into_memory_is_refused() {
     // 2^28 pages.
     for command in [
         &["simulate", "--policy", "lru", "--flash", "16TiB"],
-        &["mrc", "--policy", "lru", "--sizes", "16TiB"],
+        &["mrc", "--policy", "fifo", "--sizes", "16TiB"],
         &["plan", "--policy", "lru", "--flash", "16TiB"],
     ] {
         let output = run(command);
@@ -547,4 +547,18 @@ fn a_tier_whose_tables_do_not_fit_into_memory_is_refused() {
     }
     let output = run(&["simulate", "--policy", "lru", "--flash", "1p"]);
     assert!(output.status.success());
+    // One stack has every size of LRU, and needs no tables.
+    let output = run(&["mrc", "--policy", "lru", "--sizes", "16TiB"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    // Tiers of other policies are all there at once, whatever the threads: one alone would fit.
+    let sizes = ["--sizes", "4TiB,5TiB", "--threads", "1"];
+    let output = run(&[&["mrc", "--policy", "fifo"][..], &sizes].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("up to 83,886,080 slots"), "{said}");
+    assert!(
+        said.contains("a smaller --rate") && !said.contains("--threads"),
+        "{said}"
+    );
 }
