@@ -238,6 +238,11 @@ fn a_trace_is_not_converted_onto_its_own_parts() {
         let said = failure(&["trace", "convert", from, to, "--force"], 2);
         assert!(said.contains("is read: it would be lost"), "{said}");
     }
+    // The same under a link, whose own name has no parts.
+    let link = path("latest.parquet");
+    std::os::unix::fs::symlink("q.parquet", &link).expect("links");
+    let said = failure(&["trace", "convert", &second, &link, "--force"], 2);
+    assert!(said.contains("is read: it would be lost"), "{said}");
     let csv = path("q.csv");
     success(&["trace", "convert", &first, &csv]);
     let kept = fs::read(path("kept")).expect("reads");

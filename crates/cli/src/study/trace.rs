@@ -148,6 +148,10 @@ fn apart(args: &TraceConvertArgs, options: &WriteOptions) -> Outcome {
         // What is replaced goes with all its parts. A directory that cannot be read is refused
         // when the file is made.
         written.extend(parts_found(&args.output).unwrap_or_default());
+        // Under a link it has the parts of what the link leads to as well.
+        if let Ok(target) = args.output.canonicalize() {
+            written.extend(parts_found(&target).unwrap_or_default());
+        }
     }
     let read = std::slice::from_ref(&args.input);
     let mut written = written.iter();
