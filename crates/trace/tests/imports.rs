@@ -330,6 +330,21 @@ fn csv_pages_without_a_count_are_one_page_each() {
 }
 
 #[test]
+fn csv_syncs_without_a_count_are_about_no_page_and_the_last_page_is_one() {
+    let of = |unit, rows: &str| {
+        let source = csv("op=op,page=page", unit, rows).unwrap();
+        let records: Vec<_> = source.map(Result::unwrap).collect();
+        records.iter().map(|r| (r.op, r.length)).collect::<Vec<_>>()
+    };
+    let rows = "op,page\nsync,5\nr,4503599627370495\n";
+    assert_eq!(of(Some(4096), rows), [(Op::Sync, 0), (Op::Read, 4096)]);
+    assert_eq!(of(None, rows), [(Op::Sync, 0), (Op::Read, 1)]);
+    let text = "offset,length\n18446744073709547520,4097\n";
+    let error = csv("", None, text).unwrap_err().to_string();
+    assert!(error.contains("the request ends beyond 2^64"), "{error}");
+}
+
+#[test]
 fn csv_in_pages_of_unknown_size() {
     let source = csv(
         "page=#2,hint:kind=#1",
