@@ -721,3 +721,25 @@ fn an_action_of_blkparse_is_refused_for_other_formats() {
         assert!(open(true).is_ok());
     }
 }
+
+#[test]
+fn a_file_that_is_not_there_is_told_before_what_options_mean() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = [
+        ImportOptions {
+            blkparse_action: 'D',
+            ..ImportOptions::default()
+        },
+        ImportOptions {
+            unit: Some(4096),
+            ..with(Format::Parquet)
+        },
+    ];
+    for options in options {
+        let error = open(directory.path().join("typo.blk"), &options).unwrap_err();
+        assert!(
+            error.to_string().contains("typo.blk: no such file"),
+            "{error}"
+        );
+    }
+}
