@@ -539,6 +539,8 @@ fn a_tier_whose_tables_do_not_fit_into_memory_is_refused() {
         &["simulate", "--policy", "lru", "--flash", "16TiB"],
         &["mrc", "--policy", "fifo", "--sizes", "16TiB"],
         &["plan", "--policy", "lru", "--flash", "16TiB"],
+        &["advise", "--policy", "lru", "--sizes", "16TiB"],
+        &["advise", "--policy", "lru", "--size", "4TiB"],
     ] {
         let output = run(command);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -561,4 +563,9 @@ fn a_tier_whose_tables_do_not_fit_into_memory_is_refused() {
         said.contains("a smaller --rate") && !said.contains("--threads"),
         "{said}"
     );
+    // What was not given is not named, and the way out that helps is.
+    let output = run(&["advise", "--size", "4TiB"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("error: advise needs tables"), "{said}");
+    assert!(said.contains("--keep-size, a smaller --sample"), "{said}");
 }
