@@ -1,6 +1,7 @@
 //! The built command: help, generated files, configuration checks, exit codes.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 use thermocline_core::{HintSet, ObjectId};
 use thermocline_trace::{Op, Recorder, RecorderOptions, Sample, Served, TraceRecord};
@@ -237,6 +238,11 @@ fn a_trace_is_not_converted_onto_its_own_parts() {
         let said = failure(&["trace", "convert", from, to, "--force"], 2);
         assert!(said.contains("is read: it would be lost"), "{said}");
     }
+    // The same under a link, whose own name has no parts.
+    let link = path("latest.parquet");
+    std::os::unix::fs::symlink("q.parquet", &link).expect("links");
+    let said = failure(&["trace", "convert", &second, &link, "--force"], 2);
+    assert!(said.contains("is read: it would be lost"), "{said}");
     let csv = path("q.csv");
     success(&["trace", "convert", &first, &csv]);
     let kept = fs::read(path("kept")).expect("reads");
@@ -307,6 +313,18 @@ fn a_reader_who_has_seen_enough_ends_a_command_quietly() {
     }
 }
 
+const READ: TraceRecord = TraceRecord {
+    time_ns: 0,
+    client: 0,
+    op: Op::Read,
+    served: Served::Base,
+    object: ObjectId(0),
+    offset: 0,
+    length: 4096,
+    latency_ns: 0,
+    hints: HintSet::UNKNOWN,
+};
+
 #[test]
 fn a_sample_in_a_format_that_does_not_say_so_is_told() {
     let directory = tempfile::tempdir().expect("dir");
@@ -316,17 +334,7 @@ fn a_sample_in_a_format_that_does_not_say_so_is_told() {
         ..RecorderOptions::default()
     };
     let recorder = Recorder::create(path("s.parquet"), options).expect("creates");
-    recorder.record(TraceRecord {
-        time_ns: 0,
-        client: 0,
-        op: Op::Read,
-        served: Served::Base,
-        object: ObjectId(0),
-        offset: 0,
-        length: 4096,
-        latency_ns: 0,
-        hints: HintSet::UNKNOWN,
-    });
+    recorder.record(READ);
     recorder.finish().expect("finishes");
     let convert = |from: &str, to: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
@@ -342,4 +350,33 @@ fn a_sample_in_a_format_that_does_not_say_so_is_told() {
     assert!(note.contains("50.0 % of all extents"), "{note}");
     assert_eq!(convert("s.parquet", "copy.parquet"), "");
     assert_eq!(convert("s.csv", "whole.csv"), "");
+}
+
+#[test]
+fn a_sample_keeps_the_page_size_that_its_extents_have() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let sample = path("s.parquet");
+    let options = RecorderOptions {
+        sample: Sample::of(0.5).expect("a share"),
+        page_size: 8192,
+        ..RecorderOptions::default()
+    };
+    let recorder = Recorder::create(&sample, options).expect("creates");
+    recorder.record(READ);
+    recorder.finish().expect("finishes");
+    let other = path("t.parquet");
+    for size in ["64KiB", "512"] {
+        let convert = ["trace", "convert", &sample, &other, "--page-size", size];
+        for line in [&convert[..], &[&convert[..], &["--split"]].concat()] {
+            let said = failure(line, 2);
+            assert!(said.contains("by extents of 32 pages of 8192 B"), "{said}");
+            assert!(said.contains("try: --page-size 8192"), "{said}");
+            assert!(!Path::new(&other).exists(), "{line:?}");
+        }
+    }
+    let (csv, oracle) = (path("t.csv"), path("t.oracleGeneral"));
+    for (to, size) in [(&other, "8KiB"), (&csv, "64KiB"), (&oracle, "4KiB")] {
+        success(&["trace", "convert", &sample, to, "--page-size", size]);
+    }
 }

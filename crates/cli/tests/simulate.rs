@@ -537,8 +537,10 @@ fn a_tier_whose_tables_do_not_fit_into_memory_is_refused() {
     // 2^28 pages.
     for command in [
         &["simulate", "--policy", "lru", "--flash", "16TiB"],
-        &["mrc", "--policy", "lru", "--sizes", "16TiB"],
+        &["mrc", "--policy", "fifo", "--sizes", "16TiB"],
         &["plan", "--policy", "lru", "--flash", "16TiB"],
+        &["advise", "--policy", "lru", "--sizes", "16TiB"],
+        &["advise", "--policy", "lru", "--size", "4TiB"],
     ] {
         let output = run(command);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -547,4 +549,54 @@ fn a_tier_whose_tables_do_not_fit_into_memory_is_refused() {
     }
     let output = run(&["simulate", "--policy", "lru", "--flash", "1p"]);
     assert!(output.status.success());
+    // One stack has every size of LRU, and needs no tables.
+    let output = run(&["mrc", "--policy", "lru", "--sizes", "16TiB"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    // Tiers of other policies are all there at once, whatever the threads: one alone would fit.
+    let sizes = ["--sizes", "4TiB,5TiB", "--threads", "1"];
+    let output = run(&[&["mrc", "--policy", "fifo"][..], &sizes].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("up to 83,886,080 slots"), "{said}");
+    assert!(
+        said.contains("a smaller --rate") && !said.contains("--threads"),
+        "{said}"
+    );
+    // What was not given is not named, and the way out that helps is.
+    let output = run(&["advise", "--size", "4TiB"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("error: advise needs tables"), "{said}");
+    assert!(said.contains("--keep-size, a smaller --sample"), "{said}");
+}
+
+#[test]
+fn joint_and_replay_refuse_tables_that_do_not_fit_into_memory() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = directory.path().join("long.csv");
+    // 2^20 pages.
+    fs::write(&path, "offset,length\n0,536870912\n").expect("writes");
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (base, cache) = (at("base"), at("cache"));
+    let files = ["--directory", &base, "--cache", &cache];
+    let joint = ["joint", "--database", "0.01", "--combination", "lru+lc"];
+    let replay = ["replay", "--policy", "none,lru", "--size", "50GiB"];
+    for (command, option, way) in [
+        (&joint[..], "--database", "a larger --database"),
+        (&[&replay[..], &files].concat(), "--size", "a smaller size"),
+    ] {
+        let mut limited = Command::new("sh");
+        limited
+            .args(["-c", "ulimit -v 2000000; exec \"$0\" \"$@\""])
+            .arg(env!("CARGO_BIN_EXE_thermocline"))
+            .args(command)
+            .arg(&path)
+            .args(["--page-size", "512"]);
+        let output = limited.output().expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+        assert!(said.contains(&format!("{option} needs tables")), "{said}");
+        assert!(said.contains(way), "{said}");
+    }
+    assert!(!Path::new(&base).exists() && !Path::new(&cache).exists());
 }

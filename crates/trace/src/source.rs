@@ -84,7 +84,11 @@ pub fn open(path: impl AsRef<Path>, options: &ImportOptions) -> Result<Source, R
         used(path, Format::Parquet, options)?;
         TraceReader::open(path).map(Source::native)
     };
-    if options.format == Some(Format::Parquet) || !path.exists() {
+    if !path.exists() {
+        // It says what is not there, before what options would mean.
+        return TraceReader::open(path).map(Source::native);
+    }
+    if options.format == Some(Format::Parquet) {
         return native();
     }
     let mut input = Input::open(path)?;

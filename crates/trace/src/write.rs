@@ -20,7 +20,7 @@ use crate::error::{ReadError, RecordError};
 use crate::format::Format;
 use crate::reader::Addressing;
 use crate::record::{Op, TraceRecord};
-use crate::sample::Sample;
+use crate::sample::{EXTENT_PAGES, Sample};
 use crate::source::Source;
 use crate::split::pages_of;
 
@@ -92,6 +92,20 @@ pub enum WriteError {
         /// The format.
         format: Format,
     },
+    /// A sample would be said to have other extents than it has.
+    #[error(
+        "{}: pages of {given} B cannot be noted: the trace is a sample by extents of {} pages of \
+         {own} B",
+        path.display(), EXTENT_PAGES
+    )]
+    Sample {
+        /// The file to be written.
+        path: PathBuf,
+        /// Bytes per page to be noted.
+        given: u32,
+        /// Bytes per page of the trace.
+        own: u32,
+    },
     /// A request has no place in the format.
     #[error("{}: request {request} cannot be written: {reason}", path.display())]
     Unfit {
@@ -152,7 +166,8 @@ impl From<WriteError> for Refused {
 ///
 /// # Errors
 /// Those of reading; when the file is there already or cannot be written; when a request has no
-/// place in the format. The file is then not there.
+/// place in the format; when Parquet of a sample is to have another page size than the trace. The
+/// file is then not there.
 pub fn convert(
     mut source: Source,
     path: &Path,
@@ -165,6 +180,9 @@ pub fn convert(
     })?;
     let split = options.split || format == Format::OracleGeneral;
     let page_size = page_size(&source, options, split);
+    if format == Format::Parquet {
+        same_extents(&source, path, page_size)?;
+    }
     let mut sink = open(format, path, &source, page_size, split, options.overwrite)?;
     let mut written = Written {
         format,
@@ -221,6 +239,19 @@ fn page_size(source: &Source, options: &WriteOptions, split: bool) -> u32 {
         Addressing::Bytes if split => given.or(meta.page_size).unwrap_or(PAGE_SIZE_DEFAULT),
         Addressing::Bytes => given.or(meta.page_size).unwrap_or(0),
     }
+}
+
+/// Refuses to note another page size beside a sample: its extents are so many pages.
+fn same_extents(source: &Source, path: &Path, given: u32) -> Result<(), WriteError> {
+    let meta = source.meta();
+    let own = meta.page_size.unwrap_or(PAGE_SIZE_DEFAULT);
+    // Noting none leaves it as it was.
+    let same = meta.addressing == Addressing::Pages || given == 0 || given == own;
+    if meta.sample.is_all() || same {
+        return Ok(());
+    }
+    let path = path.to_path_buf();
+    Err(WriteError::Sample { path, given, own })
 }
 
 fn open(

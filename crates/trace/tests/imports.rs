@@ -330,6 +330,21 @@ fn csv_pages_without_a_count_are_one_page_each() {
 }
 
 #[test]
+fn csv_syncs_without_a_count_are_about_no_page_and_the_last_page_is_one() {
+    let of = |unit, rows: &str| {
+        let source = csv("op=op,page=page", unit, rows).unwrap();
+        let records: Vec<_> = source.map(Result::unwrap).collect();
+        records.iter().map(|r| (r.op, r.length)).collect::<Vec<_>>()
+    };
+    let rows = "op,page\nsync,5\nr,4503599627370495\n";
+    assert_eq!(of(Some(4096), rows), [(Op::Sync, 0), (Op::Read, 4096)]);
+    assert_eq!(of(None, rows), [(Op::Sync, 0), (Op::Read, 1)]);
+    let text = "offset,length\n18446744073709547520,4097\n";
+    let error = csv("", None, text).unwrap_err().to_string();
+    assert!(error.contains("the request ends beyond 2^64"), "{error}");
+}
+
+#[test]
 fn csv_in_pages_of_unknown_size() {
     let source = csv(
         "page=#2,hint:kind=#1",
@@ -704,5 +719,27 @@ fn an_action_of_blkparse_is_refused_for_other_formats() {
         let refused = open(false).unwrap_err().to_string();
         assert!(refused.contains("action would mean nothing"), "{refused}");
         assert!(open(true).is_ok());
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_told_before_what_options_mean() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = [
+        ImportOptions {
+            blkparse_action: 'D',
+            ..ImportOptions::default()
+        },
+        ImportOptions {
+            unit: Some(4096),
+            ..with(Format::Parquet)
+        },
+    ];
+    for options in options {
+        let error = open(directory.path().join("typo.blk"), &options).unwrap_err();
+        assert!(
+            error.to_string().contains("typo.blk: no such file"),
+            "{error}"
+        );
     }
 }

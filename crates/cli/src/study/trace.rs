@@ -64,7 +64,7 @@ pub(crate) struct TraceConvertArgs {
     #[arg(long, value_name = "FORMAT", value_parser = import::format_parser(&WRITABLE))]
     pub(crate) to: Option<String>,
     /// Page size requests are split with [default: the trace's own, or 4KiB]; where they are not
-    /// split, what parquet notes as the trace's own
+    /// split, what parquet notes as the trace's own; a sample keeps its own in parquet
     #[arg(long, value_name = "SIZE")]
     pub(crate) page_size: Option<Size>,
     /// One row per page instead of one per request (oracle-general always has)
@@ -148,6 +148,10 @@ fn apart(args: &TraceConvertArgs, options: &WriteOptions) -> Outcome {
         // What is replaced goes with all its parts. A directory that cannot be read is refused
         // when the file is made.
         written.extend(parts_found(&args.output).unwrap_or_default());
+        // Under a link it has the parts of what the link leads to as well.
+        if let Ok(target) = args.output.canonicalize() {
+            written.extend(parts_found(&target).unwrap_or_default());
+        }
     }
     let read = std::slice::from_ref(&args.input);
     let mut written = written.iter();
@@ -187,6 +191,11 @@ fn refused(error: WriteError) -> Failure {
         error @ (WriteError::UnknownFormat { .. } | WriteError::ReadOnly { .. }) => {
             Failure::usage(error.to_string())
                 .advise("say --to parquet, --to csv or --to oracle-general")
+        }
+        error @ WriteError::Sample { own, .. } => {
+            Failure::usage(error.to_string()).advise(format!(
+                "--page-size {own}, or leave it out: commands that read the trace take --page-size"
+            ))
         }
         error @ WriteError::Unfit { .. } => Failure::new(Code::Failure, error.to_string()),
     }

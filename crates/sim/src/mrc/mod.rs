@@ -19,7 +19,8 @@
 //!   Applied to miniatures as well.
 //! - *Intervals that policies count in requests* (CLIC's window) shrink with the rate.
 //!
-//! Memory: 56 bytes a sampled page for LRU; the policy's own for R × C slots and size.
+//! Memory: 56 bytes a sampled page for LRU; the policy's own for R × C slots and size, of all at
+//! once.
 
 mod by_object;
 mod mini;
@@ -110,6 +111,12 @@ pub struct Curve {
     pub sampled_reads: u64,
     /// By size, as they were asked for.
     pub points: Vec<Point>,
+}
+
+/// Whether one stack of pages gives every size of `policy`, and no tier is made for any.
+#[must_use]
+pub fn is_stack(policy: &str, writes: Writes) -> bool {
+    policy == "lru" && writes != Writes::NoAllocate
 }
 
 /// What one tier counted, of the sample.
@@ -218,8 +225,7 @@ impl Follower {
         let writes = workload.options().writes;
         let mut policy_options = options.policy_options.clone();
         policy_options.admit_on_write = writes == Writes::Allocate;
-        let stack = policy == "lru" && writes != Writes::NoAllocate;
-        let tiers = if stack {
+        let tiers = if is_stack(policy, writes) {
             vec![Tier::Stack(Box::default())]
         } else {
             let sizes = options.sizes.iter();

@@ -72,6 +72,7 @@ pub(super) fn open(input: &mut Input, options: &ImportOptions) -> Result<Opened,
             cells,
             columns,
             page_size: page_size.map_or(1, u64::from),
+            counted: meaning.has(&Field::Length) || meaning.has(&Field::Pages),
             named: meaning.has(&Field::Object),
             name: String::new(),
         },
@@ -171,6 +172,8 @@ struct Csv {
     columns: Vec<Column>,
     /// Bytes per page of page columns; 1 otherwise.
     page_size: u64,
+    /// Whether a column says how long a request is.
+    counted: bool,
     /// Whether objects have a column.
     named: bool,
     /// The object of the row, put together.
@@ -204,7 +207,7 @@ impl Decoder for Csv {
             return Err(format!("{found} columns, expected {expected}"));
         }
         self.name.clear();
-        // A row of page columns is about one page where no column says how many.
+        // A row of page columns is about one page where no column says how many, a sync about none.
         let mut record = read_of(thermocline_core::ObjectId(0), 0, self.page_size);
         let mut joined = false;
         for column in &self.columns {
@@ -222,8 +225,13 @@ impl Decoder for Csv {
             };
             put.map_err(|reason| format!("column {:?}: {reason}", column.name))?;
         }
-        if record.op != Op::Sync && record.offset.checked_add(record.length).is_none() {
-            return self.last_page(record, catalog);
+        if record.op == Op::Sync && !self.counted {
+            record.length = 0;
+        }
+        // The page of the last number ends at 2^64 exactly.
+        let last = record.offset.checked_add(record.length.saturating_sub(1));
+        if record.op != Op::Sync && last.is_none() {
+            return Err("the request ends beyond 2^64".into());
         }
         self.named(record, catalog)
     }
@@ -242,14 +250,6 @@ impl Csv {
         let name = if self.named { &self.name } else { OBJECT };
         record.object = object(catalog, name)?;
         Ok(Decoded::Record(record))
-    }
-
-    /// A request that ends at 2^64 exactly is fine when it is the page of the last number.
-    fn last_page(&self, record: TraceRecord, catalog: &mut Catalog) -> Result<Decoded, String> {
-        if record.offset == u64::MAX && record.length == 1 {
-            return self.named(record, catalog);
-        }
-        Err("the request ends beyond 2^64".into())
     }
 }
 

@@ -72,18 +72,40 @@ impl Output {
     /// Gives the file its name; returns its size in bytes.
     pub(super) fn commit(mut self) -> Result<u64, WriteError> {
         // Before the new file has its name: after it they would be read as parts of it.
-        for part in &self.obsolete {
-            match fs::remove_file(part) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(WriteError::file(part, source));
-                }
-                _ => {}
-            }
+        let aside = self.set_aside()?;
+        if let Err(source) = fs::rename(&self.partial, &self.path) {
+            put_back(&aside);
+            return Err(self.failed(source));
         }
-        fs::rename(&self.partial, &self.path).map_err(|source| self.failed(source))?;
         self.committed = true;
+        for (_, aside) in &aside {
+            fs::remove_file(aside).map_err(|source| WriteError::file(aside, source))?;
+        }
         let found = self.path.metadata();
         Ok(found.map_err(|source| self.failed(source))?.len())
+    }
+
+    /// Renames what is replaced, where that is several files. The first one goes first: without it
+    /// the others are not read as a trace. Returns old and new names.
+    fn set_aside(&self) -> Result<Vec<(PathBuf, PathBuf)>, WriteError> {
+        let mut moved = Vec::new();
+        if self.obsolete.is_empty() {
+            return Ok(moved);
+        }
+        for part in std::iter::once(&self.path).chain(&self.obsolete) {
+            let mut aside = part.clone().into_os_string();
+            aside.push(".replaced");
+            let aside = PathBuf::from(aside);
+            match fs::rename(part, &aside) {
+                Ok(()) => moved.push((part.clone(), aside)),
+                Err(source) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => {
+                    put_back(&moved);
+                    return Err(WriteError::file(part, source));
+                }
+            }
+        }
+        Ok(moved)
     }
 
     pub(super) fn failed(&self, source: io::Error) -> WriteError {
@@ -93,6 +115,14 @@ impl Output {
     /// Whether the name asks for Zstandard.
     pub(super) fn compressed(&self) -> bool {
         self.path.extension().is_some_and(|ending| ending == "zst")
+    }
+}
+
+/// Gives what was set aside its names again, the first file last.
+fn put_back(moved: &[(PathBuf, PathBuf)]) {
+    for (part, aside) in moved.iter().rev() {
+        // What cannot be renamed is still there, under the other name.
+        let _ = fs::rename(aside, part);
     }
 }
 
@@ -170,5 +200,30 @@ impl Stream {
             Self::Plain(mut file) => file.flush(),
             Self::Zstd(encoder) => encoder.finish()?.flush(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_replaced_is_left_whole() {
+        let directory = tempfile::tempdir().expect("dir");
+        let path = directory.path().join("t.parquet");
+        let parts = [path.clone(), part_path(&path, 2), part_path(&path, 3)];
+        let read = || parts.each_ref().map(|part| fs::read(part).ok());
+        let begin = || Output::create_first(&path, true).expect("begins").0;
+        for part in &parts {
+            fs::write(part, "old").expect("writes");
+        }
+        let output = begin();
+        fs::remove_file(&output.partial).expect("removed");
+        assert!(output.commit().is_err(), "it has nothing to rename");
+        assert_eq!(read(), [(); 3].map(|()| Some(b"old".to_vec())));
+        begin().commit().expect("replaces");
+        assert_eq!(read(), [Some(Vec::new()), None, None]);
+        let left = fs::read_dir(directory.path()).expect("list").count();
+        assert_eq!(left, 1, "nothing is left aside");
     }
 }

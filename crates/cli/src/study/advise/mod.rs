@@ -228,14 +228,8 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
     // A sample has a tier as much smaller as it is.
     let small = |pages: &u32| (f64::from(*pages) * facts.share) as u32;
     let slots: Vec<u32> = sizes.iter().map(small).collect();
-    let threads = args.threads.unwrap_or(0);
     if args.check.is_none() {
-        // Sizes are tried under the policy there is, policies at the size there is.
-        let policy = args.policy.clone().unwrap_or_else(|| "auto".into());
-        modelled::fits("--sizes", &[policy], &slots, None, threads)?;
-        let one = now.map(|pages| small(&pages)).or(slots.last().copied());
-        let one: Vec<u32> = one.into_iter().collect();
-        modelled::fits("--policies", &args.policies, &one, None, threads)?;
+        fit(args, &slots, now.map(|pages| small(&pages)))?;
     }
     let mut policy_options = PolicyOptions::new(0);
     policy_options.seed = args.seed;
@@ -269,6 +263,29 @@ fn question(args: &AdviseArgs, workload: &Workload) -> Result<Question, Failure>
         },
         worth: args.worth,
     })
+}
+
+/// Refuses tiers whose tables do not fit into memory: those of `slots`, and of the `now` there is.
+fn fit(args: &AdviseArgs, slots: &[u32], now: Option<u32>) -> Outcome {
+    let threads = args.threads.unwrap_or(0);
+    let sample = match args.cache {
+        Some(_) => "--share",
+        None => "--sample",
+    };
+    let ways_out = |first: &str| format!("{first}, a smaller {sample} such as 10%, or --threads 1");
+    let (what, first) = match now {
+        _ if !args.sizes.is_empty() => ("--sizes", "smaller sizes"),
+        Some(_) if args.keep_size => ("advise", "larger pages"),
+        Some(_) => ("advise", "--keep-size"),
+        None => ("advise", "smaller --sizes"),
+    };
+    // Sizes are tried under the policy there is, policies at the size there is.
+    let policy = args.policy.clone().unwrap_or_else(|| "auto".into());
+    modelled::fits(what, &[policy], slots, None, threads)
+        .map_err(|failure| failure.advise(ways_out(first)))?;
+    let one: Vec<u32> = now.or(slots.last().copied()).into_iter().collect();
+    modelled::fits("advise", &args.policies, &one, None, threads)
+        .map_err(|failure| failure.advise(ways_out("fewer --policies")))
 }
 
 /// What is in the trace that was sampled.

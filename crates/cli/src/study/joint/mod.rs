@@ -11,7 +11,7 @@ use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::str::FromStr;
 use thermocline_core::hierarchy::Watermarks;
-use thermocline_sim::joint::{self, Combination, JointExperiment};
+use thermocline_sim::joint::{self, Combination, JointExperiment, NO_TIER};
 use thermocline_sim::{Workload, Writes};
 
 /// Shown at the end of `joint --help`.
@@ -168,7 +168,7 @@ fn experiment(args: &JointArgs, workload: &Workload) -> Result<JointExperiment, 
     policy_options.admit_on_write = workload.options().writes == Writes::Allocate;
     let watermarks = Watermarks::default();
     let gap = watermarks.dirty_high - watermarks.dirty_low;
-    Ok(JointExperiment {
+    let experiment = JointExperiment {
         combinations: args
             .parameters
             .beside(args.combination.clone(), |pair| &mut pair.tier)?,
@@ -189,7 +189,22 @@ fn experiment(args: &JointArgs, workload: &Workload) -> Result<JointExperiment, 
         zones: modelled::once(args.zone.iter().map(|share| share * 100.0)),
         policy_options,
         threads: args.threads.unwrap_or(0),
-    })
+    };
+    fit(&experiment, facts.distinct_pages)?;
+    Ok(experiment)
+}
+
+/// Refuses tiers, by the `pages` of the trace, whose tables do not fit into memory.
+fn fit(experiment: &JointExperiment, pages: u64) -> Outcome {
+    let slots = |database: &f64| (pages as f64 / database) as u32;
+    let slots: Vec<u32> = experiment.databases.iter().map(slots).collect();
+    let pairs = experiment.combinations.iter();
+    let tiers = pairs.filter(|pair| pair.tier != NO_TIER);
+    // Each with every pool.
+    let runs = tiers.flat_map(|pair| experiment.pools.iter().map(|_| pair.tier.clone()));
+    let runs: Vec<String> = runs.collect();
+    modelled::fits("--database", &runs, &slots, None, experiment.threads)
+        .map_err(|failure| failure.advise("a larger --database, --threads 1, or larger pages"))
 }
 
 #[cfg(test)]

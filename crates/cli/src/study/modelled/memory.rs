@@ -7,8 +7,8 @@ use std::fs;
 use std::thread::available_parallelism;
 
 /// Refuses `capacities`, in slots, that `option` gave and whose tables cannot all be there under
-/// `policies` with so many `threads`; 0: as many as there are processors. `learning`: the most
-/// that a policy which learns may take of it.
+/// `policies` with so many `threads`, each of which has one size under one policy; 0: as many as
+/// there are processors. `learning`: the most that a policy which learns may take of it.
 pub(crate) fn fits(
     option: &str,
     policies: &[String],
@@ -43,7 +43,7 @@ fn within(
     }
     let most = capacities.iter().max().copied().unwrap_or(0);
     let fact = format!(
-        "{option} needs tables of {} slots, which take {} of memory, and {} are free",
+        "{option} needs tables of up to {} slots, which take {} of memory at once, and {} are free",
         show_count(most.into()),
         show_bytes(needed),
         show_bytes(free)
@@ -102,7 +102,10 @@ mod tests {
         assert_eq!(refused(30_000, &["lru"], &[1000], 1), None);
         assert_eq!(refused(30_000, &["lru", "fifo"], &[1000, 10], 1), None);
         let two = refused(59_999, &["lru", "fifo"], &[10, 1000], 2).expect("too much");
-        assert!(two.contains("--flash needs tables of 1,000 slots"), "{two}");
+        assert!(
+            two.contains("--flash needs tables of up to 1,000 slots"),
+            "{two}"
+        );
         assert!(refused(289_999, &["auto"], &[1000], 1).is_some());
         assert!(
             refused(290_000, &["auto"], &[1000], 1).is_none(),

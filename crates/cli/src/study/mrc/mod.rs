@@ -142,8 +142,13 @@ fn options(args: &MrcArgs, workload: &Workload) -> Result<MrcOptions, Failure> {
     // Caches of a sample are as much smaller as it is.
     let small = |slots: &u32| (f64::from(*slots) * rate.share()) as u32;
     let slots: Vec<u32> = sizes.iter().map(small).collect();
-    let threads = args.threads.unwrap_or(0);
-    modelled::fits("--sizes", &policies, &slots, None, threads)?;
+    let writes = workload.options().writes;
+    let tiers = policies.iter().filter(|name| !mrc::is_stack(name, writes));
+    let tiers: Vec<String> = tiers.cloned().collect();
+    // All tiers follow one pass over the trace, whatever the threads.
+    modelled::fits("--sizes", &tiers, &slots, None, usize::MAX).map_err(|failure| {
+        failure.advise("fewer or smaller --sizes, fewer policies, or a smaller --rate")
+    })?;
     Ok(MrcOptions {
         policies,
         sizes,

@@ -275,6 +275,11 @@ fn size(args: &ReplayArgs, workload: &Workload) -> Result<u64, Failure> {
         .as_ref()
         .map(|size| modelled::pages("--size", size, facts));
     let pages = pages.transpose()?.unwrap_or(0);
+    let tiers = args.policy.iter().filter(|name| *name != NO_TIER);
+    let tiers: Vec<String> = tiers.cloned().collect();
+    // One after another; the engine bounds what a policy learns.
+    modelled::fits("--size", &tiers, &[pages], Some(0), 1)
+        .map_err(|failure| failure.advise("a smaller size, or larger pages"))?;
     Ok(u64::from(pages) * u64::from(facts.page_size))
 }
 
