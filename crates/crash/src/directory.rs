@@ -1,9 +1,9 @@
-//! The names of a base file system, and the mark on its directory: a journal of changes that a power
-//! failure cuts somewhere.
+//! The names of a base file system, and the mark on its directory: a journal of changes that a
+//! power failure cuts somewhere.
 //!
-//! As ext4 in ordered mode: each change of a name or of the mark is a transaction; a power failure keeps the
-//! transactions up to some moment; a sync of any file or directory makes all durable that came
-//! before. A sync of a file's data alone does that only as far as the file needs to be found:
+//! As ext4 in ordered mode: each change of a name or of the mark is a transaction; a power
+//! failure keeps the transactions up to some moment; a sync of any file or directory makes all
+//! durable that came before. A sync of a file's data alone does that only as far as the file needs to be found:
 //! to where it was made.
 //!
 //! # Invariants

@@ -1,12 +1,12 @@
-//! Base between two openings of a cache: served with another one, or with none; written by a program
-//! that asks nobody; rolled back to a snapshot; without its mark.
+//! Base between two openings of a cache: served with another one, or with none; written by a
+//! program that asks nobody; rolled back to a snapshot; without its mark.
 //!
 //! # What is promised
 //! 1. Base is served with another cache, or with none, only if it has everything. Then reads give
 //!    what they would have given before.
 //! 2. A cache that comes back shows nothing older than base.
-//! 3. After base went back to a snapshot of an earlier opening, exactly that is served, or the start
-//!    is refused because base does not wait for the cache's dirty pages. A snapshot of the *same*
+//! 3. After base went back to a snapshot of an earlier opening, exactly that is served, or the
+//!    start is refused because base does not wait for the cache's dirty pages. A snapshot of the *same*
 //!    opening is not noticed: that is documented, and not tried.
 //! 4. A cache that was given up by its id is not written to base later.
 

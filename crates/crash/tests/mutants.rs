@@ -72,8 +72,8 @@ fn bugs_planted_in_reading_the_map_later_are_caught() {
 }
 
 /// Base is served elsewhere, goes back, loses its mark; and the order of mark and superblock.
-/// `CleanBelieved`, `UnmarkedWhole`, `StaleMark`, `EarlyRenewal` and `HalfTakenServed` need more in a
-/// row than a run has as a rule, or two hosts: `claims` finds them.
+/// `CleanBelieved`, `UnmarkedWhole`, `StaleMark`, `EarlyRenewal` and `HalfTakenServed` need more
+/// in a row than a run has as a rule, or two hosts: `claims` finds them.
 #[test]
 fn bugs_planted_in_the_claim_of_base_are_caught() {
     let planted = [

@@ -41,7 +41,8 @@
 //! 7. The clean pages of a cache are believed only where the mark still is of its newest opening
 //!    known to be marked; after a clean stop also where there is none. Else somebody else served
 //!    base since, who may have changed files within the lease, or whose power failed and took the
-//!    times of files back and not their bytes; or base went back and files look older than they are.
+//!    times of files back and not their bytes; or base went back and files look older than
+//!    they are.
 //!
 //! # Which host
 //! The same kernel (boot id), or the same machine id; where one of the two has no machine id, the

@@ -16,8 +16,8 @@ use std::sync::Arc;
 const REFUSED_MAX: u32 = 3;
 
 impl Claim {
-    /// Refuses a cache with pages that base does not wait for (rule 4). Clean pages are not believed
-    /// where base was served without them since, or went back (rule 7). What a person should know
+    /// Refuses a cache with pages that base does not wait for (rule 4). Clean pages are not
+    /// believed where base was served without them since, or went back (rule 7). What a person should know
     /// is returned, to be logged.
     ///
     /// # Errors
