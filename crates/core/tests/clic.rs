@@ -638,3 +638,23 @@ fn hint_sets_are_bounded() {
     tier.policy.assert_invariants(&tier.slots);
     assert!(tier.learned().len() <= 10);
 }
+
+/// A page that was requested and refused, and comes by warming after another one did.
+#[test]
+fn what_warming_brings_is_in_order() {
+    for name in ["clic", "clic-topk", "clic-hybrid", "dp-clic"] {
+        let mut tier = Tier::new(name, &options(4, window(8)));
+        let quiet = |index, number| Access {
+            page: page(index),
+            op: Op::Read,
+            hints: HintSet::UNKNOWN,
+            number,
+        };
+        tier.policy.on_request(&quiet(1, 1), None);
+        for index in [2, 1] {
+            let slot = tier.slots.admit(page(index)).expect("there is room");
+            tier.policy.on_admit(&quiet(index, 2), slot);
+        }
+        tier.policy.assert_invariants(&tier.slots);
+    }
+}

@@ -1,8 +1,9 @@
-//! The names of a base file system: a journal of changes that a power failure cuts somewhere.
+//! The names of a base file system, and the mark on its directory: a journal of changes that a
+//! power failure cuts somewhere.
 //!
-//! As ext4 in ordered mode: each change of a name is a transaction; a power failure keeps the
-//! transactions up to some moment; a sync of any file or directory makes all durable that came
-//! before. A sync of a file's data alone does that only as far as the file needs to be found:
+//! As ext4 in ordered mode: each change of a name or of the mark is a transaction; a power
+//! failure keeps the transactions up to some moment; a sync of any file or directory makes all
+//! durable that came before. A sync of a file's data alone does that only as far as the file needs to be found:
 //! to where it was made.
 //!
 //! # Invariants
@@ -12,6 +13,10 @@
 use crate::draw::Draw;
 use crate::world::FileId;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// The text of the mark, an attribute of the directory; `None` where there is none.
+pub(crate) type Mark = Option<Arc<str>>;
 
 /// Names and what they stand for; `None` takes a name away.
 type Change = Vec<(String, Option<FileId>)>;
@@ -21,6 +26,8 @@ struct Transaction {
     change: Change,
     /// The file that it makes, if it makes one.
     makes: Option<FileId>,
+    /// What becomes of the mark, if that changes.
+    mark: Option<Mark>,
 }
 
 /// See the module text.
@@ -28,6 +35,8 @@ struct Transaction {
 pub(crate) struct Directory {
     names: BTreeMap<String, FileId>,
     durable: BTreeMap<String, FileId>,
+    mark: Mark,
+    durable_mark: Mark,
     pending: VecDeque<Transaction>,
 }
 
@@ -43,7 +52,28 @@ impl Directory {
 
     fn change(&mut self, change: Change, makes: Option<FileId>) {
         Self::apply(&mut self.names, &change);
-        self.pending.push_back(Transaction { change, makes });
+        let mark = None;
+        let transaction = Transaction {
+            change,
+            makes,
+            mark,
+        };
+        self.pending.push_back(transaction);
+    }
+
+    /// The text of the mark.
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark.clone()
+    }
+
+    /// The mark gets another text, or goes.
+    pub(crate) fn set_mark(&mut self, mark: Mark) {
+        self.mark.clone_from(&mark);
+        self.pending.push_back(Transaction {
+            change: Vec::new(),
+            makes: None,
+            mark: Some(mark),
+        });
     }
 
     /// A file is made.
@@ -114,6 +144,9 @@ impl Directory {
     fn keep(&mut self, count: usize) {
         for transaction in self.pending.drain(..count) {
             Self::apply(&mut self.durable, &transaction.change);
+            if let Some(mark) = transaction.mark {
+                self.durable_mark = mark;
+            }
         }
     }
 
@@ -127,6 +160,7 @@ impl Directory {
         survived.keep(count as usize);
         survived.pending.clear();
         survived.names = survived.durable.clone();
+        survived.mark = survived.durable_mark.clone();
         survived
     }
 }

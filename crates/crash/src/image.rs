@@ -86,6 +86,16 @@ impl Image {
         self.pending.len()
     }
 
+    /// As it is read now, durably.
+    #[must_use]
+    pub fn settled(&self) -> Self {
+        Self {
+            current: self.current.clone(),
+            durable: self.current.clone(),
+            ..Self::default()
+        }
+    }
+
     /// Whether a failed sync ever gave up a change, which is still read back.
     #[must_use]
     pub fn forgot(&self) -> bool {

@@ -47,7 +47,16 @@
 //! only then accepted; dirty pages are given up, and what is served must be base's own bytes, with
 //! no more old sectors than there were dirty pages (`run.rs`).
 //!
+//! # Base between two openings
+//! Every engine serves under a claim, as a mount does, and base's mark is an attribute of its
+//! directory: a change of it survives a power cut as a change of a name does. Base is served with
+//! another cache or with none, changed by a program that asks nobody, rolled back to a snapshot,
+//! and loses its mark; what may be served then, or refused, is in `elsewhere.rs`. Images of power cuts
+//! are recovered from with another cache too.
+//!
 //! # What is not tried
+//! Two hosts at a time (scenes do: `tests/claims.rs`). A snapshot of base from the same opening,
+//! which nobody notices.
 //! Threads (`shuttle`, `ids` and `engine_model` in `crates/engine/tests` do that); reads that are
 //! late; damage of bytes at rest (tests of the store). After a sync of base
 //! has failed, a clean restart is a power
@@ -60,15 +69,18 @@
 mod clock;
 mod directory;
 mod draw;
+mod elsewhere;
 mod image;
 mod meanwhile;
 mod model;
 mod names;
 mod run;
+mod serve;
 mod setup;
 mod step;
 mod store_run;
 mod tracked;
+mod verify;
 mod world;
 
 pub use clock::WorldClock;
@@ -76,9 +88,11 @@ pub use draw::Draw;
 pub use image::{Image, SECTOR};
 pub use model::{Broken, FileModel, pattern};
 pub use run::{Failure, Options, Tally, run};
-pub use setup::{Mode, NoStart, Setup, spec_of};
+pub use serve::{Ended, NoStart, Served};
+pub use setup::{Mode, Setup, spec_of};
 pub use step::{FILES, Step, draw_step};
 pub use store_run::run_store;
 pub use world::{
-    BARE_DEVICE, DIRECTORY, Failing, Fault, FileId, Io, IoKind, Observer, PowerDisk, State, World,
+    BARE_DEVICE, DIRECTORY, Failing, Fault, FileId, Io, IoKind, Observer, PowerDisk, Snapshot,
+    State, World,
 };

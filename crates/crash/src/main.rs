@@ -196,6 +196,11 @@ fn print_totals(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
          sync wrote them",
         tally.crash_points_loading, tally.loads, tally.meanwhile, tally.rewrites
     );
+    println!(
+        "base served elsewhere {} times, {} times refused for what a cache owes it; rolled back {} \
+         times",
+        tally.elsewhere, tally.refused_elsewhere, tally.rolled_back
+    );
 }
 
 fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
@@ -224,6 +229,9 @@ fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
         "refused_starts": tally.refused_starts,
         "batches_meanwhile": tally.meanwhile,
         "rewrites": tally.rewrites,
+        "served_elsewhere": tally.elsewhere,
+        "refused_elsewhere": tally.refused_elsewhere,
+        "rolled_back": tally.rolled_back,
         "seconds": took.as_secs_f64(),
         "failures": failures.collect::<Vec<_>>(),
     });

@@ -7,18 +7,19 @@
 //! further images are taken, and recovered from in turn.
 
 use crate::draw::Draw;
-use crate::image::SECTOR;
+use crate::elsewhere::Elsewhere;
 use crate::model::{Broken, pattern};
-use crate::setup::{FLASH, Mode, NoStart, Setup};
+use crate::serve::{Ended, NoStart, Served};
+use crate::setup::{FLASH, Mode, SPARE, Setup};
 use crate::step::{FILES, Step, draw_step};
 use crate::tracked::{Tracked, contents, new_file, open, request};
-use crate::world::{Fault, FileId, World};
+use crate::world::{DIRECTORY, Fault, FileId, World};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thermocline::clock::Clock;
 use thermocline::mutant::Mutant;
-use thermocline::{Behind, Engine, Error, Identity, Object, WarmPace, Warmed};
+use thermocline::{Claim, Engine, Error, Identity, Object, WarmPace, Warmed};
 
 /// Pages of a file that is still appended to, at most.
 const APPENDED_TO: u64 = 30;
@@ -27,7 +28,7 @@ const APPENDED_TO: u64 = 30;
 const WARM_TURNS: u32 = 40;
 
 /// Crashes within crashes at most: the third is while recovering from the second.
-const DEPTH_MAX: u32 = 3;
+pub(crate) const DEPTH_MAX: u32 = 3;
 
 /// What runs did, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,12 @@ pub struct Tally {
     /// Starts that were refused because base had gone on without a flash device that had failed
     /// and came back.
     pub refused_starts: u64,
+    /// Starts with another cache, or with none.
+    pub elsewhere: u64,
+    /// Those that were refused because base waits for a cache.
+    pub refused_elsewhere: u64,
+    /// How often base went back to a snapshot.
+    pub rolled_back: u64,
 }
 
 impl Tally {
@@ -77,6 +84,9 @@ impl Tally {
         self.meanwhile += other.meanwhile;
         self.rewrites += other.rewrites;
         self.refused_starts += other.refused_starts;
+        self.elsewhere += other.elsewhere;
+        self.refused_elsewhere += other.refused_elsewhere;
+        self.rolled_back += other.rolled_back;
     }
 }
 
@@ -124,9 +134,9 @@ pub struct Failure {
 }
 
 /// The bytes of every tracked object, `None` for those that are not there; or why there are none.
-type Recovered = Result<Vec<Option<Vec<u8>>>, NoStart>;
+pub(crate) type Recovered = Result<Vec<Option<Vec<u8>>>, NoStart>;
 
-type Captured = Arc<Mutex<Vec<World>>>;
+pub(crate) type Captured = Arc<Mutex<Vec<World>>>;
 
 pub(crate) struct Run {
     options: Options,
@@ -134,6 +144,7 @@ pub(crate) struct Run {
     pub(crate) draw: Draw,
     pub(crate) world: World,
     pub(crate) engine: Arc<Engine>,
+    pub(crate) claim: Arc<Claim>,
     pub(crate) files: Vec<Tracked>,
     /// Files that lost their names: in use, or a power failure may bring them back.
     pub(crate) ghosts: Vec<Tracked>,
@@ -145,6 +156,8 @@ pub(crate) struct Run {
     pub(crate) renames: u64,
     /// Faults were planned since the devices were last healed.
     pub(crate) faulted: bool,
+    /// Who had base.
+    pub(crate) elsewhere: Elsewhere,
 }
 
 /// Runs the workload of `seed`.
@@ -187,6 +200,8 @@ impl Run {
         }
         let flash = world.create("flash", Identity::default());
         assert_eq!(flash, FLASH, "flash is the first file of a world");
+        let spare = world.create("spare", Identity::default());
+        assert_eq!(spare, SPARE, "another cache is the second");
         let mut draw = Draw::new(seed);
         let mut files = Vec::new();
         for at in 0..FILES {
@@ -195,13 +210,18 @@ impl Run {
         if let Some(fault) = options.flash_fault {
             world.inject(FLASH, fault);
         }
-        let engine = setup.start(&world, false).map_err(|e| format!("{e:?}"))?;
+        let start = || setup.serve(&world, false).map_err(|e| format!("{e:?}"));
+        // The other cache was made some time before.
+        start()?.stop().map_err(|e| format!("{e:?}"))?;
+        world.exchange(FLASH, SPARE);
+        let served = start()?;
         let mut run = Self {
             options: options.clone(),
             setup,
             draw,
             world,
-            engine,
+            engine: served.engine,
+            claim: served.claim,
             files,
             ghosts: Vec::new(),
             removed: Vec::new(),
@@ -210,6 +230,7 @@ impl Run {
             writes: FILES as u64,
             renames: 0,
             faulted: false,
+            elsewhere: Elsewhere::default(),
         };
         run.open_all()?;
         run.watch();
@@ -224,7 +245,7 @@ impl Run {
     }
 
     /// Takes an image before every change of the world.
-    fn watch(&mut self) {
+    pub(crate) fn watch(&mut self) {
         let captured = Arc::clone(&self.captured);
         let mut draw = Draw::new(self.draw.bits());
         self.world.observe(Some(Box::new(move |state, io| {
@@ -260,6 +281,13 @@ impl Run {
 
     pub(crate) fn apply(&mut self, step: &Step) -> Result<(), String> {
         match *step {
+            // There is no cache for it.
+            Step::Warm(_) | Step::CommitTwo | Step::Resize(_) | Step::Rewrite(..)
+                if self.setup.bare =>
+            {
+                Ok(())
+            }
+            Step::TierOff | Step::TierOn | Step::WriteBack(_) if self.setup.bare => Ok(()),
             Step::Read(at, offset, length, hint) => self.read(at, offset, length, hint),
             Step::Write(at, offset, length, hint) => self.write(at, offset, length, hint),
             Step::Append(at, length, hint) => self.append(at, length, hint),
@@ -313,10 +341,7 @@ impl Run {
                 Ok(())
             }
             Step::CommitTwo => self.commit_two(),
-            Step::WriteBack(back) => {
-                self.engine.set_write_back(back);
-                Ok(())
-            }
+            Step::WriteBack(back) => self.write_back(back),
             Step::Resize(slots) => self.resize(slots),
             Step::Flush => self.flush(),
             Step::Policy(name) => self.engine.set_policy(name).map_err(|e| e.to_string()),
@@ -326,12 +351,21 @@ impl Run {
                 let off = self.engine.tier_off("the workload says so");
                 self.excuse(off)
             }
-            Step::TierOn => {
-                let on = self.engine.tier_on();
-                if on.is_ok() {
-                    self.world.forgive(FLASH);
-                }
-                self.excuse(on.map_err(|e| io::Error::other(e.to_string())))
+            Step::TierOn => self.tier_on(),
+            Step::Elsewhere(with, clean) => self.serve_elsewhere(with, clean),
+            Step::Behind(at, page, ms) => self.behind(at, page, ms),
+            Step::Snapshot => {
+                self.take_snapshot();
+                Ok(())
+            }
+            Step::RollBack(clean) => self.roll_back(clean),
+            Step::LoseMark(clean) => self.lose_mark(clean),
+            Step::DirectoryFault(what) => {
+                self.faulted = true;
+                let (skip, times) = (0, 1);
+                self.world
+                    .inject(DIRECTORY, Fault::Fail { what, skip, times });
+                Ok(())
             }
             Step::Fault(device, fault) => {
                 self.faulted = true;
@@ -452,12 +486,25 @@ impl Run {
         self.excuse(done)
     }
 
-    /// Stops cleanly and starts again. Where base shows bytes that it gave up to write, nobody can
-    /// tell what it holds before the machine starts anew: then that is what happens.
     fn restart(&mut self) -> Result<(), String> {
-        if self.world.shows_forgotten() {
-            return self.power_cut();
+        let clean = self.leave(true)?;
+        self.go_on(clean)
+    }
+
+    /// Ends, `clean`ly or by a loss of power; whether it was cleanly. Where base shows bytes that
+    /// it gave up to write, nobody can tell what it holds before the machine starts anew: then that
+    /// is what happens.
+    pub(crate) fn leave(&mut self, clean: bool) -> Result<bool, String> {
+        match clean && !self.world.shows_forgotten() {
+            true => self.stop(),
+            false => {
+                self.lose_power();
+                Ok(false)
+            }
         }
+    }
+
+    fn stop(&mut self) -> Result<bool, String> {
         self.heal();
         if self.draw.chance(1, 2) {
             // The next start need not wait for the map. Where that fails it does.
@@ -470,39 +517,51 @@ impl Run {
             }
         }
         let failed = self.world.failed_at(FLASH).is_some();
-        match self.engine.stop() {
-            Ok(()) => {}
+        match self.served().stop() {
+            Ok(()) => Ok(true),
             // Pages that flash did not give are named, or it did not take the map, since a change
             // of its size for example: the next start is as after a crash.
-            Err(Error::Unsaved { .. } | Error::Save { .. }) if failed => {
+            Err(Ended::Engine(Error::Unsaved { .. } | Error::Save { .. })) if failed => {
                 self.tally.refused += 1;
-                return self.go_on(false);
+                Ok(false)
             }
-            Err(error) => return Err(format!("does not stop: {error}")),
+            Err(error) => Err(format!("does not stop: {error:?}")),
         }
-        self.go_on(true)
+    }
+
+    fn served(&self) -> Served {
+        Served {
+            engine: Arc::clone(&self.engine),
+            claim: Arc::clone(&self.claim),
+        }
     }
 
     /// Starts an engine to go on with, and says whether it is whole: when it refuses, and may,
     /// dirty pages are given up, and what is left is not what was promised
     /// ([`Run::verify_refused`]).
-    fn start_again(&mut self) -> Result<(Arc<Engine>, bool), String> {
+    fn start_again(&mut self) -> Result<bool, String> {
         let mut whole = true;
-        let engine = match self.setup.start(&self.world, false) {
-            Ok(engine) => engine,
+        let served = match self.setup.serve(&self.world, false) {
+            Ok(served) => served,
             Err(refused) => {
                 self.judge_refusal(&self.world, &refused)?;
                 self.tally.refused_starts += 1;
-                whole = false;
                 // What is given up here is what crashes are compared with from here on.
                 self.verify_captured()?;
                 self.world.observe(None);
-                let again = self.setup.start(&self.world, true);
+                if refused == NoStart::NotAwaited {
+                    self.world.empty(FLASH);
+                } else {
+                    whole = false;
+                }
+                let again = self.setup.serve(&self.world, true);
                 again.map_err(|e| format!("gives up no dirty pages: {e:?}"))?
             }
         };
+        (self.engine, self.claim) = (served.engine, served.claim);
         self.world.forgive(FLASH);
-        Ok((engine, whole))
+        self.elsewhere.note_opening(self.setup.bare);
+        Ok(whole)
     }
 
     /// Longer or shorter: the store has its own opinion of which lengths there are.
@@ -541,7 +600,8 @@ impl Run {
     fn heal(&mut self) {
         let files = self.files.iter().chain(&self.ghosts);
         let files = files.map(|tracked| tracked.file);
-        files.chain([FLASH]).for_each(|file| self.world.heal(file));
+        let files = files.chain([FLASH, DIRECTORY]);
+        files.for_each(|file| self.world.heal(file));
         self.faulted = false;
         if let Some(fault) = self.options.flash_fault {
             self.world.inject(FLASH, fault);
@@ -550,18 +610,21 @@ impl Run {
 
     /// The power cut that the workload itself lives through.
     fn power_cut(&mut self) -> Result<(), String> {
+        self.lose_power();
+        self.go_on(false)
+    }
+
+    fn lose_power(&mut self) {
         let next = self.world.crash(self.draw.bits());
         self.world.power_off();
         self.world = next;
         self.faulted = false;
-        self.go_on(false)
     }
 
     /// Starts an engine to go on with, and compares what it has: after a stop that was `clean` with
     /// what was read last, else with what a crash may leave.
-    fn go_on(&mut self, clean: bool) -> Result<(), String> {
-        let (engine, whole) = self.start_again()?;
-        self.engine = engine;
+    pub(crate) fn go_on(&mut self, clean: bool) -> Result<(), String> {
+        let whole = self.start_again()?;
         self.verify_captured()?;
         self.find_files()?;
         for tracked in &mut self.files {
@@ -583,185 +646,11 @@ impl Run {
         Ok(())
     }
 
-    /// Recovers from `image` and compares every byte; crashes again meanwhile, and afterwards.
-    fn verify(&mut self, image: World, depth: u32) -> Result<(), String> {
-        let during = Captured::default();
-        if depth < DEPTH_MAX {
-            self.watch_recovery(&image, &during);
-        }
-        let found = match self.recover(&image, false)? {
-            Ok(found) => found,
-            Err(refused) => return self.verify_refused(&image, &refused),
-        };
-        self.check_found(&found)
-            .map_err(|what| format!("crash {depth}, {what}"))?;
-        let again = std::mem::take(&mut *lock(&during));
-        for image in again {
-            self.tally.second_crashes += 1;
-            self.verify(image, depth + 1)?;
-        }
-        if depth < DEPTH_MAX && self.draw.chance(1, 8) {
-            self.tally.second_crashes += 1;
-            let again = image.crash(self.draw.bits());
-            self.verify_same(&again, &found)?;
-        }
-        Ok(())
-    }
-
-    /// Compares what was found of every file with what a crash may leave.
-    fn check_found(&self, found: &[Option<Vec<u8>>]) -> Result<(), String> {
-        let named = self.files.len();
-        let all = self.files.iter().chain(&self.ghosts);
-        for (at, (tracked, found)) in all.zip(found).enumerate() {
-            let (name, identity) = (tracked.name(), tracked.identity);
-            match found {
-                Some(found) => {
-                    let checked = tracked.model.check_crash(found);
-                    checked.map_err(|Broken(what)| format!("{name} {identity:?}: {what}"))?;
-                }
-                None if tracked.promised && at < named => {
-                    return Err(format!("{name} {identity:?} was synced and is gone"));
-                }
-                None => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Another crash with nothing written: what was read is read again.
-    fn verify_same(&mut self, image: &World, before: &[Option<Vec<u8>>]) -> Result<(), String> {
-        let found = self.recover(image, false)?;
-        let found = found.map_err(|refused| format!("refused at the second time: {refused:?}"))?;
-        for (at, (found, before)) in found.iter().zip(before).enumerate() {
-            let (Some(found), Some(before)) = (found, before) else {
-                match found.is_some() == before.is_some() {
-                    true => continue,
-                    false => return Err(format!("object {at} came or went")),
-                }
-            };
-            let checked = self.setup.model(before).check_crash(found);
-            checked.map_err(|Broken(what)| format!("read, then crashed: object {at}: {what}"))?;
-        }
-        Ok(())
-    }
-
-    /// The start from `image` was refused: rightly so? What is served after the dirty pages were
-    /// given up must be base's own bytes, and no more of it may be older than was promised than
-    /// those pages.
-    fn verify_refused(&mut self, image: &World, refused: &NoStart) -> Result<(), String> {
-        self.judge_refusal(image, refused)?;
-        self.tally.refused_starts += 1;
-        let NoStart::Refused { files, dirty } = refused else {
-            return Err(format!("{refused:?}"));
-        };
-        let again = image.crash(self.draw.bits());
-        let found = self.recover(&again, true)?;
-        let found = found.map_err(|e| format!("gives up no dirty pages: {e:?}"))?;
-        let mut older = 0;
-        for (tracked, found) in self.files.iter().chain(&self.ghosts).zip(&found) {
-            let Some(found) = found else { continue };
-            let checked = tracked.model.broken_after_crash(found);
-            let given_up = files.iter().any(|file| tracked.names.contains(&file.name));
-            // A name may have been that of several, one after another.
-            let has = |other: &&Tracked| files.iter().any(|file| other.names.contains(&file.name));
-            let sure = given_up && self.files.iter().chain(&self.ghosts).filter(has).count() == 1;
-            if sure && *found != image.contents(tracked.file) {
-                return Err(format!("{}: given up, and not as base is", tracked.name()));
-            }
-            match checked {
-                Ok(sectors) if given_up => older += sectors,
-                Ok(0) => {}
-                Ok(sectors) => return Err(format!("{}: {sectors} sectors", tracked.name())),
-                Err(Broken(what)) => return Err(format!("given up, {}: {what}", tracked.name())),
-            }
-        }
-        let page = u64::from(self.setup.page_size);
-        match older <= dirty * (page / SECTOR as u64) {
-            true => Ok(()),
-            false => Err(format!("{older} sectors are old, {dirty} pages were dirty")),
-        }
-    }
-
-    /// A refusal is right only where flash had failed, and each file it names was changed or
-    /// removed after that. (Until the lease of the last commit has run out base is not written
-    /// then.)
-    fn judge_refusal(&self, image: &World, refused: &NoStart) -> Result<(), String> {
-        let wrong = || Err(format!("{refused:?}"));
-        let (NoStart::Refused { files, .. }, Some(failed)) = (refused, image.failed_at(FLASH))
-        else {
-            return wrong();
-        };
-        let late = |file: FileId| {
-            let stamp = image.stamp(file);
-            stamp.is_some_and(|stamp| stamp.mtime_ns.max(stamp.ctime_ns) >= failed)
-        };
-        for named in files {
-            let gone = named.why == Behind::Gone;
-            let mut tracked = self.files.iter().chain(&self.ghosts);
-            let changed =
-                tracked.any(|tracked| tracked.names.contains(&named.name) && late(tracked.file));
-            let removed = self.removed.iter().any(|(name, file, at)| {
-                let known = *name == named.name;
-                known && if gone { *at >= failed } else { late(*file) }
-            });
-            if !(removed || changed && !gone) {
-                return wrong();
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes images of some of the boundaries of a recovery.
-    fn watch_recovery(&mut self, world: &World, images: &Captured) {
-        let mut draw = Draw::new(self.draw.bits());
-        let images = Arc::clone(images);
-        world.observe(Some(Box::new(move |state, io| {
-            if !io.done && draw.chance(1, 6) {
-                lock(&images).push(state.crash(draw.bits()));
-            }
-        })));
-    }
-
-    /// What a fresh engine on `world` reads of every tracked object, or why it does not start.
-    fn recover(&mut self, world: &World, discard: bool) -> Result<Recovered, String> {
-        self.tally.recoveries += 1;
-        let engine = match self.setup.start(world, discard) {
-            Ok(engine) => engine,
-            Err(NoStart::Failed(what)) => return Err(what),
-            Err(refused) => {
-                world.power_off();
-                return Ok(Err(refused));
-            }
-        };
-        self.load(&engine);
-        let mut all = Vec::new();
-        for tracked in self.files.iter().chain(&self.ghosts) {
-            if !world.has_name(tracked.file) {
-                all.push(None);
-                continue;
-            }
-            let id = open(&engine, world, tracked)?;
-            let found = contents(&engine, world, tracked.file, &id)?;
-            self.tally.bytes += found.len() as u64;
-            all.push(Some(found));
-        }
-        world.power_off();
-        Ok(Ok(all))
-    }
-
-    /// Has the engine read its map to the end, if it serves without.
-    fn load(&mut self, engine: &Engine) {
-        if engine.loading().is_some() {
-            self.tally.loads += 1;
-            while engine.loading().is_some() && engine.step() {}
-        }
-    }
-
     fn end(&mut self) {
         self.world.power_off();
     }
 }
 
-fn lock(captured: &Captured) -> std::sync::MutexGuard<'_, Vec<World>> {
+pub(crate) fn lock(captured: &Captured) -> std::sync::MutexGuard<'_, Vec<World>> {
     captured.lock().unwrap_or_else(PoisonError::into_inner)
 }

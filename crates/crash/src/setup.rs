@@ -9,8 +9,7 @@ use thermocline::classify::Dialect;
 use thermocline::config::DirtySettings;
 use thermocline::mutant::Mutant;
 use thermocline::{
-    BaseIdentity, Engine, EngineConfig, Error, Identity, MapLoad, ObjectSpec, Opener, Pins,
-    Refused, Store, StoreOptions,
+    BaseIdentity, EngineConfig, Identity, Leave, MapLoad, ObjectSpec, Pins, StoreOptions,
 };
 use thermocline_core::{FileKind, policy, pool};
 
@@ -66,7 +65,11 @@ pub struct Setup {
     pub load: MapLoad,
     /// Whether base can set room aside.
     pub reserves: bool,
-    /// A bug planted in engine and store.
+    /// Whether base is served without a cache.
+    pub bare: bool,
+    /// What is allowed where base's mark stands in the way.
+    pub leave: Leave,
+    /// A bug planted in engine, store and claim.
     pub planted: Mutant,
 }
 
@@ -75,6 +78,8 @@ const PASSING: &str = "log";
 
 /// Where the flash device is in every world.
 pub(crate) const FLASH: FileId = FileId(0);
+/// Where another cache is that base may be served with instead.
+pub(crate) const SPARE: FileId = FileId(1);
 
 impl Setup {
     /// The choices of `seed`. Policies take turns.
@@ -103,6 +108,8 @@ impl Setup {
             pinned: if seed.is_multiple_of(3) { 5 } else { 0 },
             load: draw.one(&[MapLoad::Before, MapLoad::After]),
             reserves: draw.chance(3, 4),
+            bare: false,
+            leave: Leave::default(),
             planted: Mutant::None,
         }
     }
@@ -140,7 +147,7 @@ impl Setup {
         FileModel::holding(bytes, u64::from(self.page_size))
     }
 
-    fn config(&self, world: &World) -> EngineConfig {
+    pub(crate) fn config(&self, world: &World) -> EngineConfig {
         EngineConfig {
             clock: world.clock().shared(),
             planted: self.planted,
@@ -150,7 +157,7 @@ impl Setup {
             write_buffer_pages: self.buffer,
             writers_max: 1,
             pool_policy: self.pool.into(),
-            write_back: self.mode == Mode::Back,
+            write_back: self.mode == Mode::Back && !self.bare,
             dirty: self.dirty,
             pins: self.pins(self.pinned),
             inline: true,
@@ -163,90 +170,22 @@ impl Setup {
         (40 << 10) + (slots * u64::from(self.page_size)).next_multiple_of(4096)
     }
 
-    fn store_options(&self, world: &World, found: bool) -> StoreOptions {
+    pub(crate) fn store_options(
+        &self,
+        world: &World,
+        found: bool,
+        base: BaseIdentity,
+    ) -> StoreOptions {
         StoreOptions {
             clock: world.clock().shared(),
             planted: self.planted,
             load: self.load,
             page_size: self.page_size,
             size: (!found).then_some(self.length(self.slots)),
-            base: BaseIdentity {
-                file_system: 1,
-                inode: 2,
-                path: "/base".into(),
-                ..BaseIdentity::default()
-            },
+            base,
             ..StoreOptions::default()
         }
     }
-
-    /// Starts an engine on the flash device of `world`, and lets it open the files that dirty
-    /// pages wait for, or with `discard` gives those pages up.
-    ///
-    /// # Errors
-    /// What the engine said.
-    pub fn start(&self, world: &World, discard: bool) -> Result<Arc<Engine>, NoStart> {
-        let opener = |identity: &Identity, _: &str, _: bool| {
-            let found = world.find(identity);
-            Ok(found.map(|(file, name)| spec_of(world, file, &name, *identity)))
-        };
-        self.start_with(world, discard, &opener)
-    }
-
-    /// As [`Setup::start`], with files as `opener` finds them.
-    ///
-    /// # Errors
-    /// As [`Setup::start`].
-    pub fn start_with(
-        &self,
-        world: &World,
-        discard: bool,
-        opener: &Opener<'_>,
-    ) -> Result<Arc<Engine>, NoStart> {
-        let base = world.sync_base();
-        base.map_err(|error| NoStart::Failed(format!("base cannot be synced: {error}")))?;
-        let found = world.stamp(FLASH).is_some_and(|stamp| stamp.length > 0);
-        let store = Store::with_device(
-            world.device(FLASH),
-            "flash",
-            &self.store_options(world, found),
-        );
-        let store = store.map_err(|e| NoStart::Failed(format!("the cache does not open: {e}")))?;
-        let engine = Engine::start(self.config(world), Some(store));
-        let engine =
-            engine.map_err(|e| NoStart::Failed(format!("the engine does not start: {e}")))?;
-        match engine.adopt(opener, discard) {
-            Ok(()) => Ok(engine),
-            Err(Error::ChangedBehind { files, .. }) => {
-                let dirty = engine.dirty_pages();
-                // As a mount does; the cache must stay as it was found.
-                let stopped = engine.stop();
-                stopped.map_err(|e| NoStart::Failed(format!("refused, and no stop: {e}")))?;
-                Err(NoStart::Refused { files, dirty })
-            }
-            Err(error) => {
-                // As a mount does, too.
-                let stopped = engine.stop().err();
-                let stopped = stopped.map_or(String::new(), |e| format!("; no stop: {e}"));
-                let why = format!("files are not adopted: {error}{stopped}");
-                Err(NoStart::Failed(why))
-            }
-        }
-    }
-}
-
-/// Why there is no engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoStart {
-    /// Dirty pages wait for files that were changed or are gone.
-    Refused {
-        /// Which, and what happened to each.
-        files: Vec<Refused>,
-        /// Dirty pages on flash, of all files.
-        dirty: u64,
-    },
-    /// Anything else: never right.
-    Failed(String),
 }
 
 /// The base file `file` of `world` as the engine is given it.

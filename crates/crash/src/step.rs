@@ -48,6 +48,20 @@ pub enum Step {
     Restart,
     /// Lose power, and go on with what is found.
     PowerCut,
+    /// End, cleanly or by a loss of power, and serve base with something else, where its mark lets
+    /// that be.
+    Elsewhere(With, bool),
+    /// Stop cleanly; a program that asks nobody writes a page of a file, so many thousandths of a
+    /// second later; start again.
+    Behind(usize, u64, u32),
+    /// A snapshot is taken of base.
+    Snapshot,
+    /// End, cleanly or by a loss of power; base goes back to the snapshot; start again.
+    RollBack(bool),
+    /// End, cleanly or by a loss of power; base's mark is lost; start again.
+    LoseMark(bool),
+    /// The directory of base, on which its mark is, does something wrong.
+    DirectoryFault(Failing),
     /// So many units of background work.
     Work(u32),
     /// A commit of the map, and the next one that is written meanwhile.
@@ -70,13 +84,25 @@ pub enum Step {
     Fault(Option<usize>, Fault),
 }
 
+/// What base is served with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum With {
+    /// The cache there is.
+    This,
+    /// The other cache.
+    Other,
+    /// No cache.
+    Nothing,
+}
+
 /// Draws the next step.
 pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
     let file = draw.below(FILES as u64) as usize;
     let any = if draw.chance(1, 8) { FILES } else { file };
     let page = u64::from(setup.page_size);
     match draw.below(100) {
-        0..6 => Step::Work(1 + draw.below(6) as u32),
+        0..3 => Step::Work(1 + draw.below(6) as u32),
+        3..6 => draw_base(draw, file),
         6..9 => Step::CommitTwo,
         9 => Step::Wait(draw.one(&[100, 1_700, 4_100, 5_900, 7_000])),
         10 => Step::Warm(any),
@@ -105,6 +131,21 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
         95 => Step::Policy(draw.one(policy::NAMES)),
         96 => Step::Resize(draw.one(&[4, 8, 16, 24, 40, 64])),
         _ => draw_rarity(draw, setup),
+    }
+}
+
+/// What happens to base between two openings of a cache.
+fn draw_base(draw: &mut Draw, file: usize) -> Step {
+    let clean = draw.chance(1, 2);
+    match draw.below(16) {
+        0..3 => Step::Elsewhere(With::Other, clean),
+        3..6 => Step::Elsewhere(With::Nothing, clean),
+        6..8 => Step::Elsewhere(With::This, clean),
+        8 => Step::Snapshot,
+        9..13 => Step::RollBack(draw.chance(1, 4)),
+        13 => Step::LoseMark(clean),
+        14 => Step::Behind(file, draw.below(8), draw.one(&[0, 100, 7_000])),
+        _ => Step::DirectoryFault(draw.one(&[Failing::Writes, Failing::Syncs])),
     }
 }
 

@@ -12,6 +12,7 @@
 //! 1. A file that somebody may have open, or that a crash may bring back, keeps its bytes.
 //! 2. Names change as [`Directory`] says.
 
+mod base;
 mod disk;
 
 use crate::clock::WorldClock;
@@ -26,6 +27,7 @@ use thermocline::clock::Clock;
 use thermocline::device::Device;
 use thermocline::{Identity, Stamp};
 
+pub use base::Snapshot;
 pub use disk::PowerDisk;
 
 /// [`Identity::device`] of a file that is a device of its own, like flash: it shares no file system
@@ -140,6 +142,8 @@ struct Times {
 pub struct State {
     files: BTreeMap<FileId, File>,
     directory: Directory,
+    /// Faults of the directory of base.
+    directory_faults: Vec<Fault>,
     next: u32,
     off: bool,
     /// Late writes arrive when a file is healed only.
@@ -311,28 +315,6 @@ impl World {
         found.next().map(|(id, name, _)| (id, name))
     }
 
-    /// Syncs the directory of base: all changes of names are durable.
-    ///
-    /// # Errors
-    /// When the power is off.
-    pub fn sync_directory(&self) -> io::Result<()> {
-        let mut state = self.state();
-        let io = |done| Io {
-            file: DIRECTORY,
-            kind: IoKind::Sync,
-            offset: 0,
-            length: 0,
-            done,
-        };
-        state.tell(io(false));
-        if state.off {
-            return Err(Refusal::Gone.error());
-        }
-        state.directory.sync();
-        state.tell(io(true));
-        Ok(())
-    }
-
     /// The stamp of a file.
     #[must_use]
     pub fn stamp(&self, file: FileId) -> Option<Stamp> {
@@ -363,7 +345,9 @@ impl World {
 
     /// Plans a fault.
     pub fn inject(&self, file: FileId, fault: Fault) {
-        if let Some(file) = self.state().files.get_mut(&file) {
+        if file == DIRECTORY {
+            self.state().directory_faults.push(fault);
+        } else if let Some(file) = self.state().files.get_mut(&file) {
             file.faults.push(fault);
         }
     }
@@ -381,6 +365,9 @@ impl World {
     /// Forgets planned faults of a file; a dead device lives again, and what was late arrives.
     pub fn heal(&self, file: FileId) {
         let mut state = self.state();
+        if file == DIRECTORY {
+            state.directory_faults.clear();
+        }
         let mut draw = state.draw.clone().unwrap_or_else(|| Draw::new(0));
         if let Some(file) = state.files.get_mut(&file) {
             file.faults.clear();
@@ -519,7 +506,7 @@ impl State {
             return Err(Refusal::Gone);
         }
         let file = self.files.get_mut(&id).ok_or(Refusal::Gone)?;
-        match file.strikes(what) {
+        match strikes(&mut file.faults, what) {
             None => Ok(file),
             Some(refusal) => Err(refusal),
         }
@@ -620,28 +607,27 @@ impl File {
     fn is_dead(&self) -> bool {
         self.faults.contains(&Fault::Die)
     }
+}
 
-    /// What becomes of the next request; counts down the faults that wait for it.
-    fn strikes(&mut self, asked: Failing) -> Option<Refusal> {
-        let mut struck = None;
-        for fault in &mut self.faults {
-            match fault {
-                Fault::Die => struck = Some(Refusal::Gone),
-                Fault::Fail { what, skip, times } if what.is_about(asked) => {
-                    if *skip > 0 {
-                        *skip -= 1;
-                    } else if *times > 0 {
-                        *times -= 1;
-                        struck = struck.or(Some(what.refusal()));
-                    }
+/// What becomes of the next request; counts down the faults that wait for it.
+fn strikes(faults: &mut Vec<Fault>, asked: Failing) -> Option<Refusal> {
+    let mut struck = None;
+    for fault in &mut *faults {
+        match fault {
+            Fault::Die => struck = Some(Refusal::Gone),
+            Fault::Fail { what, skip, times } if what.is_about(asked) => {
+                if *skip > 0 {
+                    *skip -= 1;
+                } else if *times > 0 {
+                    *times -= 1;
+                    struck = struck.or(Some(what.refusal()));
                 }
-                Fault::Fail { .. } | Fault::LieOnSync => {}
             }
+            Fault::Fail { .. } | Fault::LieOnSync => {}
         }
-        self.faults
-            .retain(|fault| !matches!(fault, Fault::Fail { times: 0, .. }));
-        struck
     }
+    faults.retain(|fault| !matches!(fault, Fault::Fail { times: 0, .. }));
+    struck
 }
 
 #[cfg(test)]

@@ -71,6 +71,27 @@ fn bugs_planted_in_reading_the_map_later_are_caught() {
     }
 }
 
+/// Base is served elsewhere, goes back, loses its mark; and the order of mark and superblock.
+/// `CleanBelieved`, `UnmarkedWhole`, `StaleMark`, `EarlyRenewal` and `HalfTakenServed` need more
+/// in a row than a run has as a rule, or two hosts: `claims` finds them.
+#[test]
+fn bugs_planted_in_the_claim_of_base_are_caught() {
+    let planted = [
+        (Mutant::ServedElsewhere, Mode::Through),
+        (Mutant::BaseWentBack, Mode::Back),
+        (Mutant::EarlyNote, Mode::Back),
+    ];
+    for (mutant, mode) in planted {
+        let options = Options {
+            mutant,
+            ..Options::of(mode)
+        };
+        let seed = caught_in_engine(400, &options);
+        println!("{mutant:?}, {mode:?}: caught by seed {seed:?}");
+        assert!(seed.is_some(), "{mutant:?} is not caught by 400 seeds");
+    }
+}
+
 fn store(mutant: Mutant) -> Options {
     Options {
         steps: 60,

@@ -55,7 +55,7 @@ impl PartialEq for SharedClock {
 struct SystemClock;
 
 /// Time since the machine was started, also what it slept: a lease runs out meanwhile.
-pub(crate) fn since_boot() -> Duration {
+fn since_boot() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -56,4 +56,21 @@ pub enum Mutant {
     /// Recovery takes all batches after the last that is said to be durable as one: what an
     /// acknowledged one of them says is given up with the next.
     TailAsOne,
+    /// After a crash pages are believed also where base was served without their cache since.
+    ServedElsewhere,
+    /// After a clean stop the stamps of files are believed, also where base was served without the
+    /// cache since.
+    CleanBelieved,
+    /// A mark of an older opening than the cache knows of is taken for one of the newest.
+    BaseWentBack,
+    /// The cache says that base's mark names its opening before that is so.
+    EarlyNote,
+    /// Base's mark goes on to name the opening from before the tier was put back.
+    StaleMark,
+    /// A base without a mark is called whole while dirty pages of a cache are accepted for it.
+    UnmarkedWhole,
+    /// The tier is put back while base's mark says that base waits for what the cache held.
+    EarlyRenewal,
+    /// Who finds a take-over that was interrupted does not wait for whoever served before.
+    HalfTakenServed,
 }

@@ -102,27 +102,8 @@ impl Claiming {
     /// Refuses a cache with pages that base does not wait for. What a crash left of clean pages is
     /// not believed where base was served without them since, or went back.
     pub(crate) fn check_store(&self, store: &mut Store) -> Outcome {
-        let found = store.recovered();
-        let after_crash = found.is_some_and(|found| !found.as_closed);
-        let dirty = found.map_or(0, |found| {
-            found
-                .entries
-                .iter()
-                .filter(|(_, entry)| entry.dirty)
-                .count() as u64
-        });
-        let note = self.claim.check_dirty(&store.stamp(), dirty, &self.leave)?;
-        if let Some(note) = note {
+        for note in self.claim.check_store(store, &self.leave)? {
             log::line(&note);
-        }
-        let distrusted = !self.claim.is_of_newest(&store.stamp());
-        // With pages that base waits for it was served with nothing else; or somebody said so.
-        if after_crash && dirty == 0 && distrusted {
-            log::line(
-                "base was served without this cache since, or is an older copy: the pages that a \
-                 crash left in the cache are given up",
-            );
-            store.distrust();
         }
         Ok(())
     }
@@ -148,31 +129,14 @@ impl Claiming {
     /// with another engine must still be held.
     pub(crate) fn hold(&self, engine: &Engine, mountpoint: &Path) -> Outcome {
         self.claim.holds().map_err(|_| self.lost())?;
-        let state = match engine.is_write_back() || engine.dirty_pages() > 0 {
-            true => State::Dirty,
-            false => State::Serving,
-        };
-        let stamp = engine.cache_stamp();
-        self.claim.hold(state, stamp.as_ref(), mountpoint)?;
-        engine.set_fence(self.fence());
-        note_marked(engine, stamp.as_ref());
-        Ok(())
+        Ok(self.claim.serve(engine, mountpoint)?)
     }
 
     /// Says that writes may stay off base from now on, or that base has everything again.
     pub(crate) fn switch(&self, engine: &Engine, dirty: bool) -> Outcome {
         // Whatever is to change is of no use to a mount that was taken over.
         self.claim.holds().map_err(|_| self.lost())?;
-        let state = if dirty { State::Dirty } else { State::Serving };
-        let stamp = engine.cache_stamp();
-        // A tier that was switched on, or another cache, is another opening.
-        let named = stamp.as_ref().is_none_or(|stamp| self.claim.names(stamp));
-        if self.claim.state() == Some(state) && state == State::Serving && named {
-            return Ok(());
-        }
-        self.claim.switch(state, stamp.as_ref())?;
-        note_marked(engine, stamp.as_ref());
-        Ok(())
+        Ok(self.claim.follow(engine, dirty)?)
     }
 
     /// A failure once base belongs to somebody else.
@@ -200,23 +164,14 @@ impl Claiming {
         if self.still_ours().is_err() {
             return Ok(());
         }
-        let through = self.claim.state() == Some(State::Serving);
-        let dirty = engine.dirty_pages();
-        let whole = dirty == 0 && (through || stopped.is_ok());
+        let whole = self.claim.is_whole_after(engine, stopped.is_ok());
         if !whole {
             log::line(&format!(
                 "base stays marked: it is whole only together with the cache ({} pages)",
-                show_count(dirty)
+                show_count(engine.dirty_pages())
             ));
         }
         Ok(self.claim.end(whole)?)
-    }
-}
-
-/// The cache is told what base's mark says now.
-fn note_marked(engine: &Engine, stamp: Option<&CacheStamp>) {
-    if let Some(stamp) = stamp {
-        engine.note_marked(stamp);
     }
 }
 

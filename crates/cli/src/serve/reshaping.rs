@@ -29,9 +29,6 @@ use std::thread::JoinHandle;
 use thermocline::{Engine, FlushProgress};
 use thermocline_mount::Fs;
 
-/// Flushes that base may refuse one after another before that is taken for an answer.
-const PATIENCE: u32 = 3;
-
 /// What precedes the reason why pinned files were not loaded.
 pub(crate) const NOT_LOADED: &str = "not loaded: ";
 
@@ -397,35 +394,8 @@ impl Reshaping {
     ) -> Outcome {
         let marking = self.marking.lock();
         let _one = marking.unwrap_or_else(PoisonError::into_inner);
-        let back = self.engine.is_write_back();
-        self.engine.set_write_back(false);
-        // Else base would wait for a cache that is no more, should a crash come then.
-        let cleared = self.make_whole().and_then(|()| mark(false));
-        let changed = cleared.and_then(|()| change(&self.engine));
-        let dirty = back || self.engine.dirty_pages() > 0;
-        // Also after a failure: who knows what of the mark was written.
-        let marked = mark(dirty);
-        if marked.is_ok() {
-            self.engine.set_write_back(back);
-        }
-        changed?;
-        marked
-    }
-
-    /// Writes back everything. Base may refuse some batches, or pages be written meanwhile.
-    fn make_whole(&self) -> Outcome {
-        let mut refused = io::Error::other("pages are written again and again");
-        for _ in 0..PATIENCE {
-            match self.engine.flush(|progress| self.note(progress)) {
-                Ok(()) if self.engine.dirty_pages() == 0 => return Ok(()),
-                Ok(()) if self.stop.load(Ordering::Acquire) => {
-                    return Err(thermocline::Error::Stopped.into());
-                }
-                Ok(()) => {}
-                Err(error) => refused = error,
-            }
-        }
-        Err(self.engine.not_whole(refused).into())
+        let go_on = |progress| self.note(progress);
+        self.engine.take_turns(go_on, mark, change)
     }
 
     fn replace(

@@ -6,7 +6,6 @@
 //! mark to be ours.
 
 use super::{Claim, FRESH, Mark, RELY};
-use crate::clock::since_boot;
 use crate::device::{Device, Witness};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -55,7 +54,7 @@ type Tell = Box<dyn Fn(&str) + Send + Sync>;
 pub(super) struct Watch {
     armed: AtomicBool,
     down: AtomicBool,
-    /// Milliseconds of the clock that counts sleep too.
+    /// Milliseconds of the claim's clock.
     seen: AtomicU64,
     looking: Mutex<()>,
     reason: OnceLock<String>,
@@ -63,8 +62,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn begin(&self) {
-        self.seen.store(now_ms(), Ordering::Release);
+    /// Looks count from `now` on, by the claim's clock, which goes on while the machine sleeps.
+    pub(super) fn begin(&self, now: Duration) {
+        self.seen.store(in_ms(now), Ordering::Release);
         self.armed.store(true, Ordering::Release);
     }
 
@@ -72,8 +72,8 @@ impl Watch {
         self.down.load(Ordering::Acquire)
     }
 
-    fn age(&self) -> Duration {
-        Duration::from_millis(now_ms().saturating_sub(self.seen.load(Ordering::Acquire)))
+    fn age(&self, now: Duration) -> Duration {
+        Duration::from_millis(in_ms(now).saturating_sub(self.seen.load(Ordering::Acquire)))
     }
 
     fn fall(&self, reason: String) -> io::Error {
@@ -91,12 +91,16 @@ fn stale() -> io::Error {
     io::Error::from_raw_os_error(libc::ESTALE)
 }
 
-/// Milliseconds of a clock that goes on while the machine sleeps.
-fn now_ms() -> u64 {
-    since_boot().as_millis() as u64
+fn in_ms(time: Duration) -> u64 {
+    time.as_millis() as u64
 }
 
 impl Claim {
+    /// How long ago the mark was last seen to be ours.
+    fn age(&self) -> Duration {
+        self.watch.age(self.clock.now())
+    }
+
     /// Calls `tell` with the reason when the claim is lost. Once.
     pub fn when_lost(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
         // A second listener is not needed by anybody.
@@ -110,10 +114,10 @@ impl Claim {
             if self.watch.is_down() {
                 return Err(stale());
             }
-            if self.watch.age() < fresh {
+            if self.age() < fresh {
                 return Ok(());
             }
-            let begun = now_ms();
+            let begun = in_ms(self.clock.now());
             match self.place.read_fresh() {
                 // A look that took too long is not a fresh one.
                 Ok(found) => self.judge(found, begun)?,
@@ -121,7 +125,7 @@ impl Claim {
                 Err(_) => self.clock.pass(BETWEEN),
             }
         }
-        match self.watch.age() < fresh {
+        match self.age() < fresh {
             true => Ok(()),
             false => Err(io::Error::from(io::ErrorKind::TimedOut)),
         }
@@ -157,7 +161,7 @@ impl Fence for Claim {
         if self.watch.is_down() {
             return Err(stale());
         }
-        let age = self.watch.age();
+        let age = self.age();
         if age < RELY / 2 {
             return Ok(());
         }
@@ -166,7 +170,7 @@ impl Fence for Claim {
             return Ok(());
         }
         match self.look(RELY / 2) {
-            Err(_) if !self.watch.is_down() && self.watch.age() < RELY => Ok(()),
+            Err(_) if !self.watch.is_down() && self.age() < RELY => Ok(()),
             looked => looked,
         }
     }
@@ -175,7 +179,7 @@ impl Fence for Claim {
         if !self.watch.armed.load(Ordering::Acquire) {
             return true;
         }
-        let age = self.watch.age();
+        let age = self.age();
         // While somebody looks early, the last look is good enough for all others.
         let is_seen = age < RELY / 2 || (age < RELY && self.watch.looking.try_lock().is_none());
         is_seen && !self.watch.is_down()

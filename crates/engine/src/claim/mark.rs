@@ -122,6 +122,13 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// Format id of the cache; 0 for none.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn cache_id(&self) -> u64 {
+        self.cache
+    }
+
     pub(crate) fn encode(&self) -> String {
         let claimant = &self.claimant;
         let mut out = format!(

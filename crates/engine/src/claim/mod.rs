@@ -38,9 +38,11 @@
 //!    and a commit's lease ends within [`crate::LEASE`] of that. All of it is less than
 //!    [`PATIENCE`], so two hosts never use a base at the same time.
 //!
-//! 7. After a crash the clean pages of a cache are believed only where the mark still is of its
-//!    newest opening known to be marked. Else somebody else served base since, who may have changed
-//!    files within the lease, or base went back and files look older than they are.
+//! 7. The clean pages of a cache are believed only where the mark still is of its newest opening
+//!    known to be marked; after a clean stop also where there is none. Else somebody else served
+//!    base since, who may have changed files within the lease, or whose power failed and took the
+//!    times of files back and not their bytes; or base went back and files look older than
+//!    they are.
 //!
 //! # Which host
 //! The same kernel (boot id), or the same machine id; where one of the two has no machine id, the
@@ -54,12 +56,14 @@ pub mod mounts;
 mod place;
 mod probe;
 mod refusal;
+mod serve;
 #[cfg(test)]
 mod tests;
 
 use crate::clock::SharedClock;
 use crate::durable::lease::LEASE;
 use crate::lock::{Mutex, MutexGuard};
+use crate::mutant::Mutant;
 use crate::store::{self, BaseIdentity, CacheStamp};
 use fence::Watch;
 use mark::{Claimant, Mark};
@@ -72,6 +76,8 @@ use std::time::Duration;
 pub use fence::{Fence, Fenced};
 pub use host::Host;
 pub use mark::State;
+#[doc(hidden)]
+pub use place::Keep;
 pub use place::{ATTRIBUTE, Standing, beside, mark_of, standing_of};
 pub use probe::{Clocks, TICK};
 pub use refusal::Refusal;
@@ -121,6 +127,7 @@ pub struct Claim {
     watch: Watch,
     patience: Duration,
     clock: SharedClock,
+    planted: Mutant,
     /// Holds the lock.
     _lock: Option<fs::File>,
 }
@@ -132,6 +139,8 @@ struct Held {
     mark: Option<Mark>,
     /// Whether it is ours.
     ours: bool,
+    /// Without a mark: the cache and its opening whose dirty pages were accepted.
+    accepted: Option<(u64, u64)>,
 }
 
 impl std::fmt::Debug for Claim {
@@ -165,24 +174,63 @@ impl Claim {
     ) -> Result<Self, Refusal> {
         let failed = Refusal::io(base);
         let found = fs::metadata(base).map_err(&failed)?;
-        let place = Place::of(base).map_err(&failed)?;
-        let mark = place.read()?;
         let identity = BaseIdentity {
             file_system: found.dev(),
             inode: found.ino(),
             path: base.display().to_string(),
+            id: 0,
+        };
+        let place = Place::of(base).map_err(&failed)?;
+        let claim = Self::of(place, identity, host, SharedClock::default())?;
+        Ok(Self {
+            patience,
+            _lock: lock,
+            ..claim
+        })
+    }
+
+    /// A claim of a base that is no directory of this machine: a tester's, whose mark `keep` keeps.
+    ///
+    /// # Errors
+    /// [`Refusal::Unreadable`] and those of `keep`.
+    #[doc(hidden)]
+    pub fn simulated(
+        keep: Box<dyn Keep>,
+        identity: BaseIdentity,
+        host: Host,
+        clock: SharedClock,
+        planted: Mutant,
+    ) -> Result<Self, Refusal> {
+        let place = Place::kept(Path::new(&identity.path), keep);
+        let claim = Self::of(place, identity, host, clock)?;
+        Ok(Self { planted, ..claim })
+    }
+
+    fn of(
+        place: Place,
+        identity: BaseIdentity,
+        host: Host,
+        clock: SharedClock,
+    ) -> Result<Self, Refusal> {
+        let mark = place.read()?;
+        let identity = BaseIdentity {
             id: mark.as_ref().map_or(0, |mark| mark.base),
+            ..identity
         };
         Ok(Self {
-            base: base.into(),
+            base: PathBuf::from(&identity.path),
             place,
             host,
             identity: Mutex::new(identity),
-            held: Mutex::new(Held { mark, ours: false }),
+            held: Mutex::new(Held {
+                mark,
+                ..Held::default()
+            }),
             watch: Watch::default(),
-            patience,
-            clock: SharedClock::default(),
-            _lock: lock,
+            patience: PATIENCE,
+            clock,
+            planted: Mutant::None,
+            _lock: None,
         })
     }
 
@@ -213,7 +261,9 @@ impl Claim {
         // Before another host is fenced: it would be for nothing.
         self.check_identity(stamp.as_ref(), leave)?;
         let mut notes = Vec::new();
-        if let Some(mark) = found.filter(|mark| mark.taking || self.is_elsewhere(mark)) {
+        let heeded = self.planted != Mutant::HalfTakenServed;
+        let waited_for = |mark: &Mark| (mark.taking && heeded) || self.is_elsewhere(mark);
+        if let Some(mark) = found.filter(waited_for) {
             notes.push(match mark.taking {
                 true => "an earlier take-over had not ended; waited as it should have".to_string(),
                 false => format!("taken over from {}", mark.claimant),
@@ -361,15 +411,17 @@ impl Claim {
         dirty: u64,
         leave: &Leave,
     ) -> Result<Option<String>, Refusal> {
-        let held = self.held();
+        let mut held = self.held();
         let awaited = match &held.mark {
             _ if dirty == 0 => return Ok(None),
             None => {
+                let accepted = (cache.format_id, cache.epoch);
+                held.accepted = Some(accepted).filter(|_| self.planted != Mutant::UnmarkedWhole);
                 return Ok(Some(format!(
                     "base has no mark: accepted {dirty} pages of a cache that knows it"
                 )));
             }
-            Some(mark) => mark.state == State::Dirty && is_of_newest(mark, cache),
+            Some(mark) => mark.state == State::Dirty && self.is_newest(mark, cache),
         };
         match awaited || leave.same_base {
             true => Ok(None),
@@ -394,9 +446,18 @@ impl Claim {
     #[must_use]
     pub fn is_of_newest(&self, cache: &CacheStamp) -> bool {
         match &self.held().mark {
-            Some(mark) => is_of_newest(mark, cache),
+            Some(mark) => self.is_newest(mark, cache),
             None => cache.marked == 0,
         }
+    }
+
+    fn is_newest(&self, mark: &Mark, cache: &CacheStamp) -> bool {
+        debug_assert!(
+            cache.marked <= cache.epoch,
+            "an opening of before is marked"
+        );
+        let went_back = mark.epoch < cache.marked && self.planted != Mutant::BaseWentBack;
+        mark.cache == cache.format_id && !went_back
     }
 
     /// Writes the mark durably: the base is served, in `state`, with `cache` from its present
@@ -421,7 +482,7 @@ impl Claim {
             claimant,
             taking: false,
         })?;
-        self.watch.begin();
+        self.watch.begin(self.clock.now());
         Ok(())
     }
 
@@ -498,37 +559,44 @@ impl Claim {
         *held = Held {
             mark: Some(mark),
             ours: true,
+            accepted: None,
         };
         Ok(())
     }
 
+    /// The mark, or where there is none one that says what is known so far: base is *whole*, unless
+    /// a cache with dirty pages was accepted for it.
+    fn mark_or_new(&self) -> Mark {
+        let held = self.held();
+        if let Some(mark) = &held.mark {
+            return mark.clone();
+        }
+        let (cache, epoch) = held.accepted.unwrap_or_default();
+        Mark {
+            state: match held.accepted {
+                Some(_) => State::Dirty,
+                None => State::Whole,
+            },
+            base: self.identity().id,
+            cache,
+            epoch,
+            claimant: Claimant::nobody(),
+            taking: false,
+        }
+    }
+
     /// The clock by which base gives its times, and its granularity. Writes the mark as it is, or a
-    /// *whole* one where there is none: the base has an id from [`Claim::admit`] on.
+    /// new one where there is none: the base has an id from [`Claim::admit`] on.
     ///
     /// # Errors
     /// [`Refusal::Contested`], and those of the system.
     pub fn probe(&self) -> Result<Clocks, Refusal> {
         self.check_unchanged()?;
         let failed = Refusal::io(&self.base);
-        let mut mark = self.held().mark.clone().unwrap_or_else(|| Mark {
-            state: State::Whole,
-            base: self.identity().id,
-            cache: 0,
-            epoch: 0,
-            claimant: Claimant::nobody(),
-            taking: false,
-        });
+        let mut mark = self.mark_or_new();
         debug_assert!(!mark.taking, "a base is admitted first");
         let clocks = probe::measure(&self.place, &mut mark, &*self.clock).map_err(failed)?;
         self.held().mark = Some(mark);
         Ok(clocks)
     }
-}
-
-fn is_of_newest(mark: &Mark, cache: &CacheStamp) -> bool {
-    debug_assert!(
-        cache.marked <= cache.epoch,
-        "an opening of before is marked"
-    );
-    mark.cache == cache.format_id && mark.epoch >= cache.marked
 }

@@ -24,9 +24,46 @@ const NAME: &CStr = c"user.thermocline";
 /// Bytes a mark may have.
 const MARK_MAX: usize = 4096;
 
-/// Where the mark of one base is.
-#[derive(Debug)]
+/// What keeps the text of one mark: a file system, or what a tester has instead of one.
+#[doc(hidden)]
+pub trait Keep: Send + Sync {
+    /// The text as far as this host knows, or `fresh`: as the file system's server has it, whatever
+    /// this host has kept of it.
+    ///
+    /// # Errors
+    /// Those of the system: what cannot be read may be there.
+    fn text(&self, fresh: bool) -> io::Result<Option<String>>;
+
+    /// Writes the text; durable when this returns.
+    ///
+    /// # Errors
+    /// Those of the system: the text is then as it was, or the new one.
+    fn write(&self, text: &str) -> io::Result<()>;
+
+    /// Writes the text, perhaps not durably yet: when, by base's clock, in ns since 1970.
+    ///
+    /// # Errors
+    /// As [`Keep::write`].
+    fn stamp(&self, text: &str) -> io::Result<i64>;
+
+    /// Makes durable what [`Keep::stamp`] wrote.
+    ///
+    /// # Errors
+    /// As [`Keep::write`].
+    fn sync(&self) -> io::Result<()>;
+
+    /// The command that takes the text away.
+    fn way(&self) -> String;
+}
+
+/// The mark of one base.
 pub(super) struct Place {
+    base: PathBuf,
+    keep: Box<dyn Keep>,
+}
+
+/// Keeps a mark on a file system.
+pub(super) struct OnDisk {
     base: PathBuf,
     directory: File,
     /// The file, where there are no attributes.
@@ -88,44 +125,58 @@ pub fn beside(base: &Path, word: &str) -> PathBuf {
 
 impl Place {
     pub(super) fn of(base: &Path) -> io::Result<Self> {
+        Ok(Self::kept(base, Box::new(OnDisk::of(base)?)))
+    }
+
+    pub(super) fn kept(base: &Path, keep: Box<dyn Keep>) -> Self {
+        let base = base.into();
+        Self { base, keep }
+    }
+
+    /// The mark, as far as this host knows.
+    pub(super) fn read(&self) -> Result<Option<Mark>, Refusal> {
+        let text = self.keep.text(false).map_err(Refusal::io(&self.base))?;
+        let mark = text.map(|text| Mark::decode(&text)).transpose();
+        mark.map_err(|why| Refusal::Unreadable {
+            base: self.base.clone(),
+            why,
+            way: self.keep.way(),
+        })
+    }
+
+    /// The mark as the file system's server has it, whatever this host has kept of it.
+    pub(super) fn read_fresh(&self) -> io::Result<Option<Mark>> {
+        let text = self.keep.text(true)?;
+        let mark = text.map(|text| Mark::decode(&text)).transpose();
+        mark.map_err(|why| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("mark of base: {why}"))
+        })
+    }
+
+    /// Writes the mark; durable when this returns.
+    pub(super) fn write(&self, mark: &Mark) -> io::Result<()> {
+        self.keep.write(&mark.encode())
+    }
+
+    /// As [`Keep::stamp`].
+    pub(super) fn stamp(&self, mark: &Mark) -> io::Result<i64> {
+        self.keep.stamp(&mark.encode())
+    }
+
+    /// As [`Keep::sync`].
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.keep.sync()
+    }
+}
+
+impl OnDisk {
+    pub(super) fn of(base: &Path) -> io::Result<Self> {
         let directory = File::open(base)?;
         Ok(Self {
             base: base.into(),
             directory,
             beside: beside(base, ""),
         })
-    }
-
-    pub(super) fn directory(&self) -> &File {
-        &self.directory
-    }
-
-    /// The mark, as far as this host knows.
-    pub(super) fn read(&self) -> Result<Option<Mark>, Refusal> {
-        let text = self.text().map_err(Refusal::io(&self.base))?;
-        let Some((text, in_file)) = text else {
-            return Ok(None);
-        };
-        let mark = Mark::decode(&text).map_err(|why| {
-            let base = self.base.clone();
-            let way = match in_file {
-                true => format!("rm {}", self.beside.display()),
-                false => format!("setfattr -x {ATTRIBUTE} {}", base.display()),
-            };
-            Refusal::Unreadable { base, why, way }
-        })?;
-        Ok(Some(mark))
-    }
-
-    /// The mark as the file system's server has it, whatever this host has kept of it.
-    pub(super) fn read_fresh(&self) -> io::Result<Option<Mark>> {
-        self.revalidate()?;
-        match self.text()? {
-            None => Ok(None),
-            Some((text, _)) => Mark::decode(&text).map(Some).map_err(|why| {
-                io::Error::new(io::ErrorKind::InvalidData, format!("mark of base: {why}"))
-            }),
-        }
     }
 
     /// Asks the server for the directory's attributes: should they have changed, what is kept of
@@ -144,14 +195,8 @@ impl Place {
         }
     }
 
-    /// The text of the mark, and whether it is in the file.
-    fn text(&self) -> io::Result<Option<(String, bool)>> {
-        match self.attribute() {
-            Ok(Some(text)) => return Ok(Some((text, false))),
-            // One that may not be read is there, perhaps, and counts.
-            Err(error) if !unsupported(&error) => return Err(error),
-            Ok(None) | Err(_) => {}
-        }
+    /// The text of the file.
+    fn file(&self) -> io::Result<Option<String>> {
         let opened = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -168,7 +213,7 @@ impl Place {
         }
         let mut text = String::new();
         file.take(MARK_MAX as u64).read_to_string(&mut text)?;
-        Ok(Some((text, true)))
+        Ok(Some(text))
     }
 
     fn attribute(&self) -> io::Result<Option<String>> {
@@ -189,24 +234,8 @@ impl Place {
         }
     }
 
-    /// Writes the mark; durable when this returns.
-    pub(super) fn write(&self, mark: &Mark) -> io::Result<()> {
-        match self.put(mark)? {
-            true => {
-                self.directory.sync_all()?;
-                // The attribute counts from here on.
-                match fs::remove_file(&self.beside) {
-                    Err(error) if !absent(&error) => Err(error),
-                    _ => Ok(()),
-                }
-            }
-            false => self.write_file(mark),
-        }
-    }
-
     /// Sets the attribute, not durably yet; false where there are none.
-    pub(super) fn put(&self, mark: &Mark) -> io::Result<bool> {
-        let text = mark.encode();
+    fn put(&self, text: &str) -> io::Result<bool> {
         debug_assert!(text.len() <= MARK_MAX, "paths in it are cut");
         let fd = self.directory.as_raw_fd();
         let data = text.as_ptr().cast();
@@ -221,7 +250,7 @@ impl Place {
         }
     }
 
-    pub(super) fn write_file(&self, mark: &Mark) -> io::Result<()> {
+    pub(super) fn write_file(&self, text: &str) -> io::Result<()> {
         let mut new = self.beside.clone().into_os_string();
         new.push(".new");
         let new = PathBuf::from(new);
@@ -234,7 +263,7 @@ impl Place {
             .create_new(true)
             .mode(0o644)
             .open(&new)?;
-        file.write_all(mark.encode().as_bytes())?;
+        file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, &self.beside)?;
         let parent = self.beside.parent().unwrap_or(Path::new("/"));
@@ -261,14 +290,62 @@ impl Place {
         }
     }
 
-    /// The time base gave the mark that was last written.
-    pub(super) fn written_at(&self) -> io::Result<(i64, i64)> {
+    /// The time base gave the text that was last written.
+    fn written_at(&self) -> io::Result<i64> {
         self.revalidate()?;
         let found = match self.attribute() {
             Ok(Some(_)) => self.directory.metadata()?,
             _ => fs::metadata(&self.beside)?,
         };
-        Ok((found.ctime(), found.ctime_nsec()))
+        let seconds = found.ctime().saturating_mul(1_000_000_000);
+        Ok(seconds.saturating_add(found.ctime_nsec()))
+    }
+}
+
+impl Keep for OnDisk {
+    fn text(&self, fresh: bool) -> io::Result<Option<String>> {
+        if fresh {
+            self.revalidate()?;
+        }
+        match self.attribute() {
+            Ok(Some(text)) => return Ok(Some(text)),
+            // One that may not be read is there, perhaps, and counts.
+            Err(error) if !unsupported(&error) => return Err(error),
+            Ok(None) | Err(_) => {}
+        }
+        self.file()
+    }
+
+    fn write(&self, text: &str) -> io::Result<()> {
+        match self.put(text)? {
+            true => {
+                self.directory.sync_all()?;
+                // The attribute counts from here on.
+                match fs::remove_file(&self.beside) {
+                    Err(error) if !absent(&error) => Err(error),
+                    _ => Ok(()),
+                }
+            }
+            false => self.write_file(text),
+        }
+    }
+
+    fn stamp(&self, text: &str) -> io::Result<i64> {
+        if !self.put(text)? {
+            self.write(text)?;
+        }
+        self.written_at()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+
+    fn way(&self) -> String {
+        match self.attribute() {
+            Ok(Some(_)) => format!("setfattr -x {ATTRIBUTE} {}", self.base.display()),
+            _ => format!("rm {}", self.beside.display()),
+        }
     }
 }
 

@@ -46,19 +46,16 @@ pub(super) fn measure(place: &Place, mark: &mut Mark, clock: &dyn Clock) -> io::
     for number in 0..STAMPS {
         let before = clock.wall_ns();
         mark.claimant.token = format!("{before:016x}{number:016x}");
-        if !place.put(mark)? {
-            place.write(mark)?;
-        }
-        let (seconds, ns) = place.written_at()?;
+        let stamp = place.stamp(mark)?;
         samples.push(Sample {
             before,
-            stamp: seconds.saturating_mul(SECOND_NS).saturating_add(ns),
+            stamp,
             after: clock.wall_ns(),
         });
         // Not a whole number of any unit, so that a fine clock shows it.
         clock.pass(Duration::from_micros(3_137));
     }
-    place.directory().sync_all()?;
+    place.sync()?;
     Ok(judge(&samples))
 }
 

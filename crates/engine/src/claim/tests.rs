@@ -1,7 +1,7 @@
 //! The rules of claims, and two engines over one base of which one takes over.
 
 use super::mark::{Claimant, Mark};
-use super::place::Place;
+use super::place::{OnDisk, Place};
 use super::*;
 use crate::classify::Dialect;
 use crate::clock::Clock;
@@ -88,7 +88,8 @@ fn where_there_are_no_attributes_a_file_beside_the_base_is_the_mark() {
     let place = Place::of(&base).expect("place");
     assert_eq!(place.read().expect("reads"), None);
     let first = mark(State::Dirty, OURS, 1, &host("a"));
-    place.write_file(&first).expect("writes");
+    let on_disk = OnDisk::of(&base).expect("place");
+    on_disk.write_file(&first.encode()).expect("writes");
     assert!(parent.path().join(".base.thermocline").exists());
     assert_eq!(place.read().expect("reads"), Some(first));
     // Should attributes come, they count, and the file goes.

@@ -66,17 +66,19 @@ impl Store {
         self.write_back(Purpose::Marked)
     }
 
-    /// What it knows of files is believed of none after a crash, from the next
-    /// [`Store::mark_open`] on also after further ones: base was served without this cache since,
-    /// or went back. Before [`Store::take_recovered`].
+    /// What it knows of files is believed of none, from the next [`Store::mark_open`] on also after
+    /// further starts: base was served without this cache since, or went back. That stands as after
+    /// a crash. Before [`Store::take_recovered`].
     #[doc(hidden)]
     pub fn distrust(&mut self) {
         let mut state = self.state.lock();
         assert_eq!(state.phase, Phase::Found, "nothing was written yet");
         state.time_ns = LONG_AGO_NS;
+        state.as_closed = false;
         drop(state);
         if let Some(found) = &mut self.recovered {
             found.last_commit_ns = LONG_AGO_NS;
+            (found.as_closed, found.clean_stop) = (false, false);
         }
     }
 }
@@ -103,12 +105,24 @@ pub fn stamp_of(path: &Path) -> Result<Option<CacheStamp>, Error> {
         ..FileOptions::default()
     };
     let device = FileDevice::from_file(file, name.clone(), options).map_err(failed)?;
-    let length = device.len().map_err(failed)?;
+    stamp_on(&device, &name)
+}
+
+/// That of the cache on `device`; `None` when there is none.
+///
+/// # Errors
+/// As [`stamp_of`].
+#[doc(hidden)]
+pub fn stamp_on(device: &dyn Device, name: &str) -> Result<Option<CacheStamp>, Error> {
+    let length = device.len().map_err(|source| Error::CacheIo {
+        path: name.into(),
+        source,
+    })?;
     if length == 0 {
         return Ok(None);
     }
-    let superblock = read_superblock(&device, &name, length)?;
-    Ok(Some(CacheStamp::of(&name, &superblock)))
+    let superblock = read_superblock(device, name, length)?;
+    Ok(Some(CacheStamp::of(name, &superblock)))
 }
 
 /// Says in the cache at `path` that it belongs to the base with the id of `base`. What it knows of

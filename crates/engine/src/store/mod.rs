@@ -84,7 +84,7 @@ pub(crate) use bounds::LENGTH_MAX;
 pub use bounds::OBJECT_END;
 pub use check::{CheckProgress, CheckStep, ObjectPages, Problem, Report, check, check_path};
 pub(crate) use commit::NewPage;
-pub use identity::{CacheStamp, assign_base, stamp_of};
+pub use identity::{CacheStamp, assign_base, stamp_of, stamp_on};
 pub use journal::{Batch, ObjectChange};
 pub use later::MapLoad;
 pub(crate) use later::{Loaded, Unread};

@@ -120,7 +120,8 @@ impl<E: Evidence> HintedPages<E> {
     /// The page of `access` got `slot`. Gives its group.
     pub fn on_admit(&mut self, access: &Access, slot: SlotId) -> GroupId {
         let (set, seq) = match self.pending.take_if(|pending| pending.page == access.page) {
-            Some(pending) => (pending.set, pending.seq),
+            // Warming may bring it, after others that were brought since its request.
+            Some(pending) => (pending.set, pending.seq.max(access.number)),
             // Not by its own request: after a restart, or a change of policy.
             None => match self.outqueue.remove(access.page) {
                 Some((set, _)) => (set, access.number),
