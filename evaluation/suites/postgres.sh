@@ -83,14 +83,17 @@ CONF
 
 # regress SECONDS NAME TESTER INPUT ARGUMENT...: one run, recorded test by test.
 regress() {
-    local seconds=$1 name=$2 tester=$3 input=$4
+    local seconds=$1 name=$2 tester=$3 input=$4 status=0
     shift 4
     mkdir -p "$out/$name"
     ((EUID)) || chown postgres "$out/$name"
     # In the directory of the tests: some read files by relative names.
     attend "${as[@]}" env -C "$input" timeout --kill-after=20 "$seconds" "$tester" \
         --bindir="$bin" --inputdir="$input" --outputdir="$out/$name" --dlpath="$libraries" \
-        --host="$sockets" --port="$port" --user=postgres "$@" > "$out/$name/printed" 2>&1 || true
+        --host="$sockets" --port="$port" --user=postgres "$@" > "$out/$name/printed" 2>&1 \
+        || status=$?
+    # 1: some tests failed, which are recorded below. Others did not run.
+    if ((status > 1)); then record "($name came to its end)" fail "exit $status"; fi
     local prefix=
     [[ $name != contrib-* ]] || prefix=${name#contrib-}/
     python3 - "$out/$name/printed" "$prefix" << 'PYTHON' >> "$result"

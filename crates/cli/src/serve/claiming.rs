@@ -99,8 +99,8 @@ impl Claiming {
         self.claim.state() == Some(State::Dirty)
     }
 
-    /// Refuses a cache with pages that base does not wait for. What a crash left of clean pages is
-    /// not believed where base was served without them since, or went back.
+    /// Refuses a cache with pages that base does not wait for. Clean pages are not believed where
+    /// base was served without them since, or went back.
     pub(crate) fn check_store(&self, store: &mut Store) -> Outcome {
         for note in self.claim.check_store(store, &self.leave)? {
             log::line(&note);

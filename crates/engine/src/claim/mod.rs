@@ -139,8 +139,8 @@ struct Held {
     mark: Option<Mark>,
     /// Whether it is ours.
     ours: bool,
-    /// Without a mark: the cache and its opening whose dirty pages were accepted.
-    accepted: Option<(u64, u64)>,
+    /// Without a mark: what one would say of the cache that was accepted, and of its opening.
+    accepted: Option<(State, u64, u64)>,
 }
 
 impl std::fmt::Debug for Claim {
@@ -415,7 +415,7 @@ impl Claim {
         let awaited = match &held.mark {
             _ if dirty == 0 => return Ok(None),
             None => {
-                let accepted = (cache.format_id, cache.epoch);
+                let accepted = (State::Dirty, cache.format_id, cache.epoch);
                 held.accepted = Some(accepted).filter(|_| self.planted != Mutant::UnmarkedWhole);
                 return Ok(Some(format!(
                     "base has no mark: accepted {dirty} pages of a cache that knows it"
@@ -446,7 +446,9 @@ impl Claim {
     #[must_use]
     pub fn is_of_newest(&self, cache: &CacheStamp) -> bool {
         match &self.held().mark {
-            Some(mark) => self.is_newest(mark, cache),
+            // The superblock of an opening is there before the mark that names it: one that is older
+            // than the mark is a copy.
+            Some(mark) => self.is_newest(mark, cache) && mark.epoch <= cache.epoch,
             None => cache.marked == 0,
         }
     }
@@ -564,19 +566,16 @@ impl Claim {
         Ok(())
     }
 
-    /// The mark, or where there is none one that says what is known so far: base is *whole*, unless
-    /// a cache with dirty pages was accepted for it.
+    /// The mark, or where there is none one that says what is known so far: of the cache that was
+    /// accepted, that base waits for it or does not; of no other one, that base is *whole*.
     fn mark_or_new(&self) -> Mark {
         let held = self.held();
         if let Some(mark) = &held.mark {
             return mark.clone();
         }
-        let (cache, epoch) = held.accepted.unwrap_or_default();
+        let (state, cache, epoch) = held.accepted.unwrap_or((State::Whole, 0, 0));
         Mark {
-            state: match held.accepted {
-                Some(_) => State::Dirty,
-                None => State::Whole,
-            },
+            state,
             base: self.identity().id,
             cache,
             epoch,

@@ -23,12 +23,13 @@ impl Claim {
     /// # Errors
     /// [`Refusal::NotAwaited`].
     pub fn check_store(&self, store: &mut Store, leave: &Leave) -> Result<Vec<String>, Refusal> {
-        let found = store.recovered();
-        let after_crash = found.is_some_and(|found| !found.as_closed);
-        let dirty = found.map_or(0, |found| {
-            let dirty = found.entries.iter().filter(|(_, entry)| entry.dirty);
-            dirty.count() as u64
-        });
+        // A new cache has nothing to be asked about.
+        let Some(found) = store.recovered() else {
+            return Ok(Vec::new());
+        };
+        let after_crash = !found.as_closed;
+        let dirty = found.entries.iter().filter(|(_, entry)| entry.dirty);
+        let dirty = dirty.count() as u64;
         let stamp = store.stamp();
         let mut notes: Vec<String> = self
             .check_dirty(&stamp, dirty, leave)?
@@ -48,6 +49,8 @@ impl Claim {
                     .into(),
             );
             store.distrust();
+        } else if dirty == 0 && self.state().is_none() {
+            self.held().accepted = Some((State::Whole, stamp.format_id, stamp.epoch));
         }
         Ok(notes)
     }

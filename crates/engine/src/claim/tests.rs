@@ -406,6 +406,61 @@ fn a_base_that_is_an_older_copy_waits_for_nothing_and_backs_no_clean_page() {
     assert!(!claim().is_of_newest(&stamp(0)), "another cache served");
 }
 
+/// Neither of a new cache over a base that others served, nor of one whose start was cut short over a
+/// base without a mark, is it said that base was served without it. Of an older copy of it, it is.
+#[test]
+fn who_was_not_served_without_is_not_said_to_be() {
+    let shared = Shared::new();
+    let claim =
+        || Claim::with(shared.base.path(), host("a"), Duration::ZERO, None).expect("claims");
+    let checked = |claim: &Claim| {
+        let mut store = shared.store(BaseIdentity::default());
+        let notes = claim.check_store(&mut store, &Leave::default());
+        (notes.expect("accepted").len(), store)
+    };
+    let place = Place::of(shared.base.path()).expect("place");
+    place
+        .write(&mark(State::Whole, 5, 9, &host("a")))
+        .expect("writes");
+    let (notes, store) = checked(&claim());
+    assert_eq!(notes, 0, "it is new");
+    store.mark_open().expect("opens");
+    store.close(Vec::new()).expect("closes");
+    drop(store);
+    let (notes, store) = checked(&claim());
+    assert_eq!(
+        (notes, store.recovered().is_some()),
+        (1, true),
+        "another one served"
+    );
+    drop(store);
+
+    let shared = Shared::new();
+    let claim =
+        || Claim::with(shared.base.path(), host("a"), Duration::ZERO, None).expect("claims");
+    let store = shared.store(BaseIdentity::default());
+    store.mark_open().expect("opens");
+    store.close(Vec::new()).expect("closes");
+    let newest = store.stamp();
+    drop(store);
+    for _ in 0..2 {
+        let claim = claim();
+        claim
+            .admit(&|| Ok(None), &Leave::default())
+            .expect("admitted");
+        let mut store = shared.store(BaseIdentity::default());
+        let notes = claim.check_store(&mut store, &Leave::default());
+        assert_eq!(notes.expect("accepted"), Vec::<String>::new());
+        // It marks base, and the start ends there.
+        claim.probe().expect("probes");
+    }
+    let older = CacheStamp {
+        epoch: newest.epoch - 1,
+        ..newest.clone()
+    };
+    assert!(claim().is_of_newest(&newest) && !claim().is_of_newest(&older));
+}
+
 #[test]
 fn a_base_keeps_its_id_and_a_cache_of_another_one_is_refused() {
     let base = tempfile::tempdir().expect("base");

@@ -109,7 +109,7 @@ impl Store {
     /// asked before each part of the map is written, and before the superblock is.
     ///
     /// # Errors
-    /// Those of the device and of `ours`; the cache then stays poisoned.
+    /// Those of the device and of `ours`; the cache is then what it was, with fewer pages.
     pub(crate) fn renew(&self, ours: &Ours<'_>) -> Result<(), Error> {
         let _one = self.one_checkpoint();
         let layout = self.layout();

@@ -225,8 +225,9 @@ pub(super) fn write_new(
     device.sync(false)
 }
 
-/// Whether the cache may still be written by this process. To be asked without a lock that requests
-/// wait for: it may take as long as base does to answer.
+/// Whether the cache may still be written by this process. It may take as long as base does to
+/// answer, so requests wait for no lock under which it is asked, but for commits that need a
+/// checkpoint.
 pub(crate) type Ours<'a> = dyn Fn() -> io::Result<()> + 'a;
 
 /// Makes a range read zeros, as long as it is `ours`.

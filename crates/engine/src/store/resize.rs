@@ -38,8 +38,8 @@ impl Store {
         self.resize_while(length, &|| Ok(()))
     }
 
-    /// The same; `ours` is asked before each part of the map is written, for a long one takes its
-    /// time, and before the new layout counts. Where it fails nothing has changed.
+    /// The same; `ours` is asked before the checkpoint, before each part of the map is copied, for a
+    /// long one takes its time, and before the new layout counts. Where it fails the old one does.
     pub(crate) fn resize_while(&self, length: u64, ours: &Ours<'_>) -> Result<u32, Error> {
         let _one = self.one_checkpoint();
         let resized = match length.cmp(&self.length()) {
@@ -117,7 +117,7 @@ impl Store {
             Ok(new) => new,
             Err(refused) => return Ok(Err(refused)),
         };
-        let longer = self.lengthen(&new, ours);
+        let longer = ours().and_then(|()| self.lengthen(&new, ours));
         if let (Ok(()), Some(file)) = (&longer, &self._lock) {
             reserve(file, length, &self.name).inspect_err(|_| {
                 let _ = self.device.set_len(old.length);
@@ -158,6 +158,7 @@ impl Store {
             new.map_offset >= old_end || new_end <= old.map_offset,
             "both are whole"
         );
+        ours()?;
         self.write_back(Purpose::Running)?;
         self.copy_map(old, new, ours)?;
         // Once before the last look: it may take long, the next one does not.
