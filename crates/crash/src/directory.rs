@@ -3,8 +3,8 @@
 //!
 //! As ext4 in ordered mode: each change of a name or of the mark is a transaction; a power
 //! failure keeps the transactions up to some moment; a sync of any file or directory makes all
-//! durable that came before. A sync of a file's data alone does that only as far as the file needs to be found:
-//! to where it was made.
+//! durable that came before. A sync of a file's data alone does that only as far as the file
+//! needs to be found: to where it was made.
 //!
 //! # Invariants
 //! 1. A name stands for one file.

@@ -6,8 +6,8 @@
 //!    what they would have given before.
 //! 2. A cache that comes back shows nothing older than base.
 //! 3. After base went back to a snapshot of an earlier opening, exactly that is served, or the
-//!    start is refused because base does not wait for the cache's dirty pages. A snapshot of the *same*
-//!    opening is not noticed: that is documented, and not tried.
+//!    start is refused because base does not wait for the cache's dirty pages. A snapshot of the
+//!    *same* opening is not noticed: that is documented, and not tried.
 //! 4. A cache that was given up by its id is not written to base later.
 
 use crate::model::{Broken, pattern};

@@ -51,8 +51,8 @@
 //! Every engine serves under a claim, as a mount does, and base's mark is an attribute of its
 //! directory: a change of it survives a power cut as a change of a name does. Base is served with
 //! another cache or with none, changed by a program that asks nobody, rolled back to a snapshot,
-//! and loses its mark; what may be served then, or refused, is in `elsewhere.rs`. Images of power cuts
-//! are recovered from with another cache too.
+//! and loses its mark; what may be served then, or refused, is in `elsewhere.rs`. Images of power
+//! cuts are recovered from with another cache too.
 //!
 //! # What is not tried
 //! Two hosts at a time (scenes do: `tests/claims.rs`). A snapshot of base from the same opening,

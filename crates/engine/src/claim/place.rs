@@ -155,7 +155,9 @@ impl Place {
 
     /// Writes the mark; durable when this returns.
     pub(super) fn write(&self, mark: &Mark) -> io::Result<()> {
-        self.keep.write(&mark.encode())
+        let text = mark.encode();
+        debug_assert!(Mark::decode(&text).is_ok(), "whoever comes next reads it");
+        self.keep.write(&text)
     }
 
     /// As [`Keep::stamp`].

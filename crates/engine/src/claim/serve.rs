@@ -17,8 +17,8 @@ const REFUSED_MAX: u32 = 3;
 
 impl Claim {
     /// Refuses a cache with pages that base does not wait for (rule 4). Clean pages are not
-    /// believed where base was served without them since, or went back (rule 7). What a person should know
-    /// is returned, to be logged.
+    /// believed where base was served without them since, or went back (rule 7). What a person
+    /// should know is returned, to be logged.
     ///
     /// # Errors
     /// [`Refusal::NotAwaited`].
@@ -69,6 +69,9 @@ impl Claim {
             stamp.iter().for_each(|stamp| engine.note_marked(stamp));
         }
         self.hold(state, stamp.as_ref(), mountpoint)?;
+        debug_assert!(!self.is_ended(), "the mark says who serves");
+        let named = stamp.as_ref().is_none_or(|stamp| self.names(stamp));
+        debug_assert!(named, "the cache is told only of a mark that names it");
         engine.set_fence(Arc::clone(self) as Arc<dyn Fence>);
         stamp.iter().for_each(|stamp| engine.note_marked(stamp));
         Ok(())
@@ -89,6 +92,11 @@ impl Claim {
             return Ok(());
         }
         self.switch(state, stamp.as_ref())?;
+        debug_assert_eq!(
+            self.state(),
+            Some(state),
+            "rule 1: before anything is dirty"
+        );
         stamp.iter().for_each(|stamp| engine.note_marked(stamp));
         Ok(())
     }
