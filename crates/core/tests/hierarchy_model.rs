@@ -1574,8 +1574,8 @@ fn a_read_overtaken_by_a_trim_is_not_kept() {
     assert_eq!(world.hierarchy.pool().filled(), 0);
 }
 
-/// A clean copy that is being read when a sync of base fails leaves with its reader, and nobody else
-/// gets it: base may never have those bytes.
+/// A clean copy that is being read when a sync of base fails leaves with its reader, and nobody
+/// else gets it: base may never have those bytes.
 #[test]
 fn a_copy_that_is_read_when_a_sync_fails_leaves() {
     let mut world = World::new(options("lru", 3, 0, 4));

@@ -135,8 +135,8 @@ fn pages_that_are_being_read_become_clean() {
     tier.hierarchy.assert_invariants();
 }
 
-/// A page that is cut while a batch syncs base, and that somebody reads: the batch does not say that
-/// it is a clean copy of what base holds. After a crash it would come back.
+/// A page that is cut while a batch syncs base, and that somebody reads: the batch does not say
+/// that it is a clean copy of what base holds. After a crash it would come back.
 #[test]
 fn what_was_cut_meanwhile_is_not_named_again() {
     let mut tier = Tier::of_dirty_pages();

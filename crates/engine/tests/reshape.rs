@@ -578,8 +578,8 @@ fn write_for_ever(engine: &Engine, id: &Arc<Object>, half: u64, stop: &AtomicBoo
     version
 }
 
-/// More pages that base refuses than one batch has, in the file that comes first. Whoever flushes is
-/// asked between two batches of the other one.
+/// More pages that base refuses than one batch has, in the file that comes first. Whoever flushes
+/// is asked between two batches of the other one.
 #[test]
 fn what_base_refuses_of_a_file_keeps_no_other_from_it() {
     for (policy, pool) in [("lc", 0), ("lru", 700)] {

@@ -446,8 +446,8 @@ impl Claim {
     #[must_use]
     pub fn is_of_newest(&self, cache: &CacheStamp) -> bool {
         match &self.held().mark {
-            // The superblock of an opening is there before the mark that names it: one that is older
-            // than the mark is a copy.
+            // The superblock of an opening is there before the mark that names it: one that is
+            // older than the mark is a copy.
             Some(mark) => self.is_newest(mark, cache) && mark.epoch <= cache.epoch,
             None => cache.marked == 0,
         }

@@ -406,8 +406,8 @@ fn a_base_that_is_an_older_copy_waits_for_nothing_and_backs_no_clean_page() {
     assert!(!claim().is_of_newest(&stamp(0)), "another cache served");
 }
 
-/// Neither of a new cache over a base that others served, nor of one whose start was cut short over a
-/// base without a mark, is it said that base was served without it. Of an older copy of it, it is.
+/// Neither of a new cache over a base that others served, nor of one whose start was cut short over
+/// a base without a mark, is it said that base was served without it. Of an older copy, it is.
 #[test]
 fn who_was_not_served_without_is_not_said_to_be() {
     let shared = Shared::new();

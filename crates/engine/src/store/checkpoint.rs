@@ -124,6 +124,7 @@ impl Store {
             generation: state.superblock.generation + 1,
             ..Superblock::empty(layout, &state.superblock.base, &*self.clock)
         };
+        debug_assert_eq!(superblock.layout, layout, "nobody made it longer meanwhile");
         self.put_superblock(&superblock)
             .and_then(|()| self.device.sync(true))
             .map_err(|source| self.io_error(source))?;

@@ -38,8 +38,9 @@ impl Store {
         self.resize_while(length, &|| Ok(()))
     }
 
-    /// The same; `ours` is asked before the checkpoint, before each part of the map is copied, for a
-    /// long one takes its time, and before the new layout counts. Where it fails the old one does.
+    /// The same; `ours` is asked before the checkpoint, before each part of the map is copied, for
+    /// a long one takes its time, and before the new layout counts. Where it fails the old one
+    /// counts.
     pub(crate) fn resize_while(&self, length: u64, ours: &Ours<'_>) -> Result<u32, Error> {
         let _one = self.one_checkpoint();
         let resized = match length.cmp(&self.length()) {
@@ -213,6 +214,7 @@ impl Store {
             }
             done += length as u64;
         }
+        debug_assert_eq!(done, total, "the whole map");
         Ok(())
     }
 }

@@ -238,6 +238,7 @@ impl Engine {
         while due > 0 {
             let all = Some((id, 0, u64::MAX));
             let jobs = self.inner().hierarchy.next_destage(BATCH, all);
+            debug_assert!(jobs.iter().all(|job| job.page.object == id), "of one file");
             due = due.saturating_sub(jobs.len());
             // Others have what is left of it in hand, or base refuses it.
             if jobs.is_empty() || self.destage_or_wait(jobs).is_err() {
