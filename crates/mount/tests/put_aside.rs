@@ -151,3 +151,41 @@ fn a_directory_whose_files_were_just_removed_can_be_removed() {
         mount.end();
     }
 }
+
+/// Whoever removed the files asks whether the directory is empty, as `DROP TABLESPACE` does. Files
+/// that somebody has open stay listed, as without the mount, and nobody waits for them for long.
+#[test]
+fn a_directory_whose_files_were_just_removed_lists_nothing() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let Some(shown) = Shown::new(directory.path()) else {
+        return;
+    };
+    for back in [false, true] {
+        let Some(mount) = over(&shown, back) else {
+            return;
+        };
+        let database = mount.mnt().join("database");
+        fs::create_dir(&database).expect("made");
+        let path = |file: i32| database.join(file.to_string());
+        for round in 0..20 {
+            let mut open = Vec::new();
+            for file in 0..30 {
+                fs::write(path(file), [round; 20_000]).expect("written");
+                open.push(fs::File::open(path(file)).expect("opened"));
+            }
+            for file in 0..30 {
+                fs::remove_file(path(file)).expect("removed");
+            }
+            drop(open);
+            let left = names(&database);
+            assert!(left.is_empty(), "round {round}, write-back {back}: {left:?}");
+        }
+        fs::write(path(0), [1; 20_000]).expect("written");
+        let open = fs::File::open(path(0)).expect("opened");
+        fs::remove_file(path(0)).expect("removed");
+        assert_eq!(names(&database).len(), 1, "it is open");
+        drop(open);
+        fs::remove_dir(&database).expect("nobody has it open now");
+        mount.end();
+    }
+}

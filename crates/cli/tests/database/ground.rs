@@ -6,12 +6,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
-
-/// One test at a time.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// The number in environment variable `name`, or `default`.
 pub(crate) fn number(name: &str, default: u32) -> u32 {
@@ -64,16 +60,15 @@ impl User {
     }
 }
 
-/// A directory that every user can reach into, removed at the end, for one test at a time.
+/// A directory that every user can reach into, removed at the end.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) user: User,
     directory: TempDir,
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl Ground {
-    /// Waits for the test's turn. `None`, with a word on it, when something is missing.
+    /// `None`, with a word on it, when something is missing.
     ///
     /// `user` runs the server as far as root runs the test.
     pub(crate) fn prepare(test: &str, user: &str, programs: &[&str]) -> Option<Self> {
@@ -83,7 +78,6 @@ impl Ground {
             eprintln!("skipped: {test}: {missing}");
             return None;
         }
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::Builder::new()
             .prefix("thermocline-")
             .tempdir()
@@ -92,7 +86,6 @@ impl Ground {
         Some(Self {
             user: User::for_server(user)?,
             directory,
-            _turn: turn,
         })
     }
 

@@ -34,7 +34,7 @@ pub struct Listed<'a> {
 }
 
 impl Fs {
-    /// Opens a directory for listing.
+    /// Opens a directory for listing. May wait for a moment: [`Self::wait_for_put_aside`].
     ///
     /// # Errors
     /// Whatever the base reports.
@@ -43,6 +43,7 @@ impl Fs {
             return Ok(self.handles.add(Handle::ControlDir));
         }
         let node = self.node(id)?;
+        self.wait_for_put_aside(&node);
         let stream = sys::reopen(node.fd(), libc::O_RDONLY | libc::O_DIRECTORY)?;
         let handle = DirHandle {
             is_root: id == ROOT,

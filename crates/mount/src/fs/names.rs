@@ -3,8 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Caller, Entry, Fs};
 use crate::control::{CONTROL_DIR, Control};
@@ -12,7 +13,7 @@ use crate::inode::{Node, ROOT};
 use crate::object::is_own_name;
 use crate::sys;
 
-/// How long removing a directory waits for files that base has put aside.
+/// How long removing or listing a directory waits for files that base has put aside.
 const ASIDE_PATIENCE: Duration = Duration::from_secs(1);
 const ASIDE_PAUSE: Duration = Duration::from_millis(2);
 
@@ -147,13 +148,40 @@ impl Fs {
             };
             let is_full = matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST));
             let waits = is_full && pauses > 0 && sys::puts_aside(parent.fd());
-            if !waits || !holds_put_aside_alone(&parent, name) {
+            let path = sys::descriptor_path(parent.fd()).join(name);
+            // Those may be gone by now.
+            if !waits || held(&path) == Held::Others {
                 return removed;
             }
             pauses -= 1;
-            if !self.objects.bury() {
-                std::thread::sleep(ASIDE_PAUSE);
-            }
+            self.let_go_of_put_aside();
+        }
+    }
+
+    /// Waits, as [`Self::rmdir`] does, before a directory is listed in which nothing is left but
+    /// files that base has put aside: whoever removed them may ask whether it is empty. Where the
+    /// last change of the directory is older, somebody has those files open, and nothing is waited
+    /// for.
+    pub(super) fn wait_for_put_aside(&self, directory: &Node) {
+        let fd = directory.fd();
+        let is_new = || {
+            let changed = sys::stat(fd).ok().map(|stat| changed_at(&stat));
+            let age = changed.and_then(|at| at.elapsed().ok());
+            age.is_some_and(|age| age < ASIDE_PATIENCE)
+        };
+        if !is_new() || !sys::puts_aside(fd) {
+            return;
+        }
+        let path = sys::descriptor_path(fd);
+        while held(&path) == Held::PutAside && is_new() {
+            self.let_go_of_put_aside();
+        }
+    }
+
+    /// Closes what the tier has open of files without a name, or gives the kernel a moment.
+    fn let_go_of_put_aside(&self) {
+        if !self.objects.bury() {
+            std::thread::sleep(ASIDE_PAUSE);
         }
     }
 
@@ -222,10 +250,34 @@ impl Fs {
     }
 }
 
-/// Whether a directory has no entries but files that base has put aside; these may be gone by now.
-fn holds_put_aside_alone(parent: &Node, name: &OsStr) -> bool {
-    let path = sys::descriptor_path(parent.fd()).join(name);
-    std::fs::read_dir(path).is_ok_and(|mut entries| {
-        entries.all(|entry| entry.is_ok_and(|entry| is_own_name(&entry.file_name())))
-    })
+/// What is in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// Nothing.
+    Nothing,
+    /// Files that base has put aside, and nothing else.
+    PutAside,
+    /// Something else, or nobody can tell.
+    Others,
+}
+
+fn held(directory: &Path) -> Held {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Held::Others;
+    };
+    let mut held = Held::Nothing;
+    for entry in entries {
+        match entry {
+            Ok(entry) if is_own_name(&entry.file_name()) => held = Held::PutAside,
+            _ => return Held::Others,
+        }
+    }
+    held
+}
+
+/// When entries of a directory were last made or removed.
+fn changed_at(stat: &sys::Stat) -> SystemTime {
+    let whole = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+    let rest = Duration::from_nanos(u64::try_from(stat.st_mtime_nsec).unwrap_or(0));
+    UNIX_EPOCH + whole + rest
 }
