@@ -119,6 +119,8 @@ pub struct Engine {
     pub(crate) recording: AtomicU32,
     /// When it was made, by its clock.
     pub(crate) started: Duration,
+    /// The same, by the clock that base stamps its files by.
+    pub(crate) started_ns: i64,
     pub(crate) latency: [Histogram; Served::ALL.len()],
     pub(crate) write_latency: Histogram,
     pub(crate) read_bytes: AtomicU64,

@@ -197,8 +197,7 @@ impl Engine {
 
     /// Nanoseconds since 1970 by the clock that base stamps its files by.
     pub(crate) fn base_wall_ns(&self) -> i64 {
-        let ours = self.config.clock.wall_ns();
-        ours.saturating_add(self.config.clock_offset_ns)
+        self.config.base_wall_ns()
     }
 
     /// Time since the start.

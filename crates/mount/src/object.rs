@@ -582,11 +582,10 @@ fn touch(file: &Arc<File>) -> TouchFn {
 /// What tells whether a file was changed without the engine's knowledge.
 fn stamp_of(fd: RawFd) -> Option<Stamp> {
     let stat = sys::stat(fd).ok()?;
-    let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000) + nanos;
     Some(Stamp {
         length: stat.st_size.unsigned_abs(),
-        mtime_ns: nanos(stat.st_mtime, stat.st_mtime_nsec),
-        ctime_ns: nanos(stat.st_ctime, stat.st_ctime_nsec),
+        mtime_ns: Stamp::nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+        ctime_ns: Stamp::nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
     })
 }
 

@@ -111,6 +111,35 @@ fn in_write_through_what_allocates_in_a_synchronous_file_is_synced_too() {
     mount.end();
 }
 
+/// What flash copies must not be lost by a power cut before it is: somebody else may have written
+/// it a moment ago, and synced nothing.
+#[test]
+fn what_others_wrote_to_base_is_synced_before_it_is_read() {
+    for back in [false, true] {
+        let (devices, syncs) = common::noting();
+        let engine = match back {
+            true => common::engine_back(4 << 20, 64 << 10),
+            false => common::engine(4 << 20, 64 << 10),
+        };
+        let Some(mount) = TestMount::start_with(engine, |config| {
+            config.rules = common::cache_everything();
+            config.devices = devices;
+        }) else {
+            return;
+        };
+        let taken = || std::mem::take(&mut *syncs.lock().expect("lock"));
+        let ours = open(&mount.mnt().join("ours"), 0);
+        ours.write_all_at(&[1; LEN], 0).expect("write");
+        assert_eq!(taken(), [], "nobody else wrote it");
+        std::fs::write(mount.base().join("theirs"), [2; LEN]).expect("past the mount");
+        let theirs = File::open(mount.mnt().join("theirs")).expect("open");
+        theirs.read_at(&mut [0; LEN], 0).expect("read");
+        assert_eq!(taken(), [false], "write-back {back}");
+        drop((ours, theirs));
+        mount.end();
+    }
+}
+
 /// Base files whose next sync fails when the script says so.
 fn failing() -> (DeviceFactory, Arc<FaultScript>) {
     let script = FaultScript::new();

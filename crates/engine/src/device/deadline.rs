@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
-use super::{ALIGNMENT, AlignedBuf, Data, Transfer, is_aligned};
+use super::{ALIGNMENT, AlignedBuf, Data, Transfer, expired, is_aligned};
 
 /// Requests one device may leave unfinished in the kernel before new ones fail at once.
 pub(super) const ABANDONED_MAX: u32 = 32;
@@ -209,13 +209,6 @@ fn share(adjacent: &mut [Transfer<'_>], result: io::Result<usize>, moved: &[u8])
     if let (true, Err(error)) = (alone, result) {
         adjacent[0].result = Err(error);
     }
-}
-
-fn expired() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::TimedOut,
-        "the device did not answer within its deadline",
-    )
 }
 
 /// A ring for the requests of one call, and the buffer that they use. Dropped in field order:

@@ -365,7 +365,7 @@ impl<D: Device> Device for Faulty<D> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::MemoryDevice;
+    use super::super::{MemoryDevice, Transfer};
     use super::*;
 
     fn faulty(script: &str) -> Faulty<MemoryDevice> {
@@ -409,6 +409,20 @@ mod tests {
             .collect();
         assert_eq!(failed, [4, 5]);
         assert_eq!(device.script.counts().failed, 2);
+    }
+
+    #[test]
+    fn a_batch_waits_once_for_a_device_that_hangs() {
+        let device = faulty_within("read after 1 hang 10s", Some(Duration::from_millis(5)));
+        let mut pages = [[0; 512]; 16];
+        let mut batch: Vec<_> = (0..)
+            .zip(&mut pages)
+            .map(|(at, page)| Transfer::read(at * 512, page))
+            .collect();
+        device.transfer(&mut batch);
+        assert!(matches!(batch[0].result, Ok(512)));
+        assert!(batch[1..].iter().all(Transfer::is_late));
+        assert_eq!(device.script.counts().hung, 1);
     }
 
     #[test]

@@ -399,9 +399,10 @@ impl Object {
             let writes = self.base_writes.load(Ordering::Acquire);
             let before = (self.stamp)();
             let written = change(&*self.base);
-            if let Some(before) = before.filter(|_| written.is_ok()) {
+            let time = before.and_then(|before| before.time_of_change());
+            if let Some(time) = time.filter(|_| written.is_ok()) {
                 // A base that refuses it shows a newer time: a backup then copies once too often.
-                let _ = (self.touch)(Some(before.mtime_ns));
+                let _ = (self.touch)(Some(time));
             }
             if self.base_writes.load(Ordering::Acquire) != writes {
                 self.touch_due.store(true, Ordering::Release);

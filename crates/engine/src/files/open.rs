@@ -19,7 +19,7 @@
 
 use crate::engine::Engine;
 use crate::files::clients::client_of;
-use crate::files::object::{Object, ObjectSpec};
+use crate::files::object::{Identity, Object, ObjectSpec, Stamp};
 use crate::files::registry::Registry;
 use crate::files::room::has_nothing_of;
 use crate::lock::MutexGuard;
@@ -31,13 +31,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thermocline_core::ObjectId;
 
+/// Files that were changed so long before the start count as changed since: base may have another
+/// clock.
+const NEW_BEFORE_NS: i64 = 60_000_000_000;
+
 impl Engine {
     /// Registers an open base file. The same identity gives the same object while it is open.
-    /// Each call is matched by one of [`Engine::close_object`].
+    /// Each call is matched by one of [`Engine::close_object`]. Costs a sync of base where somebody
+    /// else has written the file since the start.
     ///
     /// # Errors
-    /// Those of the base device when its length is asked for.
+    /// Those of the base device when its length is asked for, or when it is synced.
     pub fn open_object(&self, spec: ObjectSpec) -> io::Result<Arc<Object>> {
+        self.sync_what_others_wrote(&spec)?;
         let mut registry = self.registry();
         if let Some(object) = self.open_again(&mut registry, &spec)? {
             if object.is_alone() {
@@ -55,8 +61,9 @@ impl Engine {
     /// noticed as if it was closed: at its next opening.
     ///
     /// # Errors
-    /// Those of the base device when its length is asked for.
+    /// As [`Engine::open_object`].
     pub fn open_aside(&self, spec: ObjectSpec) -> io::Result<Arc<Object>> {
+        self.sync_what_others_wrote(&spec)?;
         let mut registry = self.registry();
         let Some(object) = self.open_again(&mut registry, &spec)? else {
             return self.open_known(&mut registry, spec, false, 1);
@@ -67,6 +74,35 @@ impl Engine {
         object.asides.fetch_add(1, Ordering::AcqRel);
         object.opens.fetch_add(1, Ordering::AcqRel);
         Ok(object)
+    }
+
+    /// Makes durable what others wrote to the file since the start, before copies of it can be on
+    /// flash: they must not outlive a power failure that takes the file back. What was there at the
+    /// start is durable, and what the engine wrote itself it remembers.
+    fn sync_what_others_wrote(&self, spec: &ObjectSpec) -> io::Result<()> {
+        let stamp = match (spec.stamp)() {
+            Some(stamp) if spec.cached && stamp.length > 0 => stamp,
+            _ => return Ok(()),
+        };
+        let is_new = stamp.ctime_ns.saturating_add(NEW_BEFORE_NS) >= self.started_ns;
+        if !is_new || self.is_as_left(&spec.identity, stamp) {
+            return Ok(());
+        }
+        spec.base.sync(false)
+    }
+
+    /// Whether the file is known, and nobody else changed it since it was closed.
+    fn is_as_left(&self, identity: &Identity, now: Stamp) -> bool {
+        let registry = self.registry();
+        match registry.open_again(identity) {
+            Some(id) => self
+                .object(id)
+                .is_ok_and(|object| !object.is_alone() || !object.was_changed()),
+            None => {
+                let known = registry.closed_id(identity).is_some();
+                known && registry.changed_id(identity, Some(now)).is_none()
+            }
+        }
     }
 
     /// The object of a file that is open or lingers. One that lingers and whose base was opened to

@@ -32,12 +32,28 @@ impl Stamp {
     /// What changes when somebody writes the file.
     #[must_use]
     pub fn of(file: &Metadata) -> Self {
-        let ns = |seconds: i64, rest: i64| seconds.saturating_mul(SECOND_NS).saturating_add(rest);
         Self {
             length: file.len(),
-            mtime_ns: ns(file.mtime(), file.mtime_nsec()),
-            ctime_ns: ns(file.ctime(), file.ctime_nsec()),
+            mtime_ns: Self::nanoseconds(file.mtime(), file.mtime_nsec()),
+            ctime_ns: Self::nanoseconds(file.ctime(), file.ctime_nsec()),
         }
+    }
+
+    /// A time in nanoseconds since 1970. Times that are too far away for them (before 1678, after
+    /// 2262) are all one: the first, or the last, that there is.
+    #[must_use]
+    pub fn nanoseconds(seconds: i64, rest: i64) -> i64 {
+        let whole = seconds.saturating_mul(SECOND_NS);
+        match whole {
+            i64::MIN => whole,
+            _ => whole.saturating_add(rest),
+        }
+    }
+
+    /// When the contents were last changed, where nanoseconds since 1970 can tell.
+    pub(crate) fn time_of_change(&self) -> Option<i64> {
+        let told = self.mtime_ns != i64::MAX && self.mtime_ns != i64::MIN;
+        told.then_some(self.mtime_ns)
     }
 }
 

@@ -99,6 +99,7 @@ impl Engine {
             frames: Frames::new(config.page_size as usize, config.frames()),
             frame_count: config.frames(),
             started: config.clock.now(),
+            started_ns: config.base_wall_ns(),
             pins: RwLock::new(config.pins.clone()),
             config,
             has_flash: flash.is_some(),

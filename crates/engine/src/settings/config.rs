@@ -283,6 +283,12 @@ impl EngineConfig {
         self.costs.to_core().bridge_pages()
     }
 
+    /// Nanoseconds since 1970 by the clock that base stamps its files by.
+    pub(crate) fn base_wall_ns(&self) -> i64 {
+        let ours = self.clock.wall_ns();
+        ours.saturating_add(self.clock_offset_ns)
+    }
+
     /// Checks every range.
     ///
     /// # Errors
