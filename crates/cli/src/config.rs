@@ -72,6 +72,8 @@ pub(crate) struct MountSection {
     pub(crate) hints: PathBuf,
     /// Option file of a login at a server that does not name its threads; empty for none.
     pub(crate) mariadb_login: PathBuf,
+    /// Seconds after which a copy of the cache, or of base, is an old one.
+    pub(crate) opening_s: f64,
     /// Log of a mount in the background; empty for the cache file's name + `.log`.
     pub(crate) log: PathBuf,
 }
@@ -164,6 +166,7 @@ impl Default for MountSection {
             transport: Transport::Auto,
             hints: PathBuf::new(),
             mariadb_login: PathBuf::new(),
+            opening_s: 600.0,
             log: PathBuf::new(),
         }
     }
@@ -267,6 +270,9 @@ impl Config {
         }
         let warm = &self.warm;
         let (day, many) = (86_400.0, 1e9);
+        if !(1.0..=day).contains(&self.mount.opening_s) {
+            return Err(wrong("mount.opening_s", self.mount.opening_s, "1 to 86400"));
+        }
         if !(1.0..=day).contains(&warm.every_s) {
             return Err(wrong("warm.every_s", warm.every_s, "1 to 86400"));
         }
@@ -484,6 +490,7 @@ mod tests {
             ("[[rules]]\npath = \"\"", "path"),
             ("[[rules]]\npath = \"x\"\ndialect = \"oracle\"", "oracle"),
             ("[mount]\nthreads = 0", "mount.threads"),
+            ("[mount]\nopening_s = 0.5", "mount.opening_s"),
             ("[warm]\nevery_s = 0.5", "warm.every_s"),
             ("[warm]\nevery_s = nan", "warm.every_s"),
             ("[warm]\nshare = 0", "warm.share"),

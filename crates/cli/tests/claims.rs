@@ -137,6 +137,14 @@ impl Ground {
         attribute(&self.base).expect("a mark")
     }
 
+    /// Which opening of the cache the mark names.
+    fn epoch(&self) -> u64 {
+        let mark = self.mark();
+        let mut fields = mark.split("; ");
+        let epoch = fields.find_map(|field| field.strip_prefix("epoch="));
+        epoch.and_then(|n| n.parse().ok()).expect("an opening")
+    }
+
     fn log(&self) -> String {
         fs::read_to_string(self.path("tier.log")).expect("log")
     }
@@ -299,6 +307,37 @@ fn what_a_cache_holds_can_be_given_up_by_its_id_and_is_not_written_later() {
     // The cache turns up again.
     let back = &mut ground.mount(&ground.base, "mnt", "tier", "--write-back");
     refused(back, CACHE, &["8 pages", "given up", "--same-base"]);
+}
+
+/// Copies that were made while the mount served: they are of an opening that was over by the crash.
+#[test]
+fn a_copy_of_a_running_mounts_cache_is_refused_once_another_opening_began() {
+    let Some(ground) = Ground::prepare("copy of a running cache") else {
+        return;
+    };
+    let config = ground.path("config.toml");
+    fs::write(&config, "[mount]\nopening_s = 1.0\n").expect("config");
+    let options = format!("{WRITE_BACK} --config {}", config.display());
+    ground.mounted(&options);
+    ground.write(1);
+    fs::copy(ground.path("tier"), ground.path("copy")).expect("copy");
+    ground.write(2);
+    let epoch = ground.epoch();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while ground.epoch() == epoch {
+        assert!(Instant::now() < deadline, "no other opening began");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    ground.write(3);
+    ground.kill();
+    fs::rename(ground.path("tier"), ground.path("newest")).expect("rename");
+    fs::rename(ground.path("copy"), ground.path("tier")).expect("rename");
+    let old = &mut ground.mount(&ground.base, "mnt", "tier", "--write-back");
+    refused(old, CACHE, &["is an old copy"]);
+    fs::rename(ground.path("newest"), ground.path("tier")).expect("rename");
+    ground.mounted("--write-back --policy lc");
+    assert!(ground.holds(&ground.above(), 3));
+    ground.umount(&[]);
 }
 
 #[test]

@@ -73,6 +73,19 @@ impl Run {
         Ok(())
     }
 
+    /// Another opening of the cache while it is served, as a mount begins one now and then.
+    pub(crate) fn renew_opening(&mut self) -> Result<(), String> {
+        let before = self.engine.cache_stamp().map(|stamp| stamp.epoch);
+        let renewed = self.claim.renew(&self.engine);
+        let stamp = self.engine.cache_stamp();
+        // Unless the mark and the cache both know of it, what was before need not be noticed.
+        if stamp.is_some_and(|now| Some(now.epoch) != before && now.marked == now.epoch) {
+            self.tally.renewed += 1;
+            self.elsewhere.note_opening(false);
+        }
+        self.excuse(renewed.map_err(|refused| std::io::Error::other(refused.to_string())))
+    }
+
     /// Uses flash again, as a mount does it.
     pub(crate) fn tier_on(&mut self) -> Result<(), String> {
         if self.engine.tier_state().is_ok() {

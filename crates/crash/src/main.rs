@@ -198,8 +198,8 @@ fn print_totals(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
     );
     println!(
         "base served elsewhere {} times, {} times refused for what a cache owes it; rolled back {} \
-         times",
-        tally.elsewhere, tally.refused_elsewhere, tally.rolled_back
+         times; {} openings began while the cache was served",
+        tally.elsewhere, tally.refused_elsewhere, tally.rolled_back, tally.renewed
     );
 }
 
@@ -232,6 +232,7 @@ fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
         "served_elsewhere": tally.elsewhere,
         "refused_elsewhere": tally.refused_elsewhere,
         "rolled_back": tally.rolled_back,
+        "renewed": tally.renewed,
         "seconds": took.as_secs_f64(),
         "failures": failures.collect::<Vec<_>>(),
     });

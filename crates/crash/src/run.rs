@@ -66,6 +66,8 @@ pub struct Tally {
     pub refused_elsewhere: u64,
     /// How often base went back to a snapshot.
     pub rolled_back: u64,
+    /// Openings that began while the cache was served.
+    pub renewed: u64,
 }
 
 impl Tally {
@@ -87,6 +89,7 @@ impl Tally {
         self.elsewhere += other.elsewhere;
         self.refused_elsewhere += other.refused_elsewhere;
         self.rolled_back += other.rolled_back;
+        self.renewed += other.renewed;
     }
 }
 
@@ -359,6 +362,8 @@ impl Run {
                 Ok(())
             }
             Step::RollBack(clean) => self.roll_back(clean),
+            Step::Renew if self.setup.bare => Ok(()),
+            Step::Renew => self.renew_opening(),
             Step::LoseMark(clean) => self.lose_mark(clean),
             Step::DirectoryFault(what) => {
                 self.faulted = true;

@@ -60,6 +60,8 @@ pub enum Step {
     RollBack(bool),
     /// End, cleanly or by a loss of power; base's mark is lost; start again.
     LoseMark(bool),
+    /// Another opening of the cache begins while it is served.
+    Renew,
     /// The directory of base, on which its mark is, does something wrong.
     DirectoryFault(Failing),
     /// So many units of background work.
@@ -137,13 +139,14 @@ pub fn draw_step(draw: &mut Draw, setup: &Setup) -> Step {
 /// What happens to base between two openings of a cache.
 fn draw_base(draw: &mut Draw, file: usize) -> Step {
     let clean = draw.chance(1, 2);
-    match draw.below(16) {
+    match draw.below(20) {
         0..3 => Step::Elsewhere(With::Other, clean),
         3..6 => Step::Elsewhere(With::Nothing, clean),
         6..8 => Step::Elsewhere(With::This, clean),
         8 => Step::Snapshot,
         9..13 => Step::RollBack(draw.chance(1, 4)),
         13 => Step::LoseMark(clean),
+        15..19 => Step::Renew,
         14 => Step::Behind(file, draw.below(8), draw.one(&[0, 100, 7_000])),
         _ => Step::DirectoryFault(draw.one(&[Failing::Writes, Failing::Syncs])),
     }

@@ -139,6 +139,12 @@ impl Claiming {
         Ok(self.claim.follow(engine, dirty)?)
     }
 
+    /// Begins another opening of the cache, so that older copies of it, and of base, are told.
+    pub(crate) fn renew(&self, engine: &Engine) -> Outcome {
+        self.claim.holds().map_err(|_| self.lost())?;
+        Ok(self.claim.renew(engine)?)
+    }
+
     /// A failure once base belongs to somebody else.
     pub(crate) fn still_ours(&self) -> Outcome {
         self.claim.passes().map_err(|_| self.lost())

@@ -33,6 +33,7 @@ mod flushing;
 mod follow;
 pub(crate) mod log;
 pub(crate) mod mount;
+mod openings;
 pub(crate) mod pin;
 mod pins;
 mod preflight;

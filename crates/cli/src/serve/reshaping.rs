@@ -356,6 +356,18 @@ impl Reshaping {
         Ok(())
     }
 
+    /// Begins another opening of the cache, unless its mark is being changed: see [`Claim::renew`].
+    ///
+    /// [`Claim::renew`]: thermocline::claim::Claim::renew
+    pub(crate) fn renew_opening(&self) {
+        let Ok(_one) = self.marking.try_lock() else {
+            return;
+        };
+        if let Err(failure) = self.caches.claiming.renew(&self.engine) {
+            log::refused(&failure.message);
+        }
+    }
+
     /// Switches the tier on; a cache that had failed is made anew for that, and has another id.
     /// Then it is warmed: whatever was off has lost its pages.
     pub(crate) fn tier_on(&self) -> Outcome {

@@ -12,6 +12,7 @@ use crate::serve::log;
 use crate::serve::mount::Plan;
 use crate::serve::pins::Pinned;
 use crate::serve::recording::{self, Recording};
+use crate::serve::openings::Openings;
 use crate::serve::reshaping::Reshaping;
 use crate::serve::warming::Warming;
 use crate::show::report::MountFacts;
@@ -45,6 +46,7 @@ pub(crate) struct Serving {
     engine: Arc<Engine>,
     flushing: Arc<Flushing>,
     reshaping: Arc<Reshaping>,
+    openings: Openings,
     recording: Arc<Recording>,
     warming: Arc<Warming>,
     claiming: Arc<Claiming>,
@@ -143,6 +145,8 @@ impl Serving {
                 note_start(&engine);
                 reshaping.served(handle.fs(), &beacon);
                 warming.served(handle.fs());
+                let every = Duration::from_secs_f64(plan.config.mount.opening_s);
+                let openings = Openings::begin(every, &reshaping);
                 if handle.is_over_io_uring() {
                     log::line("requests come over io_uring");
                 }
@@ -151,6 +155,7 @@ impl Serving {
                     engine,
                     flushing,
                     reshaping,
+                    openings,
                     recording,
                     warming,
                     claiming,
@@ -182,6 +187,7 @@ impl Serving {
         let served = self.handle.wait();
         self.ending.set_over();
         log::line("unmounted");
+        self.openings.finish();
         self.reshaping.finish();
         self.recording.finish();
         self.warming.finish();

@@ -272,6 +272,15 @@ impl Engine {
         }
     }
 
+    /// Begins another opening of the cache, if anything was committed since the present one began.
+    /// The mark of base is to name it next: [`Claim::renew`].
+    pub(crate) fn next_opening(&self) {
+        if let Some(store) = self.store() {
+            // What fails poisons the store: the next commit tells.
+            let _ = store.next_opening();
+        }
+    }
+
     /// The cache and its present opening.
     #[must_use]
     pub fn cache_stamp(&self) -> Option<CacheStamp> {

@@ -101,6 +101,23 @@ impl Claim {
         Ok(())
     }
 
+    /// Begins another opening of the cache of `engine`, and marks base with it: copies of the cache,
+    /// and of base, that were made before are old ones from now on (rules 3, 4 and 7). To be done
+    /// now and then, for a copy of the present opening cannot be told from what it is a copy of.
+    /// Nothing is done where nothing was committed meanwhile. Not at the same time as
+    /// [`Claim::follow`].
+    ///
+    /// # Errors
+    /// Those of [`Claim::switch`]; the next time it is tried again.
+    pub fn renew(&self, engine: &Engine) -> Result<(), Refusal> {
+        engine.next_opening();
+        let stamp = engine.cache_stamp();
+        match stamp.is_none_or(|stamp| self.names(&stamp)) {
+            true => Ok(()),
+            false => self.follow(engine, self.state() == Some(State::Dirty)),
+        }
+    }
+
     /// Whether base has everything, now that `engine` has stopped, `well` or not.
     #[must_use]
     pub fn is_whole_after(&self, engine: &Engine, well: bool) -> bool {

@@ -209,6 +209,8 @@ struct State {
     superblock: Superblock,
     /// Sequence number of the next journal block.
     next: u64,
+    /// The same when the present opening began.
+    began: u64,
     /// Journal blocks before this are durable.
     durable: u64,
     /// Changes appended since the last sync.
@@ -241,6 +243,7 @@ impl State {
             phase: Phase::Found,
             as_closed: reading.recovered.as_closed,
             next: reading.next_sequence.max(superblock.journal_first),
+            began: 0,
             durable: 0,
             unsynced: 0,
             pending: std::mem::take(&mut reading.pending),
