@@ -237,19 +237,42 @@ fn what_was_written_without_a_cache_after_its_stop_is_not_hidden_where_times_wen
     assert!(hides_what_came_after_a_stop(Mutant::CleanBelieved) > 0);
 }
 
+/// How another opening of the cache begins.
+#[derive(Clone, Copy, PartialEq)]
+enum Begun {
+    /// After a crash.
+    Crash,
+    /// The tier was off.
+    TierOn,
+    /// While it is served.
+    Serving,
+}
+
 /// What is found after base went back to a snapshot of an earlier opening, with a newer page on
 /// flash that is dirty or clean by the mode.
-fn after_going_back(mode: Mode, planted: Mutant, tier_off: bool) -> Result<Vec<u8>, NoStart> {
+fn after_going_back(mode: Mode, planted: Mutant, begun: Begun) -> Result<Vec<u8>, NoStart> {
     let mut scene = Scene::new(mode, planted);
     let first = scene.serve();
+    if begun == Begun::Serving {
+        // Another opening begins only where something was committed.
+        let id = scene.open(&first.engine);
+        read(&first.engine, &id);
+        work(&first.engine, 40);
+        first.engine.sync(&id, false).expect("syncs");
+        first.engine.close_object(&id);
+    }
     let snapshot = scene.world.snapshot();
-    let served = match tier_off {
-        true => {
+    let served = match begun {
+        Begun::Serving => {
+            first.claim.renew(&first.engine).expect("renewed");
+            first
+        }
+        Begun::TierOn => {
             first.engine.tier_off("by command").expect("off");
             tier_on(&first);
             first
         }
-        false => {
+        Begun::Crash => {
             scene.crash(1);
             scene.serve()
         }
@@ -275,26 +298,31 @@ fn after_going_back(mode: Mode, planted: Mutant, tier_off: bool) -> Result<Vec<u
 
 #[test]
 fn a_base_that_went_back_is_served_as_it_stands() {
-    let found = after_going_back(Mode::Through, Mutant::None, false).expect("served");
+    let found = after_going_back(Mode::Through, Mutant::None, Begun::Crash).expect("served");
     assert!(found == pattern(1, 0, 8 * PAGE));
-    let found = after_going_back(Mode::Through, Mutant::BaseWentBack, false).expect("served");
+    let found = after_going_back(Mode::Through, Mutant::BaseWentBack, Begun::Crash);
+    let found = found.expect("served");
     assert!(page(&found) == bytes(7), "the planted bug is not met");
 }
 
 #[test]
 fn dirty_pages_are_not_written_to_a_base_that_went_back() {
-    let found = after_going_back(Mode::Back, Mutant::None, false);
+    let found = after_going_back(Mode::Back, Mutant::None, Begun::Crash);
     assert_eq!(found, Err(NoStart::NotAwaited));
-    let found = after_going_back(Mode::Back, Mutant::BaseWentBack, false).expect("served");
+    let found = after_going_back(Mode::Back, Mutant::BaseWentBack, Begun::Crash).expect("served");
     assert!(page(&found) == bytes(7), "the planted bug is not met");
 }
 
 #[test]
-fn a_tier_that_was_put_back_is_another_opening() {
-    let found = after_going_back(Mode::Through, Mutant::None, true).expect("served");
-    assert!(found == pattern(1, 0, 8 * PAGE));
-    let found = after_going_back(Mode::Through, Mutant::StaleMark, true).expect("served");
-    assert!(page(&found) == bytes(7), "the planted bug is not met");
+fn an_opening_that_begins_while_base_is_served_is_another_one() {
+    for begun in [Begun::TierOn, Begun::Serving] {
+        let through = |planted| after_going_back(Mode::Through, planted, begun).expect("served");
+        assert!(through(Mutant::None) == pattern(1, 0, 8 * PAGE));
+        let found = through(Mutant::StaleMark);
+        assert!(page(&found) == bytes(7), "the planted bug is not met");
+    }
+    let found = after_going_back(Mode::Back, Mutant::None, Begun::Serving);
+    assert_eq!(found, Err(NoStart::NotAwaited));
 }
 
 /// What a second start finds after a power failure at every request of the first after a crash.

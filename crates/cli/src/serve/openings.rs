@@ -31,7 +31,9 @@ impl Openings {
         };
         let thread = std::thread::Builder::new().name("tc-openings".into());
         let thread = thread.spawn(work).map_err(|error| {
-            log::line(&format!("old copies of the cache will not be told: {error}"));
+            log::line(&format!(
+                "old copies of the cache will not be told: {error}"
+            ));
         });
         Self {
             end,

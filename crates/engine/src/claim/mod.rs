@@ -24,7 +24,9 @@
 //!    and *whole* or gone only after base has everything.
 //! 2. A mark that is *dirty* by another cache refuses, until that cache is given up by its id.
 //! 3. A mark of this cache with a newer opening than the cache's own refuses: the file is an old
-//!    copy. The cache's superblock is written before the mark, so never the other way round.
+//!    copy. The cache's superblock is written before the mark, so never the other way round. One
+//!    of the same opening cannot be told: so another opening begins now and then
+//!    ([`Claim::renew`]).
 //! 4. A cache with dirty pages for a base whose mark does not say *dirty* by it refuses: its pages
 //!    were given up, or the base is an older copy. Without any mark it is accepted. The cache keeps
 //!    the newest opening of it that the mark is known to have named: a mark with an older one is

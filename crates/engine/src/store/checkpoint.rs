@@ -174,8 +174,8 @@ impl Store {
     }
 
     /// Begins another opening, unless there was no batch since the present one began: once base's
-    /// mark names it, copies of the cache that were made before are old ones. Costs two checkpoints;
-    /// commits wait for the second one, which has little to write.
+    /// mark names it, copies of the cache that were made before are old ones. Costs two
+    /// checkpoints; commits wait for the second one, which has little to write.
     ///
     /// # Errors
     /// As [`Store::commit`].

@@ -59,3 +59,24 @@ fn what_is_distrusted_once_stays_so_after_further_crashes() {
     let (_, found) = reopen(device.crashed(&mut Random(7)));
     assert_eq!(found.last_commit_ns, 5, "what it says now is believed");
 }
+
+#[test]
+fn another_opening_begins_where_something_was_committed() {
+    let disk = Disk::default();
+    let store = create(disk.clone(), SIZE);
+    let first = store.stamp();
+    store.next_opening().unwrap();
+    assert_eq!(store.stamp(), first, "a copy is the same yet");
+    store.commit(&with_object(vec![])).unwrap();
+    store.next_opening().unwrap();
+    let second = store.stamp();
+    assert_eq!(second.epoch, first.epoch + 1);
+    store.note_marked(&second).unwrap();
+    store.next_opening().unwrap();
+    assert_eq!(store.stamp().epoch, second.epoch);
+    let (store, recovered) = reopen(disk.crashed(&mut Random(8)));
+    assert_eq!(
+        (store.stamp().marked, recovered.objects.len()),
+        (second.epoch, 1)
+    );
+}

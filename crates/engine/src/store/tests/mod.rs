@@ -543,6 +543,16 @@ impl Device for Hooked {
 
 #[test]
 fn a_batch_that_is_made_while_a_store_is_opened_anew_counts() {
+    counts_while(|store| store.mark_open().unwrap());
+}
+
+#[test]
+fn a_batch_that_is_made_while_another_opening_begins_counts() {
+    counts_while(|store| store.next_opening().unwrap());
+}
+
+/// A batch is made while `begin` syncs for the first time.
+fn counts_while(begin: impl Fn(&Store)) {
     let disk = Disk::default();
     drop(create(disk.clone(), SIZE));
     let in_sync = Arc::new(Mutex::new(None));
@@ -552,6 +562,9 @@ fn a_batch_that_is_made_while_a_store_is_opened_anew_counts() {
     };
     let (store, _) = reopen(hooked);
     store.mark_open().unwrap();
+    let first = place(&store, 2, 6, 1);
+    store.commit(&with_object(vec![first])).unwrap();
+    let epoch = store.stamp().epoch;
     let change = place(&store, 3, 7, 1);
     let store = Arc::new(store);
     let other = Arc::clone(&store);
@@ -566,10 +579,11 @@ fn a_batch_that_is_made_while_a_store_is_opened_anew_counts() {
         let _ = is_done.recv_timeout(std::time::Duration::from_millis(300));
         sender.send(commit).unwrap();
     }) as Hook);
-    store.mark_open().unwrap();
+    begin(&store);
     committer.recv().unwrap().join().unwrap();
+    assert_eq!(store.stamp().epoch, epoch + 1);
     let (_, recovered) = reopen(disk.crashed(&mut Random(1)));
-    assert_eq!(blocks(&recovered), [(3, 7, 1)]);
+    assert_eq!(blocks(&recovered), [(2, 6, 1), (3, 7, 1)]);
 }
 
 #[test]
