@@ -64,7 +64,12 @@ impl From<EngineError> for Failure {
             }
             _ => {}
         }
-        let failure = split(engine_code(&error), &error.to_string());
+        let (code, text) = (engine_code(&error), error.to_string());
+        let failure = match &error {
+            // Files are listed in it: what stands behind the first is no advice.
+            EngineError::Unsaved { .. } => Failure::new(code, text),
+            _ => split(code, &text),
+        };
         match (&failure.advice, engine_advice(&error)) {
             (None, Some(advice)) => failure.advise(advice),
             _ => failure,
@@ -143,9 +148,10 @@ fn in_words(file: &Refused) -> String {
 fn engine_advice(error: &EngineError) -> Option<&'static str> {
     match error {
         EngineError::TooSmall { .. } => Some("a larger --size"),
-        EngineError::Unsaved { .. } => {
-            Some("thermocline status MOUNTPOINT lists them; their files need a backup")
-        }
+        EngineError::Unsaved { .. } => Some(
+            "thermocline tier MOUNTPOINT on reads them once the device works again; \
+                 thermocline status MOUNTPOINT lists them: else their files need a backup",
+        ),
         EngineError::WriteBack { .. } => {
             Some("mend base (dmesg says what it reported), then again")
         }
@@ -242,6 +248,22 @@ fn mount_code(error: &MountError) -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_pages_that_are_lost_each_file_is_named_and_none_is_advice() {
+        let failure = Failure::from(EngineError::Unsaved {
+            path: "/ssd/tier".into(),
+            pages: 50,
+            files: "a pages 0, 1; b page 7; and 30 more".into(),
+        });
+        assert!(
+            failure
+                .message
+                .ends_with("a pages 0, 1; b page 7; and 30 more")
+        );
+        let advice = failure.advice.expect("a way out");
+        assert!(advice.contains("thermocline status"), "{advice}");
+    }
 
     #[test]
     fn a_refusal_names_every_page_and_the_way_that_loses_least_first() {

@@ -14,6 +14,7 @@ pub(crate) fn render(report: &Report, format: Format) -> String {
     let mut out = Exposition::new(format);
     mount(&mut out, report);
     requests(&mut out, report);
+    tier_on(&mut out, report.stats.tier.as_ref());
     if let Some(tier) = &report.stats.tier {
         tier_state(&mut out, tier);
         tier_flow(&mut out, tier);
@@ -118,12 +119,16 @@ fn took(family: &mut Family<'_>, labels: &[(&str, &str)], latency: &Latency) {
     family.histogram(labels, bounds, (latency.count, sum));
 }
 
-fn tier_state(out: &mut Exposition, tier: &TierStats) {
+/// Also of a mount without a cache: it is off there.
+fn tier_on(out: &mut Exposition, tier: Option<&TierStats>) {
+    let policy = tier.map_or("none", |tier| tier.policy.as_str());
+    let on = tier.is_some_and(|tier| tier.off.is_none());
     let help = "Whether the tier is in use: 1 on, 0 off.";
-    out.family("thermocline_tier_on", Kind::Gauge, help).sample(
-        &[("policy", &tier.policy)],
-        f64::from(u8::from(tier.off.is_none())),
-    );
+    out.family("thermocline_tier_on", Kind::Gauge, help)
+        .sample(&[("policy", policy)], f64::from(u8::from(on)));
+}
+
+fn tier_state(out: &mut Exposition, tier: &TierStats) {
     out.family("thermocline_tier_bytes", Kind::Gauge, "Bytes of the cache.")
         .value(tier.bytes as f64);
     out.family("thermocline_tier_slots", Kind::Gauge, "Slots of the tier.")
@@ -512,9 +517,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_without_a_tier_has_no_tier_metrics() {
+    fn a_mount_without_a_tier_says_that_it_is_off_and_nothing_else_of_it() {
         let mut report = sample::report();
         report.stats.tier = None;
-        assert!(!render(&report, Format::OpenMetrics).contains("thermocline_tier"));
+        let text = render(&report, Format::OpenMetrics);
+        let of_tier = |line: &&str| line.starts_with("thermocline_tier");
+        let found: Vec<&str> = text.lines().filter(of_tier).collect();
+        assert_eq!(found, ["thermocline_tier_on{policy=\"none\"} 0"]);
     }
 }
