@@ -333,12 +333,13 @@ impl Objects {
         self.close_slot(&mut slot);
     }
 
-    /// Lets the times of an open file show what was written to it.
-    pub(crate) fn touch(&self, node: &Node) {
+    /// Lets the times of an open file show what was written to it; whether it is open.
+    pub(crate) fn touch(&self, node: &Node) -> bool {
         let open = lock(&node.object).open.clone();
-        if let Some(open) = open {
+        open.is_some_and(|open| {
             self.engine.touch(&open.object);
-        }
+            true
+        })
     }
 
     /// Tells the tier what the file behind a descriptor is called now.

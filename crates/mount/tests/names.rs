@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use common::TestMount;
-use thermocline_mount::{Caller, Fs, ROOT, WriteOptions, file_devices};
+use thermocline_mount::{Caller, Fs, ROOT, SetAttr, Time, WriteOptions, file_devices};
 
 const PAGE: usize = common::PAGE as usize;
 
@@ -136,6 +136,35 @@ fn overwriting_moves_the_time_of_change_and_writing_back_does_not() {
         assert_eq!(base.mtime(), 1_000_000_000, "writing back is no change");
         assert_eq!(fs::read(mount.base().join("a")).expect("base"), pages(3));
         mount.end();
+    }
+}
+
+/// The kernel takes the attributes of a look-up for a second.
+#[test]
+fn looking_a_written_file_up_tells_its_time_of_change() {
+    let [pool, flash] = [512 << 10, 0].map(|pool| common::engine_back(8 << 20, pool));
+    let dir = tempfile::tempdir().expect("temporary directory");
+    for engine in [pool, flash] {
+        let rules = common::cache_everything();
+        let mount = Fs::new(dir.path().into(), engine, file_devices(), rules, None);
+        let mount = mount.expect("file system");
+        fs::write(dir.path().join("a"), pages(1)).expect("write");
+        let found = || mount.lookup(ROOT, OsStr::new("a")).expect("found");
+        let handle = mount.open(found().id, libc::O_RDWR).expect("opened").handle;
+        write_and_sync(&mount, handle, 2);
+        let set = SetAttr {
+            mtime: Some(Time::At(1_000_000_000, 0)),
+            ..SetAttr::default()
+        };
+        mount.setattr(found().id, &set).expect("utimens");
+        assert_eq!(found().stat.st_mtime, 1_000_000_000);
+        let written = mount.write(NOBODY, handle, 0, &pages(3), WriteOptions::default());
+        written.expect("written");
+        let stat = found().stat;
+        assert!(stat.st_mtime > 1_000_000_000, "{}", stat.st_mtime);
+        mount.release(handle).expect("closed");
+        mount.close_all();
+        mount.engine().stop().expect("stopped");
     }
 }
 

@@ -178,7 +178,10 @@ fn a_directory_whose_files_were_just_removed_lists_nothing() {
             }
             drop(open);
             let left = names(&database);
-            assert!(left.is_empty(), "round {round}, write-back {back}: {left:?}");
+            assert!(
+                left.is_empty(),
+                "round {round}, write-back {back}: {left:?}"
+            );
         }
         fs::write(path(0), [1; 20_000]).expect("written");
         let open = fs::File::open(path(0)).expect("opened");
