@@ -169,6 +169,26 @@ fn looking_a_written_file_up_tells_its_time_of_change() {
 }
 
 #[test]
+fn what_is_changed_on_base_is_seen_within_a_second() {
+    for mount in mounts() {
+        let (seen, base) = (mount.mnt(), mount.base());
+        for name in ["a", "b"] {
+            fs::write(base.join(name), pages(1)).expect("write");
+            assert_eq!(fs::read(seen.join(name)).expect("read"), pages(1));
+        }
+        eventually("they are closed", || mount.handle().fs().held().1 == 0);
+        fs::write(base.join("a"), [2; 10]).expect("write");
+        fs::rename(base.join("b"), base.join("c")).expect("rename");
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_eq!(fs::metadata(seen.join("a")).expect("stat").len(), 10);
+        assert_eq!(fs::read(seen.join("a")).expect("read"), [2; 10]);
+        assert!(fs::metadata(seen.join("b")).is_err(), "it was renamed");
+        assert_eq!(fs::read(seen.join("c")).expect("read"), pages(1));
+        mount.end();
+    }
+}
+
+#[test]
 fn a_closed_file_restored_on_base_with_its_old_times_is_noticed() {
     let Some(mount) = TestMount::all_cached() else {
         return;
@@ -364,6 +384,21 @@ fn lose_names_without_descriptors(base: &Path) {
     }
     assert_eq!(fs::read(base.join("a")).expect("it is there"), b"a");
     let absent = (ROOT, OsStr::new("c"));
+    let node = mount.lookup(a.0, a.1).expect("found").id;
+    for way in 0..4 {
+        let made = with_descriptors(0, || match way {
+            0 => mount.mkdir(NOBODY, ROOT, absent.1, 0o755),
+            1 => mount.symlink(NOBODY, ROOT, absent.1, OsStr::new("a")),
+            2 => mount.mknod(NOBODY, ROOT, absent.1, libc::S_IFREG | 0o644, 0),
+            _ => mount.link(node, ROOT, absent.1),
+        });
+        let code = made.err().and_then(|error| error.raw_os_error());
+        assert_eq!(code, Some(libc::EMFILE));
+        assert!(fs::symlink_metadata(base.join("c")).is_err(), "way {way}");
+    }
+    let whiteout = mount.rename(a, absent, libc::RENAME_WHITEOUT);
+    let code = whiteout.err().and_then(|error| error.raw_os_error());
+    assert_eq!(code, Some(libc::EINVAL));
     let code = |done: io::Result<()>| done.err().and_then(|error| error.raw_os_error());
     assert_eq!(code(mount.unlink(absent.0, absent.1)), Some(libc::ENOENT));
     assert_eq!(code(mount.rename(a, absent, 0)), None);
