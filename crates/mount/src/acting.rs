@@ -57,6 +57,7 @@ fn for_caller(mut capabilities: sys::Capabilities, user: u32) -> sys::Capabiliti
     if user != 0 {
         capabilities[0][0] &= !FSETID;
     }
+    assert!(user == 0 || capabilities[0][0] & FSETID == 0);
     capabilities
 }
 

@@ -122,7 +122,9 @@ impl Fs {
     /// Finds the name that was made, in the room that was kept for it.
     fn find_in(&self, room: OwnedFd, parent: &Node, name: &OsStr) -> io::Result<Entry> {
         drop(room);
-        self.find(parent, name)
+        let found = self.find(parent, name)?;
+        assert!(found.id != parent.id(), "a directory is not in itself");
+        Ok(found)
     }
 
     /// Removes a file's name.
@@ -294,6 +296,8 @@ fn held(directory: &Path) -> Held {
 
 /// Whether entries of a directory were made or removed within [`ASIDE_PATIENCE`].
 fn is_new(directory: &sys::Stat) -> bool {
+    let kind = directory.st_mode & libc::S_IFMT;
+    assert_eq!(kind, libc::S_IFDIR, "entries are in a directory");
     let age = changed_at(directory).elapsed();
     age.is_ok_and(|age| age < ASIDE_PATIENCE)
 }
