@@ -7,8 +7,8 @@
 //! A live node owns its descriptor, so on most file systems its inode cannot be freed and its
 //! number cannot be given to another file while anybody can still ask for the node. A file system
 //! in user space, or on a server, does not know of the descriptor ([`sys::frees_numbers`]): there
-//! another inode may get the number. It gets a node of its own, and the older one is *superseded*: only who has its
-//! id finds it.
+//! another inode may get the number. It gets a node of its own, and the older one is *superseded*:
+//! only who has its id finds it.
 //!
 //! # Invariants
 //! 1. One live node per (device, inode number), but for superseded ones: the two maps hold the same
