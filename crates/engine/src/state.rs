@@ -3,6 +3,7 @@
 //! [`Engine::decide`] hands an event to the hierarchy and carries out what it answers, so that no
 //! action is ever left behind. Whoever must wait does so here too.
 
+use crate::claim::Clocks;
 use crate::device::AlignedBuf;
 use crate::durable::commit::Commits;
 use crate::engine::Engine;
@@ -193,6 +194,14 @@ impl Engine {
         self.frames.take_batch(shard, &mut batch);
         debug_assert!(batch.iter().all(|(frame, ..)| frame.0 < self.frame_count));
         inner.hierarchy.pool_hits(&batch);
+    }
+
+    /// What is known of the clock that base stamps its files by.
+    pub fn base_clock(&self) -> Clocks {
+        Clocks {
+            granularity: self.config.stamp_granularity,
+            offset_ns: self.config.clock_offset_ns,
+        }
     }
 
     /// Nanoseconds since 1970 by the clock that base stamps its files by.

@@ -45,15 +45,27 @@ impl Acting {
             return Err(sys::errno(libc::EPERM));
         }
         // A change of the user from root takes those for files away.
-        sys::set_capabilities(&capabilities)?;
+        sys::set_capabilities(&for_caller(capabilities, user))?;
         Ok(before)
     }
+}
+
+/// The capabilities of a thread that acts for `user`: without the one to keep a set-group-id bit in
+/// a group that is not theirs, which kernels before 6.0 leave to base to ask for.
+fn for_caller(mut capabilities: sys::Capabilities, user: u32) -> sys::Capabilities {
+    const FSETID: u32 = 1 << 4;
+    if user != 0 {
+        capabilities[0][0] &= !FSETID;
+    }
+    assert!(user == 0 || capabilities[0][0] & FSETID == 0);
+    capabilities
 }
 
 impl Drop for Acting {
     fn drop(&mut self) {
         sys::set_fs_user(self.user);
         sys::set_fs_group(self.group);
+        // The change back to root gives those for files back, if the thread may have them.
         if DUMPABLE.get() == Some(&true) {
             sys::set_dumpable();
         }
@@ -70,6 +82,21 @@ impl Drop for Acting {
 mod tests {
     use super::*;
     use std::sync::Barrier;
+
+    #[test]
+    fn who_acts_for_a_user_may_not_keep_a_set_group_id_bit() {
+        if sys::effective_uid() != 0 {
+            return;
+        }
+        let fsetid = || sys::capabilities().unwrap()[0][0] & (1 << 4) != 0;
+        let before = sys::capabilities().unwrap();
+        for user in [0, 1] {
+            let acting = Acting::start(user, 1).expect("acts");
+            assert_eq!(fsetid(), user == 0);
+            drop(acting);
+            assert_eq!(sys::capabilities().unwrap(), before);
+        }
+    }
 
     /// Two act at the same time, and the one that began first ends first.
     #[test]

@@ -210,8 +210,12 @@ impl Fs {
         self.make_room();
         let fd = sys::open_node(parent.fd(), name)?;
         let mut stat = sys::stat(fd.as_raw_fd())?;
-        self.count_blocks(fd.as_raw_fd(), &mut stat);
         let node = self.nodes.lookup(fd, &stat);
+        // The kernel answers `stat` with what it is told here.
+        if self.objects.touch(&node) {
+            stat = node.stat().ok().filter(|now| node.is(now)).unwrap_or(stat);
+        }
+        self.count_blocks(node.fd(), &mut stat);
         assert!(node.is(&stat), "node {} is another inode", node.id());
         Ok(Entry {
             id: node.id(),

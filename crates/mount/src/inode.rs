@@ -6,9 +6,9 @@
 //!
 //! A live node owns its descriptor, so on most file systems its inode cannot be freed and its
 //! number cannot be given to another file while anybody can still ask for the node. A file system
-//! in user space does not know of the descriptor ([`sys::frees_numbers`]): there another inode may
-//! get the number. It gets a node of its own, and the older one is *superseded*: only who has its
-//! id finds it.
+//! in user space, or on a server, does not know of the descriptor ([`sys::frees_numbers`]): there
+//! another inode may get the number. It gets a node of its own, and the older one is *superseded*:
+//! only who has its id finds it.
 //!
 //! # Invariants
 //! 1. One live node per (device, inode number), but for superseded ones: the two maps hold the same
@@ -377,6 +377,16 @@ mod tests {
         );
         std::fs::remove_file(dir.path().join("c")).unwrap();
         assert_eq!(a.stat().unwrap().st_nlink, 0);
+    }
+
+    #[test]
+    fn numbers_stay_where_the_kernel_holds_the_inode_itself() {
+        let (_dir, nodes, root) = table();
+        let device = nodes.base_dev;
+        assert!(!nodes.frees_numbers(device, root));
+        // Of what is not known nothing is promised.
+        let other = sys::open_base(std::path::Path::new("/proc")).unwrap();
+        assert!(nodes.frees_numbers(device + 1, other.as_raw_fd()));
     }
 
     #[test]

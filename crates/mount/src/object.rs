@@ -333,12 +333,13 @@ impl Objects {
         self.close_slot(&mut slot);
     }
 
-    /// Lets the times of an open file show what was written to it.
-    pub(crate) fn touch(&self, node: &Node) {
+    /// Lets the times of an open file show what was written to it; whether it is open.
+    pub(crate) fn touch(&self, node: &Node) -> bool {
         let open = lock(&node.object).open.clone();
-        if let Some(open) = open {
+        open.is_some_and(|open| {
             self.engine.touch(&open.object);
-        }
+            true
+        })
     }
 
     /// Tells the tier what the file behind a descriptor is called now.
@@ -451,8 +452,14 @@ impl Objects {
 
     fn open(&self, node: &Node) -> io::Result<OpenObject> {
         let (file, write_error) = open_file(node)?;
-        let name = self.name(node.fd(), node.id())?;
+        let mut name = self.name(node.fd(), node.id())?;
         let stat = sys::stat(file.as_raw_fd())?;
+        // The rules are about the name that it had.
+        if stat.st_nlink == 0
+            && let Some(before) = name.strip_suffix(" (deleted)")
+        {
+            name.truncate(before.len());
+        }
         assert!(is_file(&stat), "{name}: only regular files are objects");
         if !node.is(&stat) {
             // An overlay copies a file up when it is opened for writing. The kernel looks again.
@@ -670,6 +677,22 @@ mod tests {
         let waited_for = after.engine.adopt(&find, false).is_err();
         objects.release(&node);
         waited_for
+    }
+
+    #[test]
+    fn rules_are_about_the_name_that_a_file_had() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = objects(dir.path(), &dir.path().join("cache"));
+        let nodes = Nodes::new(sys::open_base(dir.path()).unwrap()).unwrap();
+        fs::write(dir.path().join("x-shm"), b"x").unwrap();
+        let root = nodes.get(ROOT).unwrap().fd();
+        let fd = sys::open_node(root, OsStr::new("x-shm")).unwrap();
+        let stat = sys::stat(fd.as_raw_fd()).unwrap();
+        let node = nodes.lookup(fd, &stat);
+        fs::remove_file(dir.path().join("x-shm")).unwrap();
+        assert!(objects.acquire(&node).unwrap().mapped);
+        objects.release(&node);
+        objects.forgotten(&node);
     }
 
     #[test]

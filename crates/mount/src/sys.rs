@@ -190,9 +190,11 @@ fn is_fuse(fd: RawFd) -> bool {
 }
 
 /// Whether the file system of a descriptor may give an inode's number to another one while an
-/// `O_PATH` descriptor of it is open, as those in user space do: they do not hear of it.
+/// `O_PATH` descriptor of it is open, as those in user space and of servers do: they do not hear of
+/// it. An overlay holds the inodes that it is made of.
 pub(crate) fn frees_numbers(fd: RawFd) -> bool {
-    is_fuse(fd)
+    const OVERLAYFS: i64 = 0x794C_7630;
+    !is_of_one_host(fd) && file_system(fd) != Some(OVERLAYFS)
 }
 
 /// Whether the file system of a descriptor may put files aside that are open, instead of removing

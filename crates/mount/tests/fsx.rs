@@ -6,13 +6,15 @@
 
 mod common;
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use common::TestMount;
+use thermocline::Engine;
 use thermocline_mount::MountConfig;
 
-const SEEDS: std::ops::RangeInclusive<u64> = 1..=10;
 const OPERATIONS: u64 = 10_000;
 
 /// All kinds of operations; the syncs seldom, because the base's own disk has to do them.
@@ -80,14 +82,22 @@ fn exercise(fsx: &Path, mount: &TestMount, seed: u64) {
 
 #[test]
 fn a_hundred_thousand_operations_are_clean() {
+    through_the_tier(common::engine(128 << 10, 32 << 10), 1..=10);
+}
+
+#[test]
+fn fifty_thousand_operations_in_write_back_are_clean() {
+    through_the_tier(common::engine_back(128 << 10, 32 << 10), 21..=25);
+}
+
+fn through_the_tier(engine: Arc<Engine>, seeds: RangeInclusive<u64>) {
     let Some(fsx) = fsx() else { return };
-    let engine = common::engine(128 << 10, 32 << 10);
     let Some(mount) = TestMount::start_with(engine, |c| c.rules = common::cache_everything())
     else {
         return;
     };
     std::fs::write(mount.dir.path().join("fsx.toml"), CONFIG).expect("write");
-    let seeds: Vec<u64> = SEEDS.collect();
+    let seeds: Vec<u64> = seeds.collect();
     for pair in seeds.chunks(2) {
         std::thread::scope(|scope| {
             for seed in pair {

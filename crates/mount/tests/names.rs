@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use common::TestMount;
-use thermocline_mount::{Caller, Fs, ROOT, WriteOptions, file_devices};
+use thermocline_mount::{Caller, Fs, ROOT, SetAttr, Time, WriteOptions, file_devices};
 
 const PAGE: usize = common::PAGE as usize;
 
@@ -135,6 +135,55 @@ fn overwriting_moves_the_time_of_change_and_writing_back_does_not() {
         let base = fs::metadata(mount.base().join("a")).expect("stat");
         assert_eq!(base.mtime(), 1_000_000_000, "writing back is no change");
         assert_eq!(fs::read(mount.base().join("a")).expect("base"), pages(3));
+        mount.end();
+    }
+}
+
+/// The kernel takes the attributes of a look-up for a second.
+#[test]
+fn looking_a_written_file_up_tells_its_time_of_change() {
+    let [pool, flash] = [512 << 10, 0].map(|pool| common::engine_back(8 << 20, pool));
+    let dir = tempfile::tempdir().expect("temporary directory");
+    for engine in [pool, flash] {
+        let rules = common::cache_everything();
+        let mount = Fs::new(dir.path().into(), engine, file_devices(), rules, None);
+        let mount = mount.expect("file system");
+        fs::write(dir.path().join("a"), pages(1)).expect("write");
+        let found = || mount.lookup(ROOT, OsStr::new("a")).expect("found");
+        let handle = mount.open(found().id, libc::O_RDWR).expect("opened").handle;
+        write_and_sync(&mount, handle, 2);
+        let set = SetAttr {
+            mtime: Some(Time::At(1_000_000_000, 0)),
+            ..SetAttr::default()
+        };
+        mount.setattr(found().id, &set).expect("utimens");
+        assert_eq!(found().stat.st_mtime, 1_000_000_000);
+        let written = mount.write(NOBODY, handle, 0, &pages(3), WriteOptions::default());
+        written.expect("written");
+        let stat = found().stat;
+        assert!(stat.st_mtime > 1_000_000_000, "{}", stat.st_mtime);
+        mount.release(handle).expect("closed");
+        mount.close_all();
+        mount.engine().stop().expect("stopped");
+    }
+}
+
+#[test]
+fn what_is_changed_on_base_is_seen_within_a_second() {
+    for mount in mounts() {
+        let (seen, base) = (mount.mnt(), mount.base());
+        for name in ["a", "b"] {
+            fs::write(base.join(name), pages(1)).expect("write");
+            assert_eq!(fs::read(seen.join(name)).expect("read"), pages(1));
+        }
+        eventually("they are closed", || mount.handle().fs().held().1 == 0);
+        fs::write(base.join("a"), [2; 10]).expect("write");
+        fs::rename(base.join("b"), base.join("c")).expect("rename");
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_eq!(fs::metadata(seen.join("a")).expect("stat").len(), 10);
+        assert_eq!(fs::read(seen.join("a")).expect("read"), [2; 10]);
+        assert!(fs::metadata(seen.join("b")).is_err(), "it was renamed");
+        assert_eq!(fs::read(seen.join("c")).expect("read"), pages(1));
         mount.end();
     }
 }
@@ -335,6 +384,21 @@ fn lose_names_without_descriptors(base: &Path) {
     }
     assert_eq!(fs::read(base.join("a")).expect("it is there"), b"a");
     let absent = (ROOT, OsStr::new("c"));
+    let node = mount.lookup(a.0, a.1).expect("found").id;
+    for way in 0..4 {
+        let made = with_descriptors(0, || match way {
+            0 => mount.mkdir(NOBODY, ROOT, absent.1, 0o755),
+            1 => mount.symlink(NOBODY, ROOT, absent.1, OsStr::new("a")),
+            2 => mount.mknod(NOBODY, ROOT, absent.1, libc::S_IFREG | 0o644, 0),
+            _ => mount.link(node, ROOT, absent.1),
+        });
+        let code = made.err().and_then(|error| error.raw_os_error());
+        assert_eq!(code, Some(libc::EMFILE));
+        assert!(fs::symlink_metadata(base.join("c")).is_err(), "way {way}");
+    }
+    let whiteout = mount.rename(a, absent, libc::RENAME_WHITEOUT);
+    let code = whiteout.err().and_then(|error| error.raw_os_error());
+    assert_eq!(code, Some(libc::EINVAL));
     let code = |done: io::Result<()>| done.err().and_then(|error| error.raw_os_error());
     assert_eq!(code(mount.unlink(absent.0, absent.1)), Some(libc::ENOENT));
     assert_eq!(code(mount.rename(a, absent, 0)), None);

@@ -11,8 +11,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use common::Random;
+use thermocline::Engine;
 use thermocline_mount::{Caller, Fs, ROOT, SetAttr, WriteOptions, file_devices};
 
 const CALLER: Caller = Caller {
@@ -656,10 +658,9 @@ fn tree(root: &Path) -> Vec<(PathBuf, u32, u64, Vec<u8>)> {
     found
 }
 
-fn run(seed: u64, flash_bytes: u64, pool_bytes: u64) {
+fn run(seed: u64, engine: Arc<Engine>) {
     let ours_dir = tempfile::tempdir().expect("temporary directory");
     let theirs_dir = tempfile::tempdir().expect("temporary directory");
-    let engine = common::engine(flash_bytes, pool_bytes);
     let (base, rules) = (ours_dir.path().to_path_buf(), common::cache_everything());
     let fs = Fs::new(base, engine.clone(), file_devices(), rules, None).expect("file system");
     let mut ours = Ours {
@@ -684,6 +685,7 @@ fn run(seed: u64, flash_bytes: u64, pool_bytes: u64) {
             differ(&left, &right)
         );
     }
+    engine.flush(|_| true).expect("base has everything");
     assert_eq!(
         tree(ours_dir.path()),
         tree(theirs_dir.path()),
@@ -728,13 +730,21 @@ fn differ(left: &Outcome, right: &Outcome) -> String {
 #[test]
 fn the_same_operations_give_the_same_results_with_a_small_tier() {
     for seed in 1..=6 {
-        run(seed, 256 << 10, 0);
+        run(seed, common::engine(256 << 10, 0));
     }
 }
 
 #[test]
 fn the_same_operations_give_the_same_results_with_tier_and_pool() {
     for seed in 11..=16 {
-        run(seed, 1 << 20, 64 << 10);
+        run(seed, common::engine(1 << 20, 64 << 10));
+    }
+}
+
+#[test]
+fn the_same_operations_give_the_same_results_in_write_back() {
+    for seed in 21..=26 {
+        run(seed, common::engine_back(256 << 10, 0));
+        run(seed + 10, common::engine_back(1 << 20, 64 << 10));
     }
 }

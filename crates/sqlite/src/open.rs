@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libsqlite3_sys as sys;
@@ -15,7 +15,7 @@ use thermocline_core::hint::{FileKind, HintSet};
 
 use crate::backing::{Backing, Spec};
 use crate::lock::{Busy, Level, Locks};
-use crate::oslock;
+use crate::oslock::{self, BaseClock};
 use crate::registry::{Backend, Leaving, Registry, refuse_write_back, temporary_path};
 
 /// A file whose base device is wanted.
@@ -99,6 +99,9 @@ pub(crate) struct SharedFile {
     alone: AtomicBool,
     /// Pages may have been cached while others were not kept out.
     doubtful: AtomicBool,
+    clock: BaseClock,
+    /// By base's clock, no later than the last write; [`NEVER`] before the first.
+    written: AtomicI64,
     /// After `backing`: that notes how it leaves the file, while others are still out.
     guard: Mutex<Guard>,
     /// What its connections open journals with, also without a registration.
@@ -106,6 +109,9 @@ pub(crate) struct SharedFile {
     /// Last: whoever opens the file next waits for this. Set by the registry, for what is shared.
     pub(crate) leaving: Option<Leaving>,
 }
+
+/// No time of a write.
+const NEVER: i64 = i64::MIN;
 
 /// Locks of this process on one file.
 struct Guard {
@@ -156,6 +162,8 @@ impl SharedFile {
             cached,
             alone: AtomicBool::new(false),
             doubtful: AtomicBool::new(false),
+            clock: BaseClock::new(backend.engine.base_clock()),
+            written: AtomicI64::new(NEVER),
             guard: Mutex::new(guard),
             _backend: Arc::clone(backend),
             leaving: None,
@@ -195,7 +203,17 @@ impl SharedFile {
         if self.is_open_to_others() {
             self.doubtful.store(true, Ordering::SeqCst);
         }
+        if self.cached {
+            self.written.store(self.clock.tick_ns(), Ordering::SeqCst);
+        }
         self.backing.write(data, offset, hints, client)
+    }
+
+    /// Whether the file's times will show what others change after this.
+    fn shows_later_changes(&self) -> bool {
+        let written = Some(self.written.load(Ordering::SeqCst)).filter(|at| *at != NEVER);
+        let meta = self.file.metadata();
+        meta.is_ok_and(|meta| self.clock.shows_changes_after(&meta, written))
     }
 
     /// Raises `handle`'s lock; the first lock of the process also keeps other processes out.
@@ -214,7 +232,7 @@ impl SharedFile {
 
     /// Takes the lock against other processes and drops pages cached before they were out.
     fn keep_others_out(&self, guard: &mut Guard, to_write: bool) -> io::Result<bool> {
-        let Some(hold) = oslock::try_hold(&self.file, to_write)? else {
+        let Some(hold) = oslock::try_hold(&self.file, to_write, self.clock)? else {
             return Ok(false);
         };
         let changed = Stamp::of(&self.file.metadata()?) != guard.opened;
@@ -243,14 +261,17 @@ impl SharedFile {
 
 impl Drop for SharedFile {
     fn drop(&mut self) {
-        if !self.is_open_to_others() {
-            return;
+        // The engine notes how the file looks when it is left, and takes what it has of it for
+        // that. So nobody may change it between the comparison and the note, and whoever changes it
+        // afterwards must leave it looking otherwise.
+        if self.is_open_to_others() {
+            // No connection took a lock. Others may read meanwhile.
+            let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+            if !matches!(self.keep_others_out(&mut guard, false), Ok(true)) {
+                self.backing.forget_pages();
+            }
         }
-        // No connection took a lock. The engine notes how the file looks when it is left, and takes
-        // what it has of it for that: so nobody may change it between the comparison and the note.
-        // Others may read meanwhile.
-        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(self.keep_others_out(&mut guard, false), Ok(true)) {
+        if self.cached && !self.shows_later_changes() {
             self.backing.forget_pages();
         }
     }

@@ -190,6 +190,63 @@ fn changes_made_by_another_process_in_between_are_seen() {
     assert_eq!(integrity(&db), "ok");
 }
 
+/// A file system that keeps whole seconds, at `mnt` below a directory.
+struct WholeSeconds(tempfile::TempDir);
+
+impl WholeSeconds {
+    fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("mnt")).unwrap();
+        let disk = std::fs::File::create(dir.path().join("disk")).unwrap();
+        disk.set_len(32 << 20).unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(arguments).current_dir(dir.path());
+            command.output().is_ok_and(|done| done.status.success())
+        };
+        let done = run("mkfs.ext4", &["-q", "-I", "128", "disk"])
+            && run("mount", &["-o", "loop", "disk", "mnt"]);
+        let required = std::env::var_os("THERMOCLINE_REQUIRE_ALL").is_some();
+        assert!(done || !required, "required, but no loop device");
+        done.then_some(Self(dir))
+    }
+}
+
+impl Drop for WholeSeconds {
+    fn drop(&mut self) {
+        let mut command = Command::new("umount");
+        let _ = command.arg("-l").arg(self.0.path().join("mnt")).status();
+    }
+}
+
+#[test]
+fn changes_by_others_in_the_second_of_ours_are_seen() {
+    let Some(base) = WholeSeconds::mount() else {
+        println!("skipped: no loop device");
+        return;
+    };
+    let dir = tempfile::tempdir_in(base.0.path().join("mnt")).unwrap();
+    let fixture = Fixture::within("seconds", dir);
+    let path = fixture.path("a.db");
+    fill(&fixture.connect(&path), 1_000, 2);
+    for round in 0..5 {
+        // Ours is the last change of a second that has just begun.
+        let db = fixture.connect(&path);
+        while std::time::UNIX_EPOCH.elapsed().unwrap().subsec_millis() > 200 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        db.execute_batch(&format!("UPDATE t SET n = {round}"))
+            .unwrap();
+        assert_eq!(integrity(&db), "ok");
+        drop(db);
+        let stock = Connection::open(&path).unwrap();
+        stock.execute_batch("UPDATE t SET n = 77").unwrap();
+        drop(stock);
+        let all = dump(&fixture.connect(&path));
+        assert!(all.iter().all(|row| row.2 == Some(77)), "round {round}");
+    }
+}
+
 #[test]
 fn a_hot_journal_is_rolled_back_after_a_crash() {
     let fixture = Fixture::new("crash");

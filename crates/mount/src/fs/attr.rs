@@ -26,6 +26,11 @@ pub enum Time {
     At(i64, u32),
 }
 
+/// Room for names of extended attributes that are added while they are listed.
+const XATTR_ROOM: usize = 1024;
+/// The system lists no more of them (`XATTR_LIST_MAX`).
+const XATTRS_MAX: usize = 64 << 10;
+
 /// Attributes to change; `None` leaves one as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
@@ -174,9 +179,7 @@ impl Fs {
     pub fn listxattr(&self, caller: Caller, id: u64, size: u32) -> io::Result<(usize, Vec<u8>)> {
         let node = self.attributed(id)?;
         let size = size as usize;
-        let mut names = vec![0; sys::listxattr(node.fd(), &mut [])?];
-        let len = sys::listxattr(node.fd(), &mut names)?;
-        names.truncate(len);
+        let names = every_xattr(&node)?;
         let seen = |name: &[u8]| {
             let name = name.strip_suffix(b"\0").unwrap_or(name);
             let of_root = name.starts_with(b"trusted.");
@@ -276,6 +279,25 @@ impl Fs {
             Err(sys::errno(libc::EOPNOTSUPP))
         } else {
             self.node(id)
+        }
+    }
+}
+
+/// The names of all extended attributes, whatever is added meanwhile.
+fn every_xattr(node: &Node) -> io::Result<Vec<u8>> {
+    let mut room = sys::listxattr(node.fd(), &mut [])? + XATTR_ROOM;
+    loop {
+        let mut names = vec![0; room];
+        match sys::listxattr(node.fd(), &mut names) {
+            Ok(len) => {
+                assert!(len <= room, "{len} bytes of names");
+                names.truncate(len);
+                return Ok(names);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) && room < XATTRS_MAX => {
+                room = (room * 2).min(XATTRS_MAX);
+            }
+            Err(error) => return Err(error),
         }
     }
 }

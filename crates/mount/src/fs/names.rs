@@ -67,8 +67,9 @@ impl Fs {
         rdev: u64,
     ) -> io::Result<Entry> {
         let parent = self.parent_for_new(parent, name)?;
+        let room = self.room_for(&parent)?;
         self.made_by(caller, || sys::mknod(parent.fd(), name, mode, rdev))?;
-        self.find(&parent, name)
+        self.find_in(room, &parent, name)
     }
 
     /// Makes a directory.
@@ -77,8 +78,9 @@ impl Fs {
     /// `EEXIST`, and whatever the base reports.
     pub fn mkdir(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32) -> io::Result<Entry> {
         let parent = self.parent_for_new(parent, name)?;
+        let room = self.room_for(&parent)?;
         self.made_by(caller, || sys::mkdir(parent.fd(), name, mode))?;
-        self.find(&parent, name)
+        self.find_in(room, &parent, name)
     }
 
     /// Makes a symbolic link.
@@ -93,8 +95,9 @@ impl Fs {
         target: &OsStr,
     ) -> io::Result<Entry> {
         let parent = self.parent_for_new(parent, name)?;
+        let room = self.room_for(&parent)?;
         self.made_by(caller, || sys::symlink(target, parent.fd(), name))?;
-        self.find(&parent, name)
+        self.find_in(room, &parent, name)
     }
 
     /// Another name for a node.
@@ -104,9 +107,24 @@ impl Fs {
     pub fn link(&self, id: u64, parent: u64, name: &OsStr) -> io::Result<Entry> {
         let node = self.dir(id)?;
         let parent = self.parent_for_new(parent, name)?;
+        let room = self.room_for(&parent)?;
         self.objects
             .change(node.fd(), || sys::link(node.fd(), parent.fd(), name))?;
-        self.find(&parent, name)
+        self.find_in(room, &parent, name)
+    }
+
+    /// A descriptor's room, taken before a name is made: who is told that it failed finds no name.
+    fn room_for(&self, parent: &Node) -> io::Result<OwnedFd> {
+        self.make_room();
+        sys::open_directory(parent.fd())
+    }
+
+    /// Finds the name that was made, in the room that was kept for it.
+    fn find_in(&self, room: OwnedFd, parent: &Node, name: &OsStr) -> io::Result<Entry> {
+        drop(room);
+        let found = self.find(parent, name)?;
+        assert!(found.id != parent.id(), "a directory is not in itself");
+        Ok(found)
     }
 
     /// Removes a file's name.
@@ -134,7 +152,8 @@ impl Fs {
 
     /// Removes an empty directory. Some bases keep a removed file under a name of their own while
     /// it is open, as the tier may have it: then it is closed first, and for at most
-    /// [`ASIDE_PATIENCE`] the kernel is waited for, which tells late that nobody has it.
+    /// [`ASIDE_PATIENCE`] the kernel is waited for, which tells late that nobody has it: also
+    /// of a file that was removed long ago.
     ///
     /// # Errors
     /// `ENOTEMPTY`, and whatever the base reports.
@@ -164,11 +183,7 @@ impl Fs {
     /// for.
     pub(super) fn wait_for_put_aside(&self, directory: &Node) {
         let fd = directory.fd();
-        let is_new = || {
-            let changed = sys::stat(fd).ok().map(|stat| changed_at(&stat));
-            let age = changed.and_then(|at| at.elapsed().ok());
-            age.is_some_and(|age| age < ASIDE_PATIENCE)
-        };
+        let is_new = || sys::stat(fd).is_ok_and(|stat| is_new(&stat));
         if !is_new() || !sys::puts_aside(fd) {
             return;
         }
@@ -185,7 +200,8 @@ impl Fs {
         }
     }
 
-    /// Moves a name, with the flags of `renameat2`.
+    /// Moves a name, with the flags of `renameat2`. None leaves a whiteout: that would be the
+    /// mount's, not the caller's.
     ///
     /// # Errors
     /// `EEXIST` with `RENAME_NOREPLACE`, `EINVAL` for flags the base does not know, and
@@ -193,6 +209,9 @@ impl Fs {
     pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), flags: u32) -> io::Result<()> {
         let old_parent = self.parent_of(from.0, from.1)?;
         let new_parent = self.parent_for_new(to.0, to.1)?;
+        if flags & libc::RENAME_WHITEOUT != 0 {
+            return Err(sys::errno(libc::EINVAL));
+        }
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
         let moved = sys::open_node(old_parent.fd(), from.1)?;
         let victim = match sys::open_node(new_parent.fd(), to.1) {
@@ -273,6 +292,14 @@ fn held(directory: &Path) -> Held {
         }
     }
     held
+}
+
+/// Whether entries of a directory were made or removed within [`ASIDE_PATIENCE`].
+fn is_new(directory: &sys::Stat) -> bool {
+    let kind = directory.st_mode & libc::S_IFMT;
+    assert_eq!(kind, libc::S_IFDIR, "entries are in a directory");
+    let age = changed_at(directory).elapsed();
+    age.is_ok_and(|age| age < ASIDE_PATIENCE)
 }
 
 /// When entries of a directory were last made or removed.
