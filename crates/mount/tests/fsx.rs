@@ -81,13 +81,13 @@ fn exercise(fsx: &Path, mount: &TestMount, seed: u64) {
 }
 
 #[test]
-fn a_hundred_thousand_operations_are_clean() {
-    through_the_tier(common::engine(128 << 10, 32 << 10), 1..=10);
+fn sixty_thousand_operations_are_clean() {
+    through_the_tier(common::engine(128 << 10, 32 << 10), 1..=6);
 }
 
 #[test]
-fn fifty_thousand_operations_in_write_back_are_clean() {
-    through_the_tier(common::engine_back(128 << 10, 32 << 10), 21..=25);
+fn forty_thousand_operations_in_write_back_are_clean() {
+    through_the_tier(common::engine_back(128 << 10, 32 << 10), 21..=24);
 }
 
 fn through_the_tier(engine: Arc<Engine>, seeds: RangeInclusive<u64>) {

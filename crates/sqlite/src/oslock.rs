@@ -52,7 +52,7 @@ impl Hold {
         let changed = changed_ns(&meta);
         for _ in 0..TICK_MAX_NS / 1_000_000 {
             let ahead = changed.saturating_sub(self.clock.tick_ns());
-            if ahead < 0 || ahead > TICK_MAX_NS {
+            if !(0..=TICK_MAX_NS).contains(&ahead) {
                 return;
             }
             thread::sleep(Duration::from_millis(1));
