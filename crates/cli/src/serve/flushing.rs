@@ -151,6 +151,7 @@ impl Flushing {
         self.stop.store(false, Ordering::Release);
         let dirty = self.engine.dirty_pages();
         if dirty == 0 {
+            log::line("base is whole");
             return Ok(());
         }
         if self.keep.load(Ordering::Acquire) {

@@ -227,6 +227,14 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
             *setting = absolute(setting)?;
         }
     }
+    let list = Some(&config.warm.list).filter(|list| list.is_absolute());
+    for (what, path) in [
+        ("log", log.as_ref()),
+        ("trace", record.as_ref()),
+        ("list of hot pages", list),
+    ] {
+        path.map_or(Ok(()), |path| preflight::apart(what, path, &places))?;
+    }
     config.tier.cache = places.cache.clone().unwrap_or_default();
     config.mount.log = log.clone().unwrap_or_default();
     Ok(Plan {

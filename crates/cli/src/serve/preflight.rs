@@ -4,6 +4,7 @@ use crate::failure::{Failure, Outcome, reason};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use thermocline_mount::Mount;
 
@@ -95,6 +96,39 @@ pub(crate) fn check_cache(
     Ok(found)
 }
 
+/// Refuses a file that the mount would write through itself, into base, or into its cache.
+pub(crate) fn apart(what: &str, path: &Path, places: &Places) -> Outcome {
+    let found = path.canonicalize().or_else(|_| {
+        let parent = path.parent().unwrap_or(Path::new("/")).canonicalize()?;
+        Ok::<_, io::Error>(parent.join(path.file_name().unwrap_or_default()))
+    });
+    // One that cannot be found is refused by whoever opens it.
+    let found = found.unwrap_or_else(|_| path.to_path_buf());
+    let shown = path.display();
+    for (name, served) in [
+        ("base directory", &places.base),
+        ("mountpoint", &places.mountpoint),
+    ] {
+        if found.starts_with(served) {
+            let message = format!("{what} {shown} is inside the {name} {}", served.display());
+            return Err(Failure::usage(message).advise("a place outside of it"));
+        }
+    }
+    match places.cache.as_ref().filter(|cache| is_same(cache, &found)) {
+        Some(cache) => {
+            let message = format!("{what} {shown} is the cache {}", cache.display());
+            Err(Failure::usage(message).advise("another file"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether both are one file, by whatever names.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let number = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    one == other || number(one).is_some_and(|found| Some(found) == number(other))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +152,29 @@ mod tests {
             check(&good).expect("accepted"),
             good.canonicalize().unwrap_or(good)
         );
+    }
+
+    #[test]
+    fn what_a_mount_writes_is_not_where_it_serves_nor_its_cache() {
+        let root = tempfile::tempdir().expect("dir");
+        let of = |name: &str| root.path().join(name);
+        for directory in ["base", "mnt"] {
+            fs::create_dir(of(directory)).expect("directory");
+        }
+        fs::write(of("tier"), "pages").expect("cache");
+        fs::hard_link(of("tier"), of("link")).expect("link");
+        let places = Places {
+            base: of("base"),
+            mountpoint: of("mnt"),
+            cache: Some(of("tier")),
+        };
+        let check = |name: &str| apart("log", &of(name), &places);
+        let refused = |name: &str| check(name).expect_err("refused").to_string();
+        assert!(refused("mnt/log").contains("is inside the mountpoint"));
+        assert!(refused("base/log").contains("is inside the base directory"));
+        assert!(refused("tier").contains("is the cache"));
+        assert!(refused("link").contains("is the cache"));
+        assert!(check("log").is_ok());
     }
 
     #[test]

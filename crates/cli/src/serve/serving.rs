@@ -10,11 +10,11 @@ use crate::serve::ending::Ending;
 use crate::serve::flushing::Flushing;
 use crate::serve::log;
 use crate::serve::mount::Plan;
-use crate::serve::openings::Openings;
 use crate::serve::pins::Pinned;
 use crate::serve::recording::{self, Recording};
 use crate::serve::reshaping::Reshaping;
 use crate::serve::warming::Warming;
+use crate::serve::watch::Watch;
 use crate::show::report::MountFacts;
 use crate::units::{show_bytes, show_count};
 use std::os::unix::ffi::OsStrExt;
@@ -46,7 +46,7 @@ pub(crate) struct Serving {
     engine: Arc<Engine>,
     flushing: Arc<Flushing>,
     reshaping: Arc<Reshaping>,
-    openings: Openings,
+    watch: Watch,
     recording: Arc<Recording>,
     warming: Arc<Warming>,
     claiming: Arc<Claiming>,
@@ -146,7 +146,7 @@ impl Serving {
                 reshaping.served(handle.fs(), &beacon);
                 warming.served(handle.fs());
                 let every = Duration::from_secs_f64(plan.config.mount.opening_s);
-                let openings = Openings::begin(every, &reshaping);
+                let watch = Watch::begin(every, &engine, &reshaping);
                 if handle.is_over_io_uring() {
                     log::line("requests come over io_uring");
                 }
@@ -155,9 +155,9 @@ impl Serving {
                     engine,
                     flushing,
                     reshaping,
-                    openings,
                     recording,
                     warming,
+                    watch,
                     claiming,
                     ending,
                 })
@@ -187,7 +187,7 @@ impl Serving {
         let served = self.handle.wait();
         self.ending.set_over();
         log::line("unmounted");
-        self.openings.finish();
+        self.watch.finish();
         self.reshaping.finish();
         self.recording.finish();
         self.warming.finish();

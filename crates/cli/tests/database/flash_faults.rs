@@ -64,6 +64,11 @@ fn a_sick_flash_device_costs_speed_and_nothing_else() {
             "{name}: \"{said}\""
         );
         println!("{said}");
+        wait_for("a word of it in the log", || {
+            let log = std::fs::read_to_string(ground.path("mount.log")).expect("log");
+            log.contains(&format!("the tier is off: {said}"))
+                .then_some(())
+        });
         let shown = mount.status_text();
         let words: Vec<&str> = shown.split_whitespace().collect();
         assert!(words.join(" ").contains(&said), "{name}: {shown}");

@@ -260,6 +260,12 @@ impl Engine {
         self.inner().hierarchy.ledger().intents()
     }
 
+    /// How many dirty pages flash does not give back.
+    #[must_use]
+    pub fn lost_count(&self) -> usize {
+        self.inner().hierarchy.lost().len()
+    }
+
     /// Everything counted so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
