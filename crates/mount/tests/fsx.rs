@@ -1,4 +1,5 @@
-//! The `fsx` program on a mount: 100,000 operations in two modes from fixed seeds, every read checked.
+//! The `fsx` program on a mount: 100,000 operations from fixed seeds in two modes, every read
+//! checked.
 //!
 //! Ten files of 10,000 operations each rather than one of 100,000: fsx leaves part of its maps
 //! of the file mapped, so that each of its truncations becomes slower than the last. Two files

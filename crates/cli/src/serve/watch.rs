@@ -1,6 +1,6 @@
-//! What a mount does now and then while it serves: it says when its tier has gone off and when pages
-//! are lost; and it begins another opening of the cache, because a copy of the cache, or of base,
-//! can be told from the newest one only by the opening it is of.
+//! What a mount does now and then while it serves: it says when its tier has gone off and when
+//! pages are lost; and it begins another opening of the cache, because a copy of the cache, or of
+//! base, can be told from the newest one only by the opening it is of.
 
 use crate::serve::log;
 use crate::serve::reshaping::Reshaping;

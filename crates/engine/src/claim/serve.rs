@@ -102,8 +102,8 @@ impl Claim {
     }
 
     /// Begins another opening of the cache of `engine`, and marks base with it: copies of the
-    /// cache, and of base, that were made before are old ones from now on (rules 3, 4 and 7). To be done
-    /// now and then: a copy of the present opening cannot be told from what it is a copy of.
+    /// cache, and of base, that were made before are old ones from now on (rules 3, 4 and 7). To be
+    /// done now and then: a copy of the present opening cannot be told from what it is a copy of.
     /// Nothing is done where nothing was committed meanwhile. Not at the same time as
     /// [`Claim::follow`].
     ///

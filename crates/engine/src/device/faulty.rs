@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Device, Witness};
+use super::{Device, Transfer, Witness, in_parts};
 pub use script::ScriptError;
 use script::{Action, Kind, Rule, Statement, parse};
 
@@ -311,6 +311,10 @@ impl<D: Device> Device for Faulty<D> {
         Ok(())
     }
 
+    fn transfer(&self, batch: &mut [Transfer<'_>]) {
+        in_parts(batch, |_| 1, |part| part[0].perform(self));
+    }
+
     fn sync(&self, data_only: bool) -> io::Result<()> {
         if self.strike(Kind::Sync, 0, 0).proceed()? {
             self.device.sync(data_only)
@@ -365,7 +369,7 @@ impl<D: Device> Device for Faulty<D> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{MemoryDevice, Transfer};
+    use super::super::MemoryDevice;
     use super::*;
 
     fn faulty(script: &str) -> Faulty<MemoryDevice> {

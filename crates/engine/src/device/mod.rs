@@ -185,7 +185,7 @@ pub trait Device: Send + Sync {
     /// give what calls at the same time give. Behind one that timed out others may be said to have
     /// timed out that were not begun.
     fn transfer(&self, batch: &mut [Transfer<'_>]) {
-        in_parts(batch, |_| 1, |part| part[0].perform(self));
+        batch.iter_mut().for_each(|one| one.perform(self));
     }
 
     /// Makes earlier completed writes durable. `data_only` may leave out metadata that is not
