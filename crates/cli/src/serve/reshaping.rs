@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use thermocline::{Engine, FlushProgress};
 use thermocline_mount::Fs;
 
@@ -107,6 +108,10 @@ impl Change {
         })
     }
 }
+
+/// How often, and with what pauses, a change of the mode waits for whoever changes base's mark.
+const MARKING_TRIES: u32 = 200;
+const MARKING_PAUSE: Duration = Duration::from_millis(10);
 
 /// The changes of the cache of one mount.
 pub(crate) struct Reshaping {
@@ -342,8 +347,15 @@ impl Reshaping {
 
     /// Write-back or write-through from now on. Base is marked before a write may stay off it.
     pub(crate) fn set_write_back(&self, back: bool) -> io::Result<()> {
-        let Ok(_one) = self.marking.try_lock() else {
-            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        // A new opening takes a moment, a change of the cache may take long.
+        let mut tries = MARKING_TRIES;
+        let _one = loop {
+            match self.marking.try_lock() {
+                Ok(one) => break one,
+                Err(_) if tries > 0 => std::thread::sleep(MARKING_PAUSE),
+                Err(_) => return Err(io::Error::from_raw_os_error(libc::EBUSY)),
+            }
+            tries -= 1;
         };
         if back {
             let marked = self.caches.claiming.switch(&self.engine, true);
@@ -356,16 +368,18 @@ impl Reshaping {
         Ok(())
     }
 
-    /// Begins another opening of the cache, unless its mark is being changed: see [`Claim::renew`].
+    /// Begins another opening of the cache: see [`Claim::renew`]. False where the mark is just being
+    /// changed, to be tried again.
     ///
     /// [`Claim::renew`]: thermocline::claim::Claim::renew
-    pub(crate) fn renew_opening(&self) {
+    pub(crate) fn renew_opening(&self) -> bool {
         let Ok(_one) = self.marking.try_lock() else {
-            return;
+            return false;
         };
         if let Err(failure) = self.caches.claiming.renew(&self.engine) {
             log::refused(&failure.message);
         }
+        true
     }
 
     /// Switches the tier on; a cache that had failed is made anew for that, and has another id.

@@ -36,8 +36,7 @@ impl Watch {
             let mut began = Instant::now();
             while !waiting.is_over_after(LOOK.min(every)) {
                 seen.look(&engine);
-                if began.elapsed() >= every {
-                    reshaping.renew_opening();
+                if began.elapsed() >= every && reshaping.renew_opening() {
                     began = Instant::now();
                 }
             }

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Device, Transfer, Witness, in_parts};
+use super::{Data, Device, Transfer, Witness, expired};
 pub use script::ScriptError;
 use script::{Action, Kind, Rule, Statement, parse};
 
@@ -312,7 +312,18 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     fn transfer(&self, batch: &mut [Transfer<'_>]) {
-        in_parts(batch, |_| 1, |part| part[0].perform(self));
+        // A device has them under way at once, and is given up once. Writes are all tried: what is
+        // said to be late must be on its way.
+        let reads = batch.iter().all(|one| matches!(one.data, Data::Read(_)));
+        let mut late = false;
+        for one in batch {
+            if late {
+                one.result = Err(expired());
+            } else {
+                one.perform(self);
+                late = reads && one.is_late();
+            }
+        }
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {

@@ -30,9 +30,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::deadline::{self, Abandoned, BATCH_MAX, Call, Operation, TRANSFER_MAX};
-use super::{
-    ALIGNMENT, AlignedBuf, Data, Device, DirectFile, Transfer, Witness, in_parts, is_aligned,
-};
+use super::{ALIGNMENT, AlignedBuf, Data, Device, DirectFile, Transfer, Witness, is_aligned};
 
 // Lengths and offsets of files fit a `usize`, and the number of BLKGETSIZE64 is the right one.
 const _: () = assert!(usize::BITS == 64);
@@ -405,22 +403,23 @@ impl Device for FileDevice {
     }
 
     fn transfer(&self, batch: &mut [Transfer<'_>]) {
-        let at_once = |rest: &[Transfer<'_>]| {
+        let mut rest = batch;
+        while !rest.is_empty() {
             let mut bytes = 0;
             let fits = |one: &&Transfer<'_>| {
                 bytes += one.len();
                 bytes <= TRANSFER_MAX
             };
-            rest.iter().take(BATCH_MAX).take_while(fits).count()
-        };
-        in_parts(batch, at_once, |group| {
-            if self.transfer_together(group) {
-                let short = group.iter_mut().filter(|one| is_to_be_repeated(one));
-                short.for_each(|one| one.perform(self));
-            } else {
-                in_parts(group, |_| 1, |part| part[0].perform(self));
+            let count = rest.iter().take(BATCH_MAX).take_while(fits).count();
+            let (group, later) = rest.split_at_mut(count.max(1));
+            let together = self.transfer_together(group);
+            for one in group {
+                if !together || is_to_be_repeated(one) {
+                    one.perform(self);
+                }
             }
-        });
+            rest = later;
+        }
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {

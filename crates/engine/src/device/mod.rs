@@ -117,26 +117,6 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Does a batch in parts, up to the first part in which a request was late. The parts behind it
-/// are late too, without being asked for: a batch waits for a device that hangs once.
-fn in_parts<'a, 'b>(
-    batch: &'a mut [Transfer<'b>],
-    length: impl Fn(&[Transfer<'b>]) -> usize,
-    perform: impl Fn(&mut [Transfer<'b>]),
-) {
-    let (mut rest, mut late) = (batch, false);
-    while !rest.is_empty() {
-        let (part, later) = rest.split_at_mut(length(rest).max(1));
-        if late {
-            part.iter_mut().for_each(|one| one.result = Err(expired()));
-        } else {
-            perform(part);
-            late = part.iter().any(Transfer::is_late);
-        }
-        rest = later;
-    }
-}
-
 fn expired() -> io::Error {
     io::Error::new(
         io::ErrorKind::TimedOut,
@@ -182,8 +162,7 @@ pub trait Device: Send + Sync {
 
     /// Does every transfer of `batch` as [`Device::read_at`] and [`Device::write_at`] would, in
     /// any order and perhaps all at once; each says by itself how it went. Ranges that overlap
-    /// give what calls at the same time give. Behind one that timed out others may be said to have
-    /// timed out that were not begun.
+    /// give what calls at the same time give.
     fn transfer(&self, batch: &mut [Transfer<'_>]) {
         batch.iter_mut().for_each(|one| one.perform(self));
     }

@@ -95,9 +95,10 @@ impl Engine {
     fn is_as_left(&self, identity: &Identity, now: Stamp) -> bool {
         let registry = self.registry();
         match registry.open_again(identity) {
-            Some(id) => self
-                .object(id)
-                .is_ok_and(|object| !object.is_alone() || !object.was_changed()),
+            // As in `compare`: a background write of base is not waited for.
+            Some(id) => self.object(id).is_ok_and(|object| {
+                !object.is_alone() || self.has_dirty(id) || !object.was_changed()
+            }),
             None => {
                 let known = registry.closed_id(identity).is_some();
                 known && registry.changed_id(identity, Some(now)).is_none()

@@ -28,6 +28,9 @@ use twox_hash::XxHash3_64;
 const SECTORS: u32 = (UNIT / SECTOR_BYTES as u64) as u32;
 /// Blocks described by such a unit.
 const GROUP: u32 = SECTORS * ENTRIES as u32;
+/// Another opening begins when the journal has so few blocks, or after so many tries.
+const FEW_BLOCKS: u64 = 64;
+const ROUNDS: u32 = 4;
 /// Most units written at once: 1 MiB.
 const RUN: u32 = 256;
 
@@ -175,7 +178,7 @@ impl Store {
 
     /// Begins another opening, unless there was no batch since the present one began: once base's
     /// mark names it, copies of the cache that were made before are old ones. Costs two
-    /// checkpoints; commits wait for the second one, which has little to write.
+    /// checkpoints or a few more; commits wait for the last one, which has little to write.
     ///
     /// # Errors
     /// As [`Store::commit`].
@@ -189,7 +192,12 @@ impl Store {
                 return Ok(());
             }
         }
-        self.write_back(Purpose::Running)?;
+        for _ in 0..ROUNDS {
+            self.write_back(Purpose::Running)?;
+            if self.state().used() <= FEW_BLOCKS {
+                break;
+            }
+        }
         // As in `mark_open`: the journal is empty when the superblock tells of another opening.
         let _log = self.logging.lock();
         self.write_back(Purpose::Open)

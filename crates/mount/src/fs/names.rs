@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{Caller, Entry, Fs};
 use crate::control::{CONTROL_DIR, Control};
@@ -188,7 +188,8 @@ impl Fs {
             return;
         }
         let path = sys::descriptor_path(fd);
-        while held(&path) == Held::PutAside && is_new() {
+        let until = Instant::now() + ASIDE_PATIENCE;
+        while held(&path) == Held::PutAside && is_new() && Instant::now() < until {
             self.let_go_of_put_aside();
         }
     }
