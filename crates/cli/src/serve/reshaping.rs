@@ -368,8 +368,8 @@ impl Reshaping {
         Ok(())
     }
 
-    /// Begins another opening of the cache: see [`Claim::renew`]. False where the mark is just being
-    /// changed, to be tried again.
+    /// Begins another opening of the cache: see [`Claim::renew`]. False where the mark is just
+    /// being changed, to be tried again.
     ///
     /// [`Claim::renew`]: thermocline::claim::Claim::renew
     pub(crate) fn renew_opening(&self) -> bool {
