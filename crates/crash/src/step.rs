@@ -146,8 +146,8 @@ fn draw_base(draw: &mut Draw, file: usize) -> Step {
         8 => Step::Snapshot,
         9..13 => Step::RollBack(draw.chance(1, 4)),
         13 => Step::LoseMark(clean),
-        15..19 => Step::Renew,
         14 => Step::Behind(file, draw.below(8), draw.one(&[0, 100, 7_000])),
+        15..19 => Step::Renew,
         _ => Step::DirectoryFault(draw.one(&[Failing::Writes, Failing::Syncs])),
     }
 }

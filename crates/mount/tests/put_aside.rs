@@ -114,6 +114,19 @@ fn a_number_that_comes_back_is_another_file() {
     }
 }
 
+/// Files that are open when they lose their names, and closed after that.
+fn make_and_remove(directory: &Path, byte: u8) {
+    let path = |file: i32| directory.join(file.to_string());
+    let mut open = Vec::new();
+    for file in 0..30 {
+        fs::write(path(file), [byte; 20_000]).expect("written");
+        open.push(fs::File::open(path(file)).expect("opened"));
+    }
+    for file in 0..30 {
+        fs::remove_file(path(file)).expect("removed");
+    }
+}
+
 #[test]
 fn a_directory_whose_files_were_just_removed_can_be_removed() {
     let directory = tempfile::tempdir().expect("temporary directory");
@@ -127,16 +140,7 @@ fn a_directory_whose_files_were_just_removed_can_be_removed() {
         let database = mount.mnt().join("database");
         for round in 0..20 {
             fs::create_dir(&database).expect("made");
-            let path = |file: i32| database.join(file.to_string());
-            let mut open = Vec::new();
-            for file in 0..30 {
-                fs::write(path(file), [round; 20_000]).expect("written");
-                open.push(fs::File::open(path(file)).expect("opened"));
-            }
-            for file in 0..30 {
-                fs::remove_file(path(file)).expect("removed");
-            }
-            drop(open);
+            make_and_remove(&database, round);
             println!(
                 "left {back} {round}: {}",
                 names(&shown.0.join("database")).len()
@@ -166,26 +170,18 @@ fn a_directory_whose_files_were_just_removed_lists_nothing() {
         };
         let database = mount.mnt().join("database");
         fs::create_dir(&database).expect("made");
-        let path = |file: i32| database.join(file.to_string());
         for round in 0..20 {
-            let mut open = Vec::new();
-            for file in 0..30 {
-                fs::write(path(file), [round; 20_000]).expect("written");
-                open.push(fs::File::open(path(file)).expect("opened"));
-            }
-            for file in 0..30 {
-                fs::remove_file(path(file)).expect("removed");
-            }
-            drop(open);
+            make_and_remove(&database, round);
             let left = names(&database);
             assert!(
                 left.is_empty(),
                 "round {round}, write-back {back}: {left:?}"
             );
         }
-        fs::write(path(0), [1; 20_000]).expect("written");
-        let open = fs::File::open(path(0)).expect("opened");
-        fs::remove_file(path(0)).expect("removed");
+        let path = database.join("a");
+        fs::write(&path, [1; 20_000]).expect("written");
+        let open = fs::File::open(&path).expect("opened");
+        fs::remove_file(&path).expect("removed");
         assert_eq!(names(&database).len(), 1, "it is open");
         drop(open);
         fs::remove_dir(&database).expect("nobody has it open now");

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use thermocline::Stamp;
 use thermocline::claim::Clocks;
 
 /// First lock byte (`PENDING_BYTE` in SQLite's `os.h`).
@@ -85,7 +86,7 @@ impl BaseClock {
         // SAFETY: `now` is the structure that the call fills.
         let rc = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
         debug_assert_eq!(rc, 0, "Linux has this clock");
-        nanoseconds(now.tv_sec, now.tv_nsec).saturating_add(self.offset_ns)
+        Stamp::nanoseconds(now.tv_sec, now.tv_nsec).saturating_add(self.offset_ns)
     }
 
     /// Whether whoever changes a file once its lock is let go gives it other times than `meta` has.
@@ -106,11 +107,7 @@ impl BaseClock {
 }
 
 fn changed_ns(meta: &Metadata) -> i64 {
-    nanoseconds(meta.ctime(), meta.ctime_nsec())
-}
-
-fn nanoseconds(seconds: i64, rest: i64) -> i64 {
-    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+    Stamp::nanoseconds(meta.ctime(), meta.ctime_nsec())
 }
 
 /// Tries to take the lock: a write lock, or a read lock for a file that could be opened for reading

@@ -75,11 +75,7 @@ pub(crate) fn check_cache(
     }
     let resolved = thermocline::store::resolve(cache)?;
     let absolute = std::path::absolute(&resolved).map_err(|e| Failure::io("find", cache, &e))?;
-    let found = absolute.canonicalize().or_else(|_| {
-        let parent = absolute.parent().unwrap_or(Path::new("/")).canonicalize()?;
-        Ok(parent.join(absolute.file_name().unwrap_or_default()))
-    });
-    let found = found.map_err(|error: io::Error| {
+    let found = place_of(&absolute).map_err(|error| {
         Failure::usage(format!(
             "cannot find the directory of cache {shown}: {}",
             reason(&error)
@@ -96,14 +92,18 @@ pub(crate) fn check_cache(
     Ok(found)
 }
 
+/// Where a file is, or would be made, behind symbolic links.
+fn place_of(path: &Path) -> io::Result<PathBuf> {
+    path.canonicalize().or_else(|_| {
+        let parent = path.parent().unwrap_or(Path::new("/")).canonicalize()?;
+        Ok(parent.join(path.file_name().unwrap_or_default()))
+    })
+}
+
 /// Refuses a file that the mount would write through itself, or into its cache.
 pub(crate) fn apart(what: &str, path: &Path, places: &Places) -> Outcome {
-    let found = path.canonicalize().or_else(|_| {
-        let parent = path.parent().unwrap_or(Path::new("/")).canonicalize()?;
-        Ok::<_, io::Error>(parent.join(path.file_name().unwrap_or_default()))
-    });
     // One that cannot be found is refused by whoever opens it.
-    let found = found.unwrap_or_else(|_| path.to_path_buf());
+    let found = place_of(path).unwrap_or_else(|_| path.to_path_buf());
     let shown = path.display();
     let mountpoint = &places.mountpoint;
     if found.starts_with(mountpoint) {
