@@ -19,6 +19,8 @@ pub(crate) enum Code {
     System = 4,
     /// No Thermocline mount is there.
     NotMounted = 5,
+    /// A mount is there, and does not answer.
+    Hung = 6,
 }
 
 /// The exit codes in words; appended to `--help` and the man page.
@@ -31,12 +33,19 @@ Exit codes:
      is not free (another mount or host serves it, another cache has its newest bytes)
   4  the system refuses (no FUSE device, no permission)
   5  no Thermocline mount is there
+  6  a mount is there and does not answer: its process is stopped, or waits for base
   141  nobody reads the output any more, as after `| head`";
 
 impl Code {
     /// The code with this number; anything unknown is a plain failure.
     pub(crate) fn from_number(number: u8) -> Self {
-        let all = [Self::Usage, Self::Cache, Self::System, Self::NotMounted];
+        let all = [
+            Self::Usage,
+            Self::Cache,
+            Self::System,
+            Self::NotMounted,
+            Self::Hung,
+        ];
         all.into_iter()
             .find(|code| *code as u8 == number)
             .unwrap_or(Self::Failure)
@@ -156,6 +165,7 @@ mod tests {
             Code::Cache,
             Code::System,
             Code::NotMounted,
+            Code::Hung,
         ] {
             assert_eq!(Code::from_number(code as u8), code);
             assert!(CODES_HELP.contains(&format!("\n  {}  ", code as u8)));

@@ -9,8 +9,9 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[test]
 fn returns_once_it_serves_and_is_warm_after_umount() {
@@ -219,6 +220,63 @@ fn a_killed_mount_is_named_and_cleared_away() {
         "cold, but it starts"
     );
     ground.read();
+    ground.umount();
+}
+
+/// A process that is stopped answers nothing, as one whose threads all wait for base.
+#[test]
+fn a_mount_that_hangs_is_named_by_every_command_and_can_be_left() {
+    let Some(ground) = Ground::prepare("hung") else {
+        return;
+    };
+    let mut child = ground.served("--size 4M");
+    ground.read();
+    let pid = child.id();
+    let signal = |signal| {
+        // SAFETY: no pointers; the process is this test's own child.
+        assert_eq!(unsafe { libc::kill(pid as libc::pid_t, signal) }, 0);
+    };
+    signal(libc::SIGSTOP);
+    // What the kernel keeps of it for a while would be given without asking the process.
+    std::thread::sleep(Duration::from_millis(1_500));
+    let started = |mut command: Command| {
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("starts")
+    };
+    let of_mount = |command, option: &str| {
+        let mut command = thermocline(command);
+        command.arg(ground.mountpoint()).arg(option);
+        started(command)
+    };
+    // All wait at once. What they left behind must not keep their output open.
+    for asking in [
+        of_mount("status", "--once"),
+        of_mount("status", "--metrics"),
+        of_mount("umount", "--timeout=3"),
+        of_mount("policy", "lru"),
+        started(ground.mount("")),
+    ] {
+        let output = asking.wait_with_output().expect("ends");
+        let said = message(&output);
+        assert_eq!(output.status.code(), Some(6), "{said}");
+        assert!(said.contains(&format!("its process is {pid}")), "{said}");
+        assert!(said.contains("umount --lazy"), "{said}");
+    }
+    let mut lazy = thermocline("umount");
+    let lazy = lazy
+        .arg(ground.mountpoint())
+        .args(["--lazy", "--timeout", "1"]);
+    let output = lazy.output().expect("ends");
+    let said = message(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("kill -9 {pid}")), "{said}");
+    let listed = fs::read_dir(ground.mountpoint()).expect("it is free");
+    assert_eq!(listed.count(), 0);
+    signal(libc::SIGCONT);
+    let status = child.wait().expect("ends");
+    assert!(status.success(), "it goes on to its end: {status}");
+    ground.mounted("");
+    assert!(ground.status("/stats/tier/restored").as_u64() > Some(0));
     ground.umount();
 }
 

@@ -310,6 +310,12 @@ pub(crate) fn process_of(path: &Path, pid: u32) -> Option<u32> {
     is_it.then_some(here)
 }
 
+/// Its number here of the process that listens for this mountpoint, though it may never answer.
+pub(crate) fn listener_of(path: &Path) -> Option<u32> {
+    let here = peer(&connect("mount", path)?)?.pid.cast_unsigned();
+    (here != 0).then_some(here)
+}
+
 fn ask(kind: &str, path: &Path) -> Option<Standing> {
     answer(connect(kind, path)?)
 }
@@ -414,6 +420,16 @@ mod tests {
             listening.end();
             assert_eq!(of_cache(&path), None);
         }
+    }
+
+    #[test]
+    fn a_process_that_listens_is_known_by_its_number() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().canonicalize().expect("path");
+        assert_eq!(listener_of(&path), None);
+        let listening = listen(&name("mount", &path), sample).expect("listens");
+        assert_eq!(listener_of(&path), Some(std::process::id()));
+        listening.end();
     }
 
     #[test]

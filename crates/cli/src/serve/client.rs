@@ -1,6 +1,7 @@
 //! `policy`, `tier` and `mode`: one word written to a control file of the running mount.
 
 use crate::failure::{Code, Failure, Outcome, reason};
+use crate::serve::ask::{self, PATIENCE};
 use crate::serve::beacon::{self, Stage};
 use crate::serve::log::News;
 use clap::builder::PossibleValuesParser;
@@ -8,6 +9,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use thermocline_core::policy::{DEFAULT, NAMES};
 use thermocline_mount::is_gone;
 
@@ -128,14 +130,46 @@ pub(crate) fn mode(args: &ModeArgs) -> Outcome {
 
 /// The control file `name` of the mount at `mountpoint`, once it is known to be there.
 pub(crate) fn file(mountpoint: &Path, name: &str) -> Result<PathBuf, Failure> {
+    file_within(PATIENCE, mountpoint, name)
+}
+
+fn file_within(patience: Duration, mountpoint: &Path, name: &str) -> Result<PathBuf, Failure> {
     let directory = mountpoint.join(DIRECTORY);
-    match fs::metadata(&directory) {
-        Ok(found) if found.is_dir() => Ok(directory.join(name)),
+    match ask::is_directory(&directory, patience) {
+        Ok(true) => Ok(directory.join(name)),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(hung(mountpoint, patience)),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Err(Failure::io("look into", &directory, &error))
         }
         Err(error) if is_gone(&error) => Err(gone(mountpoint)),
         _ => Err(not_mounted(mountpoint)),
+    }
+}
+
+/// Fails where a mount is at `mountpoint` that does not answer; whatever else is there is well.
+pub(crate) fn answers(mountpoint: &Path) -> Outcome {
+    match ask::is_directory(mountpoint, PATIENCE) {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(hung(mountpoint, PATIENCE)),
+        _ => Ok(()),
+    }
+}
+
+/// The failure for a mount that gave no answer within `patience`.
+pub(crate) fn hung(mountpoint: &Path, patience: Duration) -> Failure {
+    let (shown, seconds) = (mountpoint.display(), patience.as_secs());
+    let said = format!("the mount at {shown} does not answer, for {seconds} s");
+    match beacon::listener_of(mountpoint) {
+        Some(pid) => {
+            Failure::new(Code::Hung, format!("{said}; its process is {pid}")).advise(format!(
+                "`ps -o pid,stat,wchan -Lp {pid}` says what it waits for (T: it is stopped, kill \
+                 -CONT {pid}; D: for base). To give it up: thermocline umount --lazy {shown}, then \
+                 kill -9 {pid}"
+            ))
+        }
+        None => Failure::new(Code::Hung, said).advise(format!(
+            "see whether what {shown} stands on answers; thermocline umount --lazy {shown} \
+             detaches a mount"
+        )),
     }
 }
 
@@ -171,10 +205,24 @@ pub(crate) fn not_understood(text: &str) -> Failure {
 
 /// The text of control file `name`.
 pub(crate) fn read(mountpoint: &Path, name: &str) -> Result<String, Failure> {
-    let path = file(mountpoint, name)?;
-    fs::read_to_string(&path).map_err(|error| match error.raw_os_error() {
+    read_within(PATIENCE, mountpoint, name)
+}
+
+/// The text of control file `name`, if it comes in time.
+pub(crate) fn read_within(
+    patience: Duration,
+    mountpoint: &Path,
+    name: &str,
+) -> Result<String, Failure> {
+    let path = file_within(patience, mountpoint, name)?;
+    let text = ask::read(&path, patience).map_err(|error| match error.kind() {
         _ if is_gone(&error) => gone(mountpoint),
+        io::ErrorKind::TimedOut => hung(mountpoint, patience),
         _ => Failure::io("read", &path, &error),
+    })?;
+    String::from_utf8(text).map_err(|error| {
+        let shown = path.display();
+        Failure::new(Code::Failure, format!("{shown} is no text: {error}"))
     })
 }
 

@@ -16,7 +16,7 @@
 use crate::failure::{Code, Failure, Outcome};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 /// Which side of the fork this is.
@@ -50,7 +50,8 @@ impl Report {
 pub(crate) fn leave(log: &Path, named: bool) -> Result<Side, Failure> {
     let output = crate::serve::log::open(log, named)?;
     let input = File::open("/dev/null")?;
-    let (read, write) = pipe()?;
+    let (read, write) = std::io::pipe()?;
+    let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
     // SAFETY: there is one thread, so no lock another thread holds is copied into the child.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error().into()),
@@ -102,16 +103,6 @@ fn close_all_but(report: &OwnedFd) {
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     }
-}
-
-fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
-    let mut ends = [0; 2];
-    // SAFETY: `ends` has room for the two descriptors.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } == -1 {
-        return Err(std::io::Error::last_os_error().into());
-    }
-    // SAFETY: both were just opened and belong to nobody else.
-    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
 /// Waits for the child's answer.
@@ -185,7 +176,8 @@ mod tests {
     fn a_silent_child_is_reported_with_its_last_words() {
         let log = tempfile::NamedTempFile::new().expect("log");
         fs::write(log.path(), "start\nout of memory\n").expect("write");
-        let (read, write) = pipe().expect("pipe");
+        let (read, write) = std::io::pipe().expect("pipe");
+        let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
         drop(write);
         let failure = wait(File::from(read), log.path()).unwrap_err();
         assert!(

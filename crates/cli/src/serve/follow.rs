@@ -3,7 +3,7 @@
 //! The control files that tell of it (`flush`, `cache`, `record`) begin alike: `WHAT N of M`, then
 //! `state HOW`. Further lines are each file's own.
 
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::serve::client;
 use crate::show::pace::Pace;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -48,7 +48,11 @@ pub(crate) fn follow<T>(
     mut look: impl FnMut(&Standing<'_>) -> Option<T>,
 ) -> Result<T, Failure> {
     loop {
-        let text = client::read(mountpoint, name)?;
+        let text = match client::read(mountpoint, name) {
+            // What was started goes on, and may be what keeps it from answering.
+            Err(failure) if failure.code == Code::Hung => continue,
+            text => text?,
+        };
         let now = Standing::parse(&text).ok_or_else(|| client::not_understood(&text))?;
         if let Some(outcome) = look(&now) {
             return Ok(outcome);

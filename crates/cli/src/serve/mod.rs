@@ -1,7 +1,8 @@
 //! A mount: started, served, asked and told by commands, ended. And caches that no mount has.
 //!
 //! Two processes are at work. The one that serves lives in `serving`; a command talks to it through
-//! the files of `.thermocline/`, which `control` answers and `client` reads and writes.
+//! the files of `.thermocline/`, which `control` answers and `client` reads and writes, with a
+//! deadline (`ask`).
 //!
 //! | what                  | the command                | in the process that serves        |
 //! |-----------------------|----------------------------|-----------------------------------|
@@ -19,6 +20,7 @@
 //!
 //! Without a mount: `check`, `recover` (`salvage`), `calibrate`. `log` writes the lines of both.
 
+mod ask;
 pub(crate) mod beacon;
 mod caches;
 pub(crate) mod calibrate;

@@ -1,6 +1,7 @@
 //! What must hold before anything is started, and before the process leaves the terminal.
 
 use crate::failure::{Failure, Outcome, reason};
+use crate::serve::client;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -25,6 +26,7 @@ pub(crate) fn check(
     mountpoint: &Path,
     cache: Option<&Path>,
 ) -> Result<Places, Failure> {
+    client::answers(mountpoint)?;
     let (base, mountpoint) = Mount::check(base, mountpoint)?;
     let way = "rename it, or bind it to a path that is (mount --bind)";
     utf8("base directory", &base, way)?;

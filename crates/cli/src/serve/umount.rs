@@ -5,6 +5,7 @@
 //! and says there whether base has everything.
 
 use crate::failure::{Code, Failure, Outcome, reason};
+use crate::serve::ask::{self, PATIENCE};
 use crate::serve::beacon::{self, Stage};
 use crate::serve::client;
 use crate::serve::log::News;
@@ -27,7 +28,8 @@ use thermocline_mount::is_gone;
 pub(crate) const HELP: &str = "\
 Stop the database first. What the log says meanwhile is shown. When there was no news for so many
 seconds as --timeout says, the command ends with exit code 1 and the process goes on: `umount` again
-waits for it. A mount whose process is gone is removed; the next mount recovers.
+waits for it. A mount whose process is gone is removed; the next mount recovers. One that does not
+answer for 10 seconds is left alone (exit code 6) but with --lazy, which needs no answer.
   thermocline umount /srv/pgdata
   thermocline umount /srv/pgdata --lazy";
 
@@ -37,7 +39,7 @@ pub(crate) struct UmountArgs {
     /// Where it is mounted
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) mountpoint: PathBuf,
-    /// Detach now and finish when the last file is closed
+    /// Detach now and finish when the last file is closed. Also a mount that does not answer
     #[arg(long)]
     pub(crate) lazy: bool,
     /// Leave pages that are newer than base on flash: unmounts at once, and base is whole only
@@ -52,8 +54,13 @@ pub(crate) struct UmountArgs {
 /// Unmounts and waits.
 pub(crate) fn run(args: &UmountArgs) -> Outcome {
     let mountpoint = absolute(&args.mountpoint)?;
-    let (serving, serves) = match facts(&mountpoint) {
+    let patience = PATIENCE.min(Duration::from_secs(args.timeout.max(1)));
+    let (serving, serves) = match facts(&mountpoint, patience) {
         Ok(facts) => (Some(Serving::find(&facts)), true),
+        Err(failure) if failure.code == Code::Hung && args.lazy => {
+            return leave_behind(&mountpoint, args);
+        }
+        Err(failure) if failure.code == Code::Hung => return Err(failure),
         // One that gave up serving may still write back.
         Err(_) if is_abandoned(&mountpoint) => {
             let standing = beacon::of_mountpoint(&mountpoint);
@@ -110,8 +117,44 @@ struct Ending {
     mount: MountFacts,
 }
 
-fn facts(mountpoint: &Path) -> Result<MountFacts, Failure> {
-    let text = client::read(mountpoint, "stats.json")?;
+/// Detaches a mount that does not answer. Its process may still come to its end.
+fn leave_behind(mountpoint: &Path, args: &UmountArgs) -> Outcome {
+    let listener = || {
+        let pid = beacon::listener_of(mountpoint)?;
+        Some(MountFacts {
+            pid,
+            mountpoint: mountpoint.into(),
+            ..MountFacts::default()
+        })
+    };
+    // Where files hang, it may still tell of itself.
+    let facts = beacon::of_mountpoint(mountpoint).map(|standing| standing.mount);
+    let serving = facts.or_else(listener).map(|facts| Serving::find(&facts));
+    detach(mountpoint, true)?;
+    let shown = mountpoint.display();
+    let Some(serving) = serving else {
+        println!("detached {shown}; of its process nothing is known");
+        return Ok(());
+    };
+    let pid = serving.pid;
+    eprintln!("detached {shown}, which does not answer; waiting for process {pid}");
+    if args.keep_dirty {
+        eprintln!("it cannot be told of --keep-dirty: it writes back if it goes on");
+    }
+    match serving.wait(Duration::from_secs(args.timeout), args.keep_dirty) {
+        Err(failure) if !serving.has_ended()? => {
+            return Err(failure.advise(format!(
+                "kill -9 {pid} ends it; what was synced is not lost: mount again with its cache"
+            )));
+        }
+        waited => waited?,
+    }
+    println!("unmounted {shown}");
+    Ok(())
+}
+
+fn facts(mountpoint: &Path, patience: Duration) -> Result<MountFacts, Failure> {
+    let text = client::read_within(patience, mountpoint, "stats.json")?;
     let ending: Ending = serde_json::from_str(&text).map_err(|error| {
         let shown = mountpoint.display();
         Failure::new(
@@ -293,7 +336,7 @@ fn ended(process: &OwnedFd) -> Result<bool, Failure> {
 pub(crate) fn is_abandoned(mountpoint: &Path) -> bool {
     // Attributes may still be in the kernel's cache; to open a file, the process is asked.
     let file = mountpoint.join(client::DIRECTORY).join("stats.json");
-    fs::File::open(file).is_err_and(|error| is_gone(&error))
+    ask::read(&file, PATIENCE).is_err_and(|error| is_gone(&error))
 }
 
 /// The path without symbolic links or `..`, without touching a mount whose process is gone.

@@ -14,8 +14,8 @@ use std::time::Duration;
 /// Shown at the end of `status --help`.
 pub(crate) const HELP: &str = "\
 On a terminal the report is refreshed until `q` or Ctrl-C; elsewhere it is printed once. OFF says
-why flash is not used, LOST which dirty pages it does not give back. Exit code 5 when no mount
-answers there.
+why flash is not used, LOST which dirty pages it does not give back. Exit code 5 when no mount is
+there or its process is gone, 6 when it gives no answer for 10 seconds.
   thermocline status --once /srv/pgdata
   thermocline status --metrics /srv/pgdata > thermocline.prom";
 
