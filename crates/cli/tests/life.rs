@@ -213,6 +213,8 @@ fn a_killed_mount_is_named_and_cleared_away() {
     assert_eq!(again.status.code(), Some(2), "{}", message(&again));
     assert!(message(&again).contains("umount"), "{}", message(&again));
     success(thermocline("umount").arg(ground.mountpoint()));
+    let shown = success(thermocline("check").arg(ground.path("tier")));
+    assert!(shown.contains(" is without a mount: process "), "{shown}");
     ground.mounted("");
     assert_eq!(
         ground.status("/stats/tier/restored"),
@@ -298,6 +300,11 @@ fn what_was_synced_in_write_back_survives_a_kill() {
     child.kill().expect("kill");
     child.wait().expect("ends");
     success(thermocline("umount").arg(ground.mountpoint()));
+    let shown = success(thermocline("check").arg(ground.path("tier")));
+    assert!(
+        shown.contains(", which is gone: the newest bytes"),
+        "{shown}"
+    );
     let found = check(&ground);
     assert_eq!(found["clean_stop"], false);
     assert_eq!(found["sound"], true);

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -385,4 +386,63 @@ fn the_directory_one_is_in_is_advised_on_and_leaves_nothing_behind() {
         assert_eq!(left.count(), 0, "{name}");
     }
     ground.umount();
+}
+
+/// A file system of that many bytes, at a directory of its own, until it is dropped.
+struct Small(PathBuf);
+
+impl Small {
+    fn mounted(at: PathBuf, bytes: usize) -> Self {
+        std::fs::create_dir(&at).expect("mkdir");
+        let size = format!("size={bytes}");
+        let mut command = Command::new("mount");
+        success(command.args(["-t", "tmpfs", "-o", &size, "none"]).arg(&at));
+        Self(at)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(&self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
+/// Whoever waits is told at once, not when the time is over; and the cache is closed as ever.
+#[test]
+fn a_recording_whose_disk_is_full_ends_at_once_and_says_so() {
+    let Some(ground) = Ground::prepare("record, full disk") else {
+        return;
+    };
+    let small = Small::mounted(ground.path("small"), 64 << 10);
+    std::fs::write(ground.path("base/base/5/17000"), vec![7; MANY * PAGE]).expect("a file");
+    let file = |name: &str| ground.path("small").join(name);
+    ground.mounted("--size 4M --policy lru");
+    while_reading(&ground, || {
+        let mut command = thermocline("record");
+        command.arg(ground.mountpoint()).arg(file("a.parquet"));
+        let said = failure(command.args(["--for", "1h"]));
+        assert!(said.contains("No space left"), "{said}");
+    });
+    let left = std::fs::read_dir(ground.path("small")).expect("lists");
+    assert_eq!(left.count(), 0, "what cannot be read takes no room");
+    ground.umount();
+    ground.mounted(&format!("--record {}", file("b.parquet").display()));
+    while_reading(&ground, || {
+        eventually("the end of the second", || {
+            let why = ground.status("/mount/not_recorded");
+            why.as_str()
+                .is_some_and(|why| why.contains("No space left"))
+        });
+    });
+    assert_eq!(ground.status("/mount/record"), "");
+    let shown = success(thermocline("status").arg("--once").arg(ground.mountpoint()));
+    assert!(shown.contains("record    STOPPED: "), "{shown}");
+    let log = std::fs::read_to_string(ground.path("tier.log")).expect("log");
+    assert_eq!(log.matches("recording failed: ").count(), 2, "{log}");
+    let said = failure(thermocline("umount").arg(ground.mountpoint()));
+    assert!(said.contains("the recording is not whole"), "{said}");
+    assert!(said.contains("everything else ended well"), "{said}");
+    assert_eq!(check(&ground)["clean_stop"], true);
+    drop(small);
 }

@@ -276,6 +276,73 @@ fn no_name_and_no_hole_fails_because_of_flash() {
     }
 }
 
+/// A cache on a device that does what the script says, in write-back; a file of 16 pages, of which
+/// the first four are on flash and newer than base, `synced` or only written there.
+fn four_newer_pages(synced: bool) -> (Arc<FaultScript>, Arc<Engine>, Arc<Object>) {
+    let faults = FaultScript::new();
+    let device = Arc::new(MemoryDevice::new());
+    let store = Store::with_device(device, "cache", &options(true)).expect("cache");
+    let planted = Arc::clone(&faults);
+    let store = store.wrapped(|device| Arc::new(Faulty::new(device, planted, None)));
+    let config = EngineConfig {
+        write_back: true,
+        ..config()
+    };
+    let engine = Engine::start(config, Some(store)).expect("starts");
+    let base = Arc::new(MemoryDevice::new());
+    base.write_at(&[1; 16 * PAGE], 0).expect("base");
+    let file = engine
+        .open_object(spec(&base, &Arc::default()))
+        .expect("opens");
+    engine.sync(&file, false).expect("syncs");
+    engine
+        .write(&request(&file, 0), &[2; 4 * PAGE])
+        .expect("writes");
+    if synced {
+        engine.sync(&file, false).expect("syncs");
+    }
+    while engine.stats().tier.is_some_and(|tier| tier.staged > 0) {
+        assert!(engine.step(), "staged pages are written");
+    }
+    (faults, engine, file)
+}
+
+/// PostgreSQL ends when a sync fails, and does not start again while it does. It syncs files for
+/// what it wrote since the last time.
+#[test]
+fn a_sync_is_not_for_pages_that_one_before_made_durable() {
+    let (faults, engine, file) = four_newer_pages(true);
+    faults.load("any fail EIO").expect("script");
+    for page in [5, 6] {
+        engine
+            .write(&request(&file, page), &[3; PAGE])
+            .expect("goes to base");
+        engine.sync(&file, true).expect("base has it");
+        let mut bytes = [0; PAGE];
+        engine
+            .read(&request(&file, page), &mut bytes)
+            .expect("is there");
+        assert_eq!(bytes, [3; PAGE]);
+    }
+    let tier = engine.stats().tier.expect("there is one");
+    assert!(tier.off.is_some() && tier.lost.len() == 4, "{tier:?}");
+    let mut bytes = [0; PAGE];
+    engine
+        .read(&request(&file, 0), &mut bytes)
+        .expect_err("old bytes are not given instead");
+}
+
+#[test]
+fn a_sync_fails_for_pages_that_are_lost_before_it_as_often_as_it_is_tried() {
+    let (faults, engine, file) = four_newer_pages(false);
+    faults.load("any fail EIO").expect("script");
+    for _ in 0..3 {
+        engine.sync(&file, true).expect_err("nobody has them");
+    }
+    faults.clear();
+    engine.sync(&file, true).expect("it has them after all");
+}
+
 /// What the device is asked for as one, and answers late.
 type Call = fn(&Engine, &Arc<Object>) -> io::Result<()>;
 

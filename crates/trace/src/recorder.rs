@@ -243,6 +243,15 @@ impl Recorder {
         self.owner.shared.dropped.load(Ordering::Relaxed)
     }
 
+    /// Whether the writer has ended by itself: a part could not be written, and nothing that is
+    /// handed over any more gets into the trace. [`Recorder::finish`] tells why.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        let thread = lock(&self.owner.writer);
+        let closing = self.owner.shared.closing.load(Ordering::Acquire);
+        !closing && thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
     /// Names an object; rows written from now on carry it. A later name replaces an earlier one
     /// (rename), rows already written keep the old one. An object without a name is written as
     /// `#` and its number.

@@ -96,6 +96,7 @@ impl Control {
         let mut devices: Vec<DeviceFacts> = devices.collect();
         let mut mount = self.facts.clone();
         mount.record = self.recording.path();
+        mount.not_recorded = self.recording.failure();
         mount.not_loaded = self.reshaping.not_loaded();
         mount.asked_to_end = self.ending.get().is_some_and(|ending| ending.is_asked());
         if let Some(tier) = &stats.tier {

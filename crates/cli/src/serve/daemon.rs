@@ -14,7 +14,8 @@
 //! could not be unmounted. So all paths are absolute by then.
 
 use crate::failure::{Code, Failure, Outcome};
-use std::fs::{self, File};
+use crate::serve::log::News;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -52,6 +53,7 @@ pub(crate) fn leave(log: &Path, named: bool) -> Result<Side, Failure> {
     let input = File::open("/dev/null")?;
     let (read, write) = std::io::pipe()?;
     let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
+    let news = News::of(log);
     // SAFETY: there is one thread, so no lock another thread holds is copied into the child.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error().into()),
@@ -62,9 +64,9 @@ pub(crate) fn leave(log: &Path, named: bool) -> Result<Side, Failure> {
                 pipe: File::from(write),
             }))
         }
-        _ => {
+        child => {
             drop(write);
-            Ok(Side::Parent(wait(File::from(read), log)))
+            Ok(Side::Parent(wait(File::from(read), child, &news)))
         }
     }
 }
@@ -106,27 +108,33 @@ fn close_all_but(report: &OwnedFd) {
 }
 
 /// Waits for the child's answer.
-fn wait(mut pipe: File, log: &Path) -> Outcome {
+fn wait(mut pipe: File, child: libc::pid_t, news: &News) -> Outcome {
     let mut answer = Vec::new();
     pipe.read_to_end(&mut answer)?;
     match answer.split_first() {
         Some((b'+', _)) => Ok(()),
         Some((b'-', rest)) => Err(decode(rest)),
-        _ => Err(Failure::new(
-            Code::Failure,
-            format!("the mount's process died: {}", tail(log)),
-        )
-        .advise(format!("read {}", log.display()))),
+        _ => {
+            let ended = ended(child);
+            let text = news.text();
+            let last = text.lines().last().unwrap_or("it left no message");
+            let message = format!("the mount's process {ended}: {last}");
+            let log = news.path().display();
+            Err(Failure::new(Code::Failure, message)
+                .advise(format!("read {log}; where memory is short, dmesg says so")))
+        }
     }
 }
 
-/// The last line of the log.
-fn tail(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    text.lines()
-        .last()
-        .unwrap_or("it left no message")
-        .to_string()
+/// How the child ended, in words.
+fn ended(child: libc::pid_t) -> String {
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    let found = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    match found == child && libc::WIFSIGNALED(status) {
+        true => format!("was ended by signal {}", libc::WTERMSIG(status)),
+        false => "died".into(),
+    }
 }
 
 fn encode(failure: &Failure) -> Vec<u8> {
@@ -156,6 +164,7 @@ fn decode(bytes: &[u8]) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn failures_travel_whole() {
@@ -175,15 +184,27 @@ mod tests {
     #[test]
     fn a_silent_child_is_reported_with_its_last_words() {
         let log = tempfile::NamedTempFile::new().expect("log");
-        fs::write(log.path(), "start\nout of memory\n").expect("write");
+        fs::write(log.path(), "map saved, by one before\n").expect("write");
+        let news = News::of(log.path());
         let (read, write) = std::io::pipe().expect("pipe");
-        let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
         drop(write);
-        let failure = wait(File::from(read), log.path()).unwrap_err();
-        assert!(
-            failure.message.contains("out of memory"),
-            "{}",
-            failure.message
-        );
+        // No child of this process.
+        let failed = |pipe| wait(File::from(OwnedFd::from(pipe)), 1, &news).unwrap_err();
+        let failure = failed(read.try_clone().expect("pipe"));
+        assert!(failure.message.ends_with("died: it left no message"));
+        fs::write(log.path(), "map saved, by one before\nout of memory\n").expect("write");
+        let failure = failed(read);
+        assert!(failure.message.ends_with("out of memory"), "{failure}");
+    }
+
+    #[test]
+    fn a_child_that_was_killed_is_said_to_be() {
+        let mut child = std::process::Command::new("sleep");
+        let mut child = child.arg("60").spawn().expect("starts");
+        child.kill().expect("kills");
+        let said = ended(child.id() as libc::pid_t);
+        assert_eq!(said, "was ended by signal 9");
+        // Its end was seen, so there is nothing left to wait for.
+        child.wait().expect_err("it is no child any more");
     }
 }

@@ -197,6 +197,9 @@ fn free(plan: &Plan) -> Outcome {
 /// Settings and checks.
 fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     let mut config = settings(args)?;
+    if config.tier.policy == NO_TIER {
+        refuse_tier_options(args)?;
+    }
     let cache = match (
         &*config.tier.policy,
         config.tier.cache.as_os_str().is_empty(),
@@ -250,6 +253,26 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         log_named: named,
         config,
     })
+}
+
+/// Of options that were given for a tier where there is to be none, something else was expected. A
+/// configuration file may have such settings: `--policy none` sets them aside for once.
+fn refuse_tier_options(args: &MountArgs) -> Outcome {
+    let given = [
+        ("--cache", args.cache.is_some()),
+        ("--size", args.size.is_some()),
+        ("--write-back", args.write_back),
+        ("--format", args.format),
+        ("--warm-from", args.warm_from.is_some()),
+        ("--faults", args.faults),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::usage(format!(
+            "{option} means nothing with policy none, which serves from base alone"
+        ))
+        .advise(format!("leave out {option}, or --policy none"))),
+    }
 }
 
 /// The configuration file with the command line over it.

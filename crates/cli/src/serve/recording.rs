@@ -4,9 +4,10 @@
 //!
 //! Invariants
 //! 1. At most one runs: its thread is joined before another one starts.
-//! 2. A recording ends by itself after the time it was given: whoever asked for it may be gone.
+//! 2. A recording ends by itself after the time it was given: whoever asked for it may be gone. One
+//!    that the mount began with has no such time. Either ends when the trace cannot be written.
 
-use crate::failure::Failure;
+use crate::failure::{Code, Failure, Outcome};
 use crate::serve::log;
 use crate::show::report::MountFacts;
 use crate::units::show_count;
@@ -24,6 +25,9 @@ use thermocline_trace::{
 /// The state of a mount that records by its own option.
 pub(crate) const SINCE_START: &str = "since the start";
 
+/// How often it is looked whether the trace can still be written.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// The recordings of one mount.
 pub(crate) struct Recording {
     engine: Arc<Engine>,
@@ -39,7 +43,8 @@ struct State {
     phase: Phase,
     path: PathBuf,
     begun: Option<Instant>,
-    length: Duration,
+    /// `None` for the one that the mount began with.
+    length: Option<Duration>,
     stop: bool,
     thread: Option<JoinHandle<()>>,
 }
@@ -54,7 +59,7 @@ enum Phase {
 }
 
 /// A recorder of a trace that starts now, with a column for the client where there are `clients`.
-pub(crate) fn recorder(
+fn recorder(
     path: &Path,
     page_size: u32,
     sample: Sample,
@@ -77,7 +82,7 @@ pub(crate) fn recorder(
 }
 
 impl Recording {
-    /// Those of the mount of `facts`, which may record since its start.
+    /// Those of the mount of `facts`.
     pub(crate) fn new(engine: Arc<Engine>, facts: MountFacts, page_size: u32) -> Arc<Self> {
         Arc::new(Self {
             engine,
@@ -97,26 +102,31 @@ impl Recording {
         let state = self.state();
         match state.phase {
             Phase::Running => state.path.clone(),
-            _ => self.facts.record.clone(),
+            _ => PathBuf::new(),
+        }
+    }
+
+    /// Why the last recording is not whole; empty when it is, or is not over.
+    pub(crate) fn failure(&self) -> String {
+        match &self.state().phase {
+            Phase::Failed(why) => why.clone(),
+            _ => String::new(),
         }
     }
 
     /// What the control file says: `seconds N of M`, how it stands, and to which file.
     pub(crate) fn describe(&self) -> String {
         let state = self.state();
-        if self.is_since_start() {
-            let path = self.facts.record.display();
-            return format!("seconds 0 of 0\nstate {SINCE_START}\npath {path}\n");
-        }
         let elapsed = state.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
         let phase = match &state.phase {
             Phase::Idle => "idle".to_string(),
+            Phase::Running if state.length.is_none() => SINCE_START.to_string(),
             Phase::Running => "running".to_string(),
             Phase::Done(sum) => format!("done {} {}", sum.written, sum.dropped),
             Phase::Failed(why) => format!("failed: {why}"),
         };
-        let length = state.length.as_secs();
-        let elapsed = elapsed.min(state.length).as_secs();
+        let length = state.length.unwrap_or_default();
+        let (elapsed, length) = (elapsed.min(length).as_secs(), length.as_secs());
         let path = state.path.display();
         format!("seconds {elapsed} of {length}\nstate {phase}\npath {path}\n")
     }
@@ -138,14 +148,34 @@ impl Recording {
         if !place || seconds == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.start(path, sample, Duration::from_secs(seconds))
+        self.start(path, sample, Some(Duration::from_secs(seconds)))
+            .map_err(|error| match error {
+                Unable::Busy => io::ErrorKind::ResourceBusy.into(),
+                Unable::Record(error) => {
+                    log::refused(&error.to_string());
+                    io::ErrorKind::InvalidInput.into()
+                }
+                Unable::Thread(error) => error,
+            })
+    }
+
+    /// Records everything from now on until the mount ends.
+    pub(crate) fn since_start(self: &Arc<Self>, path: &Path) -> Outcome {
+        self.start(path, Sample::ALL, None)
+            .map_err(|error| match error {
+                Unable::Busy => io::Error::from(io::ErrorKind::ResourceBusy).into(),
+                Unable::Record(error) => error.into(),
+                Unable::Thread(error) => error.into(),
+            })
     }
 
     /// Ends the recording that a command started, and no other.
     fn stop(&self) -> io::Result<()> {
         let mut state = self.state();
         let why = match state.phase {
-            _ if self.is_since_start() => "it records as it was told at its start: umount ends it",
+            Phase::Running if state.length.is_none() => {
+                "it records as it was told at its start: umount ends it"
+            }
             Phase::Running => {
                 state.stop = true;
                 self.ended.notify_all();
@@ -157,39 +187,40 @@ impl Recording {
         Err(io::ErrorKind::InvalidInput.into())
     }
 
-    fn is_since_start(&self) -> bool {
-        !self.facts.record.as_os_str().is_empty()
-    }
-
     /// Whether a file would be recorded while it is written.
     fn is_served(&self, path: &Path) -> bool {
         path.starts_with(&self.facts.base) || path.starts_with(&self.facts.mountpoint)
     }
 
-    fn start(self: &Arc<Self>, path: &Path, sample: Sample, length: Duration) -> io::Result<()> {
+    fn start(
+        self: &Arc<Self>,
+        path: &Path,
+        sample: Sample,
+        length: Option<Duration>,
+    ) -> Result<(), Unable> {
         let mut state = self.state();
-        if state.phase == Phase::Running || self.is_since_start() {
-            return Err(io::ErrorKind::ResourceBusy.into());
+        if state.phase == Phase::Running {
+            return Err(Unable::Busy);
         }
         if let Some(ended) = state.thread.take() {
             let _panicked = ended.join();
         }
-        let recorder =
-            recorder(path, self.page_size, sample, self.engine.has_clients()).map_err(|error| {
-                log::refused(&error.to_string());
-                io::Error::from(io::ErrorKind::InvalidInput)
-            })?;
-        let recording = Arc::clone(self);
+        let recorder = recorder(path, self.page_size, sample, self.engine.has_clients());
+        let recorder = recorder.map_err(Unable::Record)?;
+        let (recording, watched) = (Arc::clone(self), recorder.clone());
         let thread = std::thread::Builder::new().name("recording".into());
-        let thread = thread.spawn(move || recording.run(length))?;
+        let thread = thread.spawn(move || recording.run(length, watched));
+        let thread = thread.map_err(Unable::Thread)?;
         let other = self.engine.set_recorder(Some(recorder));
         assert!(other.is_none(), "invariant 1: at most one runs");
-        log::line(&format!(
-            "recording {} % to {} for {} s",
-            100.0 * sample.share(),
-            path.display(),
-            length.as_secs()
-        ));
+        if let Some(length) = length {
+            log::line(&format!(
+                "recording {} % to {} for {} s",
+                100.0 * sample.share(),
+                path.display(),
+                length.as_secs()
+            ));
+        }
         *state = State {
             phase: Phase::Running,
             path: path.to_path_buf(),
@@ -202,20 +233,19 @@ impl Recording {
     }
 
     /// Waits, on a thread of its own, until it is over.
-    fn run(&self, length: Duration) {
+    fn run(&self, length: Option<Duration>, watched: Recorder) {
+        let begun = Instant::now();
+        let left = || length.map_or(LOOK, |length| length.saturating_sub(begun.elapsed()));
         // `start` holds the lock until everything is in place.
-        let waited = self
-            .ended
-            .wait_timeout_while(self.state(), length, |state| !state.stop);
-        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        assert!(
-            state.stop || waited.timed_out(),
-            "invariant 2: it ends when asked, and when its time is over"
-        );
+        let mut state = self.state();
+        while !state.stop && !left().is_zero() && !watched.has_failed() {
+            let waited = self.ended.wait_timeout(state, left().min(LOOK));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
         drop(state);
-        let recorder = self.engine.set_recorder(None);
-        let done = recorder.map_or(Ok(RecorderSummary::default()), Recorder::finish);
-        let phase = match done {
+        // What comes meanwhile is not for this one any more.
+        drop(self.engine.set_recorder(None));
+        let phase = match watched.finish() {
             Ok(sum) => {
                 let (requests, lost) = (show_count(sum.written), show_count(sum.dropped));
                 log::line(&format!("recorded {requests} requests, {lost} lost"));
@@ -230,8 +260,9 @@ impl Recording {
         self.state().phase = phase;
     }
 
-    /// At the end of a mount: ends what runs.
-    pub(crate) fn finish(&self) {
+    /// At the end of a mount: ends what runs. Fails when the mount was to be recorded from its start,
+    /// and that is not whole.
+    pub(crate) fn finish(&self) -> Outcome {
         let mut state = self.state();
         state.stop = true;
         let thread = state.thread.take();
@@ -240,7 +271,27 @@ impl Recording {
         if let Some(thread) = thread {
             let _panicked = thread.join();
         }
+        let state = self.state();
+        match &state.phase {
+            Phase::Failed(why) if state.length.is_none() => {
+                let message = format!("the recording is not whole: {why}");
+                Err(Failure::new(Code::Failure, message).advise(
+                    "everything else ended well; free space there, or record to another disk",
+                ))
+            }
+            _ => Ok(()),
+        }
     }
+}
+
+/// Why no recording starts.
+enum Unable {
+    /// One runs.
+    Busy,
+    /// There can be no such trace.
+    Record(RecordError),
+    /// There is no thread for it.
+    Thread(io::Error),
 }
 
 #[cfg(test)]
@@ -248,12 +299,11 @@ mod tests {
     use super::*;
     use thermocline::EngineConfig;
 
-    fn recording(since_start: &str) -> Arc<Recording> {
+    fn recording() -> Arc<Recording> {
         let engine = Engine::start(EngineConfig::default(), None).expect("engine");
         let facts = MountFacts {
             base: "/base".into(),
             mountpoint: "/mnt".into(),
-            record: since_start.into(),
             ..MountFacts::default()
         };
         Recording::new(engine, facts, 8192)
@@ -270,7 +320,7 @@ mod tests {
     #[test]
     fn it_ends_when_asked_and_when_its_time_is_over() {
         let directory = tempfile::tempdir().expect("dir");
-        let recording = recording("");
+        let recording = recording();
         assert!(recording.describe().contains("state idle"));
         recording.command("stop").expect_err("nothing is recorded");
         let start = |seconds: u64, name: &str| {
@@ -289,13 +339,13 @@ mod tests {
         start(1, "b.parquet").expect("starts");
         wait_for(&recording, "state done 0 0");
         start(1000, "c.parquet").expect("starts");
-        recording.finish();
+        recording.finish().expect("it is whole");
         assert!(recording.describe().contains("state done"));
     }
 
     #[test]
     fn nothing_that_is_served_is_written() {
-        let recording = recording("");
+        let recording = recording();
         for text in [
             "start 5 16777216 /base/t",
             "start 5 16777216 /mnt/t",
@@ -315,18 +365,21 @@ mod tests {
 
     #[test]
     fn a_mount_that_records_since_its_start_goes_on_with_that() {
-        let recording = recording("/trace");
-        assert!(
-            recording
-                .describe()
-                .contains("state since the start\npath /trace")
-        );
+        let directory = tempfile::tempdir().expect("dir");
+        let path = directory.path().join("trace");
+        let recording = recording();
+        recording.since_start(&path).expect("starts");
+        let said = format!("state since the start\npath {}", path.display());
+        assert!(recording.describe().contains(&said));
         let busy = recording
-            .command("start 5 16777216 /nowhere/t")
+            .command("start 5 65536 /nowhere/t")
             .expect_err("busy");
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
         recording
             .command("stop")
             .expect_err("no command started it");
+        assert_eq!(recording.path(), path);
+        recording.finish().expect("it is whole");
+        assert!(path.is_file());
     }
 }

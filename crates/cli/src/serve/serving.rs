@@ -11,7 +11,7 @@ use crate::serve::flushing::Flushing;
 use crate::serve::log;
 use crate::serve::mount::Plan;
 use crate::serve::pins::Pinned;
-use crate::serve::recording::{self, Recording};
+use crate::serve::recording::Recording;
 use crate::serve::reshaping::Reshaping;
 use crate::serve::warming::Warming;
 use crate::serve::watch::Watch;
@@ -28,7 +28,6 @@ use thermocline::device::{
 use thermocline::{Engine, Store};
 use thermocline_core::model::{Model, NetworkParameters};
 use thermocline_mount::{DeviceFactory, Mount, MountConfig, MountHandle, PlanSource, Transport};
-use thermocline_trace::{Recorder, Sample};
 
 /// A device whose work is counted, with the words for it.
 pub(crate) struct Counted {
@@ -86,9 +85,11 @@ impl Serving {
         let engine = Engine::start(config, flash)?;
         note_pins(&engine, &pinned);
         claiming.hold(&engine, &plan.places.mountpoint)?;
-        engine.set_recorder(recorder(plan)?);
         let flushing = Flushing::new(Arc::clone(&engine));
         let recording = Recording::new(Arc::clone(&engine), facts(plan), page_size);
+        if let Some(path) = &plan.record {
+            recording.since_start(path)?;
+        }
         let warming = Warming::new(
             Arc::clone(&engine),
             Arc::clone(&claiming),
@@ -163,6 +164,7 @@ impl Serving {
                 })
             }
             Err(error) => {
+                drop(recording.finish());
                 // The cache goes back to how it was found: clean, with its map.
                 let closed = close(&engine);
                 let ended = claiming.end(&engine, &closed);
@@ -189,14 +191,14 @@ impl Serving {
         log::line("unmounted");
         self.watch.finish();
         self.reshaping.finish();
-        self.recording.finish();
+        let recorded = self.recording.finish();
         self.warming.finish();
         let held = self.claiming.still_ours();
         let flushed = held.and_then(|()| self.flushing.finish());
         let closed = close(&self.engine);
         let ended = self.claiming.end(&self.engine, &closed);
         served?;
-        flushed.and(closed).and(ended)
+        flushed.and(closed).and(ended).and(recorded)
     }
 }
 
@@ -318,22 +320,13 @@ fn check_found(store: &Store, plan: &Plan, awaited: bool) -> Outcome {
     )))
 }
 
-/// Ends recording and saves the map of the cache.
+/// Saves the map of the cache.
 fn close(engine: &Engine) -> Outcome {
-    let recorded = match engine.set_recorder(None) {
-        None => Ok(()),
-        Some(recorder) => recorder.finish().map_err(Failure::from).map(|summary| {
-            log::line(&format!(
-                "recorded {} requests, {} lost",
-                summary.written, summary.dropped
-            ));
-        }),
-    };
     // A base that was lost meanwhile is noticed before anything is written.
     engine.check_fence()?;
     engine.stop()?;
     log::line("map saved");
-    recorded
+    Ok(())
 }
 
 /// The cache `plan` names, opened or made.
@@ -414,19 +407,6 @@ fn plan_source(plan: &Plan) -> Option<PlanSource> {
     Some(PlanSource { path, range })
 }
 
-/// The recorder `plan` asks for.
-fn recorder(plan: &Plan) -> Result<Option<Recorder>, Failure> {
-    let Some(path) = &plan.record else {
-        return Ok(None);
-    };
-    Ok(Some(recording::recorder(
-        path,
-        plan.config.page_size()?,
-        Sample::ALL,
-        !plan.config.tier.clients.is_empty(),
-    )?))
-}
-
 fn facts(plan: &Plan) -> MountFacts {
     MountFacts {
         pid: std::process::id(),
@@ -437,6 +417,6 @@ fn facts(plan: &Plan) -> MountFacts {
         log: plan.log.clone().unwrap_or_default(),
         record: plan.record.clone().unwrap_or_default(),
         asked_to_end: false,
-        not_loaded: String::new(),
+        ..MountFacts::default()
     }
 }

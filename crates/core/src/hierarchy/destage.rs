@@ -336,6 +336,20 @@ impl Hierarchy {
         cleaned
     }
 
+    /// Whether newest bytes of `object` are lost that no batch made durable before: no sync has
+    /// promised them, and none may.
+    #[must_use]
+    pub fn has_lost_unsynced(&self, object: ObjectId) -> bool {
+        let lost = self.lost.range(PageId { object, index: 0 }..);
+        let is_synced = |page: &PageId| {
+            let slot = self.slots.find(*page);
+            let block = slot.and_then(|slot| self.slots.block(slot));
+            block.is_some_and(|block| self.ledger.knows_dirty(block))
+        };
+        lost.take_while(|page| page.object == object)
+            .any(|page| !is_synced(page))
+    }
+
     /// Dirty pages whose bytes on flash could not be read, in order.
     #[must_use]
     pub fn lost(&self) -> Vec<PageId> {

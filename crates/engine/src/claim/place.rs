@@ -8,6 +8,8 @@
 //! mark on another file system is not seen by other hosts. The attribute counts when both are
 //! there.
 
+use super::host::Host;
+use super::lock;
 use super::mark::{Mark, State};
 use super::refusal::Refusal;
 use std::ffi::{CStr, OsString};
@@ -77,7 +79,20 @@ pub(super) struct OnDisk {
 pub fn mark_of(base: &Path) -> Result<Option<String>, Refusal> {
     let place = Place::of(base).map_err(Refusal::io(base))?;
     let mark = place.read()?;
-    Ok(mark.map(|mark| format!("{mark}: {}", mark.state.meaning())))
+    Ok(mark.map(|mark| {
+        let is_here = mark.claimant.is_serving() && Host::this().is_of(&mark.claimant);
+        match mark.state {
+            State::Serving if is_here && !lock::is_held(base) => format!(
+                "without a mount: {}, which served it with {}, is gone; mount it with that again",
+                mark.claimant,
+                mark.cache_in_words()
+            ),
+            State::Dirty if is_here && !lock::is_held(base) => {
+                format!("{mark}, which is gone: {}", mark.state.meaning())
+            }
+            _ => format!("{mark}: {}", mark.state.meaning()),
+        }
+    }))
 }
 
 /// How a base stands by its mark.

@@ -128,15 +128,20 @@ impl Engine {
     /// Frames to flash or base, staged pages to flash, and a commit.
     pub(crate) fn sync_flash(&self, id: ObjectId) -> io::Result<()> {
         self.clean_pages(id, 0, u64::MAX)?;
+        let committed = match self.is_off() {
+            true => Ok(()),
+            false => self.commit_staged(),
+        };
         if self.is_off() {
-            // What was on flash goes to base, or is lost and said so.
-            return self.settle(id, 0, u64::MAX);
+            // What was on flash goes to base, or is lost. A sync of before promised what is lost
+            // and was durable: whoever reads it is told, and this sync is not for it.
+            self.settle_but_lost(id, 0, u64::MAX)?;
+            if self.inner().hierarchy.has_lost_unsynced(id) {
+                return Err(lost_error());
+            }
+        } else {
+            committed?;
         }
-        match self.commit_staged() {
-            // It went off meanwhile.
-            Err(_) if self.is_off() => self.settle(id, 0, u64::MAX),
-            done => done,
-        }?;
         match self.is_kept_from_base(id) {
             true => Err(lost_error()),
             false => Ok(()),

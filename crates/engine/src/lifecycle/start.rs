@@ -78,6 +78,7 @@ impl Engine {
                 wanted: config.page_size,
             });
         }
+        config.check_memory()?;
         let found = flash.as_mut().and_then(Store::take_recovered);
         let unread = flash.as_mut().and_then(Store::take_unread);
         if let Some(store) = &flash {

@@ -356,6 +356,18 @@ impl EngineConfig {
         }
     }
 
+    /// Refuses a pool that is larger than what this process may use here. Settings may be checked on
+    /// another machine, so [`Self::check`] does not ask.
+    pub(crate) fn check_memory(&self) -> Result<(), Error> {
+        let fits = machine::memory().is_none_or(|bytes| self.pool_bytes <= bytes);
+        need(
+            fits,
+            "pool_bytes",
+            self.pool_bytes,
+            "no more than the memory that this process may use",
+        )
+    }
+
     /// Share of the reserve. The priority groups keep updates among their own pages (hStorage-DB
     /// §4.2.4): a dirty page of a temporary file that they evict is all that passes through it.
     fn reserve(&self) -> f64 {

@@ -121,8 +121,12 @@ fn a_full_disk_stops_the_recording_and_every_record_is_counted() {
     let late = recorder.clone();
     let mut sent = 0;
     while recorder.dropped() == 0 {
+        assert!(!recorder.has_failed() || sent > 0);
         recorder.record(record(sent));
         sent += 1;
+    }
+    while !recorder.has_failed() {
+        std::thread::yield_now();
     }
     let dropped = match recorder.finish().unwrap_err() {
         RecordError::Write {
@@ -147,6 +151,7 @@ fn records_after_the_end_are_counted() {
     let late = recorder.clone();
     recorder.record(record(1));
     let summary = recorder.finish().unwrap();
+    assert!(!late.has_failed(), "it was asked to end");
     assert_eq!((summary.written, summary.dropped, summary.parts), (1, 0, 1));
     late.record(record(2));
     assert_eq!(late.dropped(), 1);

@@ -185,7 +185,13 @@ impl Writer {
             return Ok(());
         };
         let dropped = self.shared.dropped.load(Ordering::Relaxed);
-        let bytes = part.close(dropped).map_err(|source| self.failed(source))?;
+        let bytes = match part.close(dropped) {
+            Ok(bytes) => bytes,
+            Err(source) => {
+                self.part = Some(part);
+                return Err(self.failed(source));
+            }
+        };
         let path = part_path(&self.path, self.number);
         let partial = partial_path(&path);
         if partial.exists() {
@@ -218,6 +224,11 @@ impl Writer {
             lost += spare.len() as u64;
         }
         let before = self.shared.dropped.fetch_add(lost, Ordering::Relaxed);
+        if let Some(part) = self.part.take() {
+            // Without its end nobody can read it, and what ended it may be a disk that is full.
+            let _stays = fs::remove_file(partial_path(&part_path(&self.path, self.number)));
+            drop(part);
+        }
         match error {
             RecordError::Write {
                 path,

@@ -51,7 +51,7 @@ fn mount(out: &mut Exposition, report: &Report) {
     )
     .value(stats.uptime_s);
     if let Some(dropped) = stats.trace_dropped {
-        let help = "Requests a trace being recorded lost because its writer fell behind.";
+        let help = "Requests that the trace being recorded lacks: its writer fell behind.";
         out.family("thermocline_trace_dropped_total", Kind::Counter, help)
             .value(dropped as f64);
     }

@@ -73,6 +73,8 @@ pub(crate) struct MountFacts {
     pub(crate) log: PathBuf,
     /// Trace file being recorded; empty for none.
     pub(crate) record: PathBuf,
+    /// Why the last recording ended before it was to; empty when it did not.
+    pub(crate) not_recorded: String,
     /// Whether a signal asked for the end, which waits for open files.
     pub(crate) asked_to_end: bool,
     /// Why pinned files were not loaded, the last time; empty when they were.
@@ -207,6 +209,7 @@ pub(crate) mod sample {
             log: "/ssd/tier.log".into(),
             record: PathBuf::new(),
             not_loaded: String::new(),
+            not_recorded: String::new(),
         };
         let io = IoFacts {
             count: 100,

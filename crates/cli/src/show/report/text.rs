@@ -107,6 +107,9 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
     if stats.pool.frames > 0 {
         pool(out, &stats.pool)?;
     }
+    if !mount.not_recorded.is_empty() {
+        writeln!(out, "record    STOPPED: {}", mount.not_recorded)?;
+    }
     if let Some(dropped) = stats.trace_dropped {
         let file = mount.record.display();
         writeln!(
