@@ -446,6 +446,19 @@ fn the_mark_follows_mode_and_cache_and_is_not_seen_through_the_mount() {
     mode("write-back");
     assert!(ground.mark().contains("state=dirty"), "{}", ground.mark());
     let shown = ground.path("mnt");
+    // Nothing is dirty yet, and then something was: each time base has everything again.
+    for fill in [0, 3] {
+        if fill > 0 {
+            ground.write(fill);
+            assert!(!ground.holds(&ground.base.join(RELATION), fill));
+        }
+        mode("write-through");
+        success(thermocline("flush").arg(ground.path("mnt")));
+        assert!(ground.mark().contains("state=serving"), "{}", ground.mark());
+        mode("write-back");
+        assert!(ground.mark().contains("state=dirty"), "{}", ground.mark());
+    }
+    assert!(ground.holds(&ground.base.join(RELATION), 3));
     assert_eq!(attribute(&shown), None);
     assert!(!set_attribute(&shown, "thermocline mark 1; state=whole"));
     let mut names = vec![0u8; 4096];

@@ -70,7 +70,18 @@ impl Run {
             return self.excuse(Err(std::io::Error::other(refused.to_string())));
         }
         self.engine.set_write_back(back);
-        Ok(())
+        self.settle()
+    }
+
+    /// Base is marked as whole once nothing is left to write back, as a mount does it.
+    pub(crate) fn settle(&mut self) -> Result<(), String> {
+        match self.claim.settle(&self.engine) {
+            Ok(settled) => {
+                self.tally.settled += u64::from(settled);
+                Ok(())
+            }
+            Err(refused) => self.excuse(Err(std::io::Error::other(refused.to_string()))),
+        }
     }
 
     /// Another opening of the cache while it is served, as a mount begins one now and then.

@@ -198,8 +198,8 @@ fn print_totals(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
     );
     println!(
         "base served elsewhere {} times, {} times refused for what a cache owes it; rolled back {} \
-         times; {} openings began while the cache was served",
-        tally.elsewhere, tally.refused_elsewhere, tally.rolled_back, tally.renewed
+         times; {} openings began while the cache was served; base was marked as whole {} times",
+        tally.elsewhere, tally.refused_elsewhere, tally.rolled_back, tally.renewed, tally.settled
     );
 }
 
@@ -233,6 +233,7 @@ fn print_json(seeds: u64, tally: &Tally, found: &[Found], took: Duration) {
         "refused_elsewhere": tally.refused_elsewhere,
         "rolled_back": tally.rolled_back,
         "renewed": tally.renewed,
+        "marked_whole": tally.settled,
         "seconds": took.as_secs_f64(),
         "failures": failures.collect::<Vec<_>>(),
     });

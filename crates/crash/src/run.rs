@@ -68,6 +68,8 @@ pub struct Tally {
     pub rolled_back: u64,
     /// Openings that began while the cache was served.
     pub renewed: u64,
+    /// How often base was marked as whole while it was served.
+    pub settled: u64,
 }
 
 impl Tally {
@@ -90,6 +92,7 @@ impl Tally {
         self.refused_elsewhere += other.refused_elsewhere;
         self.rolled_back += other.rolled_back;
         self.renewed += other.renewed;
+        self.settled += other.settled;
     }
 }
 
@@ -598,6 +601,7 @@ impl Run {
                 let checked = tracked.model.check_read(0, found.len(), &found);
                 checked.map_err(|Broken(what)| format!("flushed, object {at}: {what}"))?;
             }
+            self.settle()?;
         }
         self.excuse(flushed)
     }

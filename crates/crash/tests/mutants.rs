@@ -80,6 +80,7 @@ fn bugs_planted_in_the_claim_of_base_are_caught() {
         (Mutant::ServedElsewhere, Mode::Through),
         (Mutant::BaseWentBack, Mode::Back),
         (Mutant::EarlyNote, Mode::Back),
+        (Mutant::EarlyWhole, Mode::Back),
     ];
     for (mutant, mode) in planted {
         let options = Options {

@@ -163,6 +163,19 @@ impl Engine {
         self.signals.wake_all();
     }
 
+    /// Whether base has everything and the map on flash says so, so that neither a crash nor the
+    /// loss of flash changes that. False in write-back, while the map is read, and while the tier
+    /// is off: flash may say otherwise once it is read again.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let nothing_is_dirty = self.dirty_pages() == 0;
+        let inner = self.inner();
+        let hierarchy = &inner.hierarchy;
+        let is_known = !hierarchy.is_off() && !hierarchy.is_loading();
+        let settled = is_known && hierarchy.ledger().is_all_clean();
+        nothing_is_dirty && settled && !hierarchy.is_write_back()
+    }
+
     /// The tier policy in force.
     #[must_use]
     pub fn policy(&self) -> String {

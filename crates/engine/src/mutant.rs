@@ -69,6 +69,8 @@ pub enum Mutant {
     StaleMark,
     /// A base without a mark is called whole while dirty pages of a cache are accepted for it.
     UnmarkedWhole,
+    /// Base is marked as whole at the change to write-through, while pages are dirty.
+    EarlyWhole,
     /// The tier is put back while base's mark says that base waits for what the cache held.
     EarlyRenewal,
     /// Who finds a take-over that was interrupted does not wait for whoever served before.

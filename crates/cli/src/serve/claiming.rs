@@ -139,6 +139,12 @@ impl Claiming {
         Ok(self.claim.follow(engine, dirty)?)
     }
 
+    /// Says that base has everything again, if it has: whether that was so.
+    pub(crate) fn settle(&self, engine: &Engine) -> Result<bool, Failure> {
+        self.claim.holds().map_err(|_| self.lost())?;
+        Ok(self.claim.settle(engine)?)
+    }
+
     /// Begins another opening of the cache, so that older copies of it, and of base, are told.
     pub(crate) fn renew(&self, engine: &Engine) -> Outcome {
         self.claim.holds().map_err(|_| self.lost())?;

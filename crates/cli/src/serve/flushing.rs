@@ -9,11 +9,12 @@
 
 use crate::failure::{Code, Failure, Outcome, reason};
 use crate::serve::log;
+use crate::serve::reshaping::Reshaping;
 use crate::show::pace::Pace;
 use crate::units::show_count;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thermocline::{Engine, FlushProgress};
@@ -29,6 +30,8 @@ pub(crate) struct Flushing {
     stop: AtomicBool,
     /// Whether dirty pages stay on flash when the mount ends.
     keep: AtomicBool,
+    /// Marks base after a flush, while it is served.
+    marking: OnceLock<Arc<Reshaping>>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +58,13 @@ impl Flushing {
             state: Mutex::default(),
             stop: AtomicBool::new(false),
             keep: AtomicBool::new(false),
+            marking: OnceLock::new(),
         })
+    }
+
+    /// From now on a flush ends with base's mark.
+    pub(crate) fn served(&self, marking: &Arc<Reshaping>) {
+        self.marking.get_or_init(|| Arc::clone(marking));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -127,6 +136,10 @@ impl Flushing {
             tell(progress);
             !self.stop.load(Ordering::Acquire)
         });
+        // Whoever waits may copy base next, mark and all.
+        if let (Ok(()), Some(marking)) = (&result, self.marking.get()) {
+            marking.mark_whole();
+        }
         let mut state = self.state();
         state.phase = match &result {
             Ok(()) if self.engine.dirty_pages() == 0 => Phase::Done,

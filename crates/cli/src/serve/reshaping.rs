@@ -347,15 +347,8 @@ impl Reshaping {
 
     /// Write-back or write-through from now on. Base is marked before a write may stay off it.
     pub(crate) fn set_write_back(&self, back: bool) -> io::Result<()> {
-        // A new opening takes a moment, a change of the cache may take long.
-        let mut tries = MARKING_TRIES;
-        let _one = loop {
-            match self.marking.try_lock() {
-                Ok(one) => break one,
-                Err(_) if tries > 0 => std::thread::sleep(MARKING_PAUSE),
-                Err(_) => return Err(io::Error::from_raw_os_error(libc::EBUSY)),
-            }
-            tries -= 1;
+        let Some(_one) = self.marks() else {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
         };
         if back {
             let marked = self.caches.claiming.switch(&self.engine, true);
@@ -366,6 +359,35 @@ impl Reshaping {
         }
         self.engine.set_write_back(back);
         Ok(())
+    }
+
+    /// The right to change base's mark. A new opening of the cache has it for a moment, a change of
+    /// the cache may have it long: then `None`.
+    fn marks(&self) -> Option<MutexGuard<'_, ()>> {
+        for _ in 0..MARKING_TRIES {
+            if let Ok(one) = self.marking.try_lock() {
+                return Some(one);
+            }
+            std::thread::sleep(MARKING_PAUSE);
+        }
+        None
+    }
+
+    /// Says in base's mark that base has everything, where it has by now: in write-through, once
+    /// nothing is dirty any more.
+    pub(crate) fn mark_whole(&self) {
+        if !(self.caches.claiming.is_owed() && self.engine.is_whole()) {
+            return;
+        }
+        // Whoever has it now marks base at its end, and it is looked again each second.
+        let Some(_one) = self.marks() else {
+            return;
+        };
+        match self.caches.claiming.settle(&self.engine) {
+            Ok(true) => log::line("base has everything: its mark says so"),
+            Ok(false) => {}
+            Err(failure) => log::refused(&failure.message),
+        }
     }
 
     /// Begins another opening of the cache: see [`Claim::renew`]. False where the mark is just

@@ -145,6 +145,7 @@ impl Serving {
                 let beacon = Beacon::light(facts(plan), &engine, handle.fs(), &ending);
                 note_start(&engine);
                 reshaping.served(handle.fs(), &beacon);
+                flushing.served(&reshaping);
                 warming.served(handle.fs());
                 let every = Duration::from_secs_f64(plan.config.mount.opening_s);
                 let watch = Watch::begin(every, &engine, &reshaping);

@@ -1,5 +1,6 @@
 //! What a mount does now and then while it serves: it says when its tier has gone off and when
-//! pages are lost; and it begins another opening of the cache, because a copy of the cache, or of
+//! pages are lost; it marks base as whole once a mount that went over to write-through has nothing
+//! left to write back; and it begins another opening of the cache, because a copy of the cache, or of
 //! base, can be told from the newest one only by the opening it is of.
 
 use crate::serve::log;
@@ -36,6 +37,7 @@ impl Watch {
             let mut began = Instant::now();
             while !waiting.is_over_after(LOOK.min(every)) {
                 seen.look(&engine);
+                reshaping.mark_whole();
                 if began.elapsed() >= every && reshaping.renew_opening() {
                     began = Instant::now();
                 }

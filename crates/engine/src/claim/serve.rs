@@ -101,6 +101,21 @@ impl Claim {
         Ok(())
     }
 
+    /// Says that base has everything again, where `engine` went over to write-through and has
+    /// written back what was dirty: whether that was so. Not at the same time as [`Claim::follow`],
+    /// nor while write-back is switched on.
+    ///
+    /// # Errors
+    /// Those of [`Claim::switch`].
+    pub fn settle(&self, engine: &Engine) -> Result<bool, Refusal> {
+        let early = self.planted == Mutant::EarlyWhole && !engine.is_write_back();
+        let is_due = self.state() == Some(State::Dirty) && (engine.is_whole() || early);
+        if is_due {
+            self.follow(engine, false)?;
+        }
+        Ok(is_due)
+    }
+
     /// Begins another opening of the cache of `engine`, and marks base with it: copies of the
     /// cache, and of base, that were made before are old ones from now on (rules 3, 4 and 7). To be
     /// done now and then: a copy of the present opening cannot be told from what it is a copy of.
