@@ -234,7 +234,8 @@ fn mount_code(error: &MountError) -> Code {
         | MountError::MountpointInsideBase { .. }
         | MountError::BaseInsideMountpoint { .. }
         | MountError::AlreadyMounted(_)
-        | MountError::StaleMount(_) => Code::Usage,
+        | MountError::StaleMount(_)
+        | MountError::Login(_) => Code::Usage,
         MountError::BaseReadOnly(_)
         | MountError::Base(..)
         | MountError::Mountpoint(..)

@@ -306,7 +306,16 @@ fn what_a_cache_holds_can_be_given_up_by_its_id_and_is_not_written_later() {
     ground.umount(&[]);
     // The cache turns up again.
     let back = &mut ground.mount(&ground.base, "mnt", "tier", "--write-back");
-    refused(back, CACHE, &["8 pages", "given up", "--same-base"]);
+    refused(
+        back,
+        CACHE,
+        &["8 pages", "given up", "--same-base", "--discard-dirty 8"],
+    );
+    let shown = success(thermocline("check").arg(ground.path("tier")));
+    assert!(shown.contains("BASE DOES NOT WAIT for 8"), "{shown}");
+    let anew = "--size 4M --format --discard-dirty 8";
+    success(&mut ground.mount(&ground.base, "mnt", "tier", anew));
+    ground.umount(&[]);
 }
 
 /// Copies that were made while the mount served: they are of an opening that was over by the crash.
@@ -396,6 +405,23 @@ fn a_damaged_cache_that_base_waits_for_is_refused_in_either_mode() {
         refused(mount, CACHE, &["is damaged", "thermocline check"]);
     }
     assert!(ground.mark().contains("state=dirty"), "{}", ground.mark());
+}
+
+/// A flash device that is not mounted is no reason to make another cache in its place.
+#[test]
+fn a_cache_that_is_gone_is_missed() {
+    let Some(ground) = Ground::prepare("gone") else {
+        return;
+    };
+    ground.mounted("--size 4M");
+    ground.umount(&[]);
+    fs::rename(ground.path("tier"), ground.path("aside")).expect("moves");
+    let mut again = ground.mount(&ground.base, "mnt", "tier", "");
+    refused(&mut again, CACHE, &["is not there", "--size"]);
+    assert!(!ground.path("tier").exists());
+    fs::rename(ground.path("aside"), ground.path("tier")).expect("moves");
+    ground.mounted("");
+    ground.umount(&[]);
 }
 
 #[test]

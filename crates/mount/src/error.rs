@@ -19,6 +19,9 @@ pub enum Error {
     /// The base could not be examined or opened.
     #[error("base {0} cannot be used: {1}")]
     Base(PathBuf, #[source] io::Error),
+    /// The option file of MariaDB's login cannot be used.
+    #[error("{0}")]
+    Login(#[source] io::Error),
     /// Another mount stands in the way.
     #[error("{0}")]
     Claim(#[source] Box<thermocline::claim::Refusal>),

@@ -159,12 +159,13 @@ impl Mount {
             config.control,
         );
         let fs = fs.and_then(|fs| fs.with_plans(config.plans));
+        let fs = fs.map_err(base_error)?;
         let fs = match config.mariadb_login.as_os_str().is_empty() {
             true => fs,
-            false => fs.and_then(|fs| fs.with_login(&config.mariadb_login)),
+            false => fs.with_login(&config.mariadb_login).map_err(Error::Login)?,
         };
         let inodes_max = config.inodes_max.unwrap_or(nodes);
-        let fs = Arc::new(fs.map_err(base_error)?.with_inodes_max(inodes_max));
+        let fs = Arc::new(fs.with_inodes_max(inodes_max));
         fs.adopt_dirty(config.discard)
             .map_err(|error| Error::Tier(Box::new(error)))?;
         let directory = sys::open_base(&base).map_err(base_error)?;

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use thermocline::claim::mark_of;
+use thermocline::claim::{awaits, mark_of};
+use thermocline::stamp_of;
 use thermocline::store::{CheckStep, ObjectPages, Problem, Report, check_path};
 
 /// Shown at the end of `check --help`.
@@ -57,13 +58,20 @@ pub(crate) fn run(args: &CheckArgs) -> Outcome {
     });
     let report = report.map_err(unread)?;
     bar.finish_and_clear();
+    let awaited = awaited(args, &report);
     if args.json {
-        println!("{:#}", as_json(&report));
+        println!("{:#}", as_json(&report, awaited));
     } else {
-        print!("{}", show(args, &report));
+        print!("{}", show(args, &report, awaited));
         print_mark(&report);
     }
     verdict(args, &report)
+}
+
+/// Whether base waits for dirty pages of this cache; `None` where that cannot be told from here.
+fn awaited(args: &CheckArgs, report: &Report) -> Option<bool> {
+    let stamp = stamp_of(&args.cache).ok().flatten()?;
+    awaits(Path::new(&report.base), stamp.format_id).ok()?
 }
 
 /// What the mark of the base says, where that can be seen from here.
@@ -97,14 +105,14 @@ fn verdict(args: &CheckArgs, report: &Report) -> Outcome {
     )))
 }
 
-fn show(args: &CheckArgs, report: &Report) -> String {
+fn show(args: &CheckArgs, report: &Report, awaited: Option<bool>) -> String {
     let limit = if args.all { usize::MAX } else { LISTED };
     let mut out = String::new();
     // Writing to a String cannot fail.
     let _ = head(&mut out, report);
     let _ = objects(&mut out, report, limit);
     let _ = problems(&mut out, report, limit);
-    let _ = dirty(&mut out, args, report);
+    let _ = dirty(&mut out, args, report, awaited);
     out
 }
 
@@ -143,10 +151,24 @@ fn shown_name(name: &str) -> &str {
 }
 
 /// What must come before base is used.
-fn dirty(out: &mut String, args: &CheckArgs, report: &Report) -> std::fmt::Result {
+fn dirty(
+    out: &mut String,
+    args: &CheckArgs,
+    report: &Report,
+    awaited: Option<bool>,
+) -> std::fmt::Result {
     let dirty = report.pages().1;
     if dirty == 0 {
         return Ok(());
+    }
+    if awaited == Some(false) {
+        return writeln!(
+            out,
+            "\nBASE DOES NOT WAIT for {} dirty pages of this cache: they were given up, or base is \
+             an older copy\n  (a snapshot, a backup with its attributes). Only a mount with \
+             --same-base writes them to it",
+            show_count(dirty)
+        );
     }
     writeln!(
         out,
@@ -221,7 +243,7 @@ fn problems(out: &mut String, report: &Report, limit: usize) -> std::fmt::Result
     }
 }
 
-fn as_json(report: &Report) -> Value {
+fn as_json(report: &Report, awaited: Option<bool>) -> Value {
     let objects = report.objects.iter().map(|object| {
         json!({
             "name": object.name, "state": fate(object),
@@ -247,6 +269,7 @@ fn as_json(report: &Report) -> Value {
         "clean": clean,
         "dirty": dirty,
         "dirty_damaged": report.dirty_damaged,
+        "awaited_by_base": awaited,
         "objects": objects.collect::<Vec<_>>(),
         "problems": problems.collect::<Vec<_>>(),
         "more_problems": report.more_problems,
@@ -284,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_sound_cache_is_shown_with_its_objects() {
-        let text = show(&args(), &report());
+        let text = show(&args(), &report(), None);
         for part in [
             "base/5/16384",
             "7 clean, 3 dirty",
@@ -296,7 +319,10 @@ mod tests {
             assert!(text.contains(part), "no \"{part}\" in {text}");
         }
         assert!(verdict(&args(), &report()).is_ok());
-        assert_eq!(as_json(&report())["sound"], true);
+        let given_up = show(&args(), &report(), Some(false));
+        assert!(given_up.contains("BASE DOES NOT WAIT for 3 dirty pages"));
+        assert!(!given_up.contains("NOT WHOLE"), "{given_up}");
+        assert_eq!(as_json(&report(), None)["sound"], true);
     }
 
     #[test]
@@ -310,7 +336,7 @@ mod tests {
         report.problems = vec![problem(false)];
         assert!(verdict(&args(), &report).is_ok(), "a note is no damage");
         report.problems.push(problem(true));
-        assert!(show(&args(), &report).contains("DAMAGE    at byte 8192: wrong checksum"));
+        assert!(show(&args(), &report, None).contains("DAMAGE    at byte 8192: wrong checksum"));
         let failure = verdict(&args(), &report).expect_err("fails");
         assert_eq!(failure.code, Code::Failure);
         assert!(failure.message.starts_with("1 problems"), "{failure}");
@@ -335,7 +361,7 @@ mod tests {
                 ..ObjectPages::default()
             })
             .collect();
-        let text = show(&args(), &report);
+        let text = show(&args(), &report, None);
         assert!(text.lines().count() < 40, "{text}");
         let most = report.objects.iter().max_by_key(|o| o.dirty).expect("some");
         let first = text
@@ -357,7 +383,7 @@ mod tests {
             all: true,
             ..args()
         };
-        let text = show(&all, &report);
+        let text = show(&all, &report, None);
         assert!(report.objects.iter().all(|o| text.contains(&o.name)));
         assert!(text.contains("BASE IS NOT WHOLE: 2,415 pages"), "{text}");
     }

@@ -94,6 +94,20 @@ impl Claiming {
         Arc::clone(&self.claim) as Arc<dyn Fence>
     }
 
+    /// Refuses a cache file that is not there, and was when base was served last: its file system
+    /// may not be mounted, and another one would be made in its place.
+    pub(crate) fn check_gone(&self, cache: &Path) -> Outcome {
+        if self.claim.cache_path() != Some(cache.display().to_string()) {
+            return Ok(());
+        }
+        let shown = cache.display();
+        let message = format!("cache {shown} is not there, and was when base was served last");
+        Err(Failure::new(Code::Cache, message).advise(
+            "see that the file system of the flash device is mounted; for a new, empty cache say \
+             how large it may be with --size",
+        ))
+    }
+
     /// Whether base waits for pages of a cache.
     pub(crate) fn is_owed(&self) -> bool {
         self.claim.state() == Some(State::Dirty)

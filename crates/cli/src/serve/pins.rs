@@ -62,9 +62,16 @@ impl Pinned {
     }
 
     /// Refuses patterns that no file matches, but for those of `before`: their files may have gone.
+    /// Nor has one with wild cards to match anything, beside another that does: a table of less
+    /// than 1 GiB has no files `16384.*`.
     pub(crate) fn check(&self, base: &Path, before: &[String]) -> Outcome {
-        let mut unmatched = self.unmatched.iter();
-        let Some(pattern) = unmatched.find(|pattern| !before.contains(pattern)) else {
+        let is_new = |pattern: &&String| !before.contains(pattern);
+        let news = self.pins.paths.iter().filter(is_new).count();
+        let unmatched: Vec<&String> = self.unmatched.iter().filter(is_new).collect();
+        let is_wild = |pattern: &str| pattern.contains(['*', '?']);
+        let all = unmatched.len() == news;
+        let wrong = unmatched.iter().find(|pattern| all || !is_wild(pattern));
+        let Some(pattern) = wrong else {
             return Ok(());
         };
         let message = format!("no file below {} is called \"{pattern}\"", base.display());
@@ -158,6 +165,14 @@ mod tests {
         assert!(refused.message.contains("\"gone\""), "{refused}");
         let before = ["gone".to_string()];
         assert!(found.check(base.path(), &before).is_ok(), "it was there");
+        let check = |paths: &[&str]| {
+            let paths: Vec<String> = paths.iter().map(|path| (*path).to_string()).collect();
+            let found = Pinned::find(base.path(), &paths, 8192).expect("looks");
+            found.check(base.path(), &before)
+        };
+        check(&["base/5/163840", "base/5/163840.*"]).expect("a small table has one file");
+        check(&["base/5/9.*"]).expect_err("nothing would be pinned");
+        check(&["gone", "base/5/9.*"]).expect_err("nor now");
         let none = Pinned::find(Path::new("/nowhere"), &[], 8192).expect("nothing to look for");
         assert_eq!(none, Pinned::default());
     }

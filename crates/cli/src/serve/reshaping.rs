@@ -327,6 +327,9 @@ impl Reshaping {
         let found = self.find(paths)?;
         let before = self.engine.pins().paths;
         found.check(&self.base, &before)?;
+        for pattern in &found.unmatched {
+            log::line(&format!("pin \"{pattern}\" matches no file"));
+        }
         self.engine
             .set_pins(found.pins, |progress| self.note(progress))?;
         Ok(())

@@ -335,7 +335,11 @@ fn open_cache(plan: &Plan, caches: &Caches) -> Result<Option<Store>, Failure> {
     let Some(cache) = &plan.places.cache else {
         return Ok(None);
     };
-    let mut store = caches.open(cache, plan.cache_size()?, plan.format, plan.discard_dirty)?;
+    let size = plan.cache_size()?;
+    if size.is_none() && !cache.exists() {
+        caches.claiming.check_gone(cache)?;
+    }
+    let mut store = caches.open(cache, size, plan.format, plan.discard_dirty)?;
     check_found(&store, plan, caches.claiming.is_owed())?;
     caches.claiming.check_store(&mut store)?;
     Ok(Some(caches.watched(store)))

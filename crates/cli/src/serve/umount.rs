@@ -85,6 +85,13 @@ pub(crate) fn run(args: &UmountArgs) -> Outcome {
             let _goes_on = client::write(&mountpoint, "flush", "at-end flush");
         }
     })?;
+    if let (true, true, Some(serving)) = (serves, args.lazy, &serving) {
+        eprintln!(
+            "detached {}; process {} goes on until its files are closed, and is waited for",
+            mountpoint.display(),
+            serving.pid
+        );
+    }
     match serving {
         None => println!(
             "detached {}; its process was gone. Mount again to recover what flash holds",

@@ -80,7 +80,7 @@ pub use host::Host;
 pub use mark::State;
 #[doc(hidden)]
 pub use place::Keep;
-pub use place::{ATTRIBUTE, Standing, beside, mark_of, standing_of};
+pub use place::{ATTRIBUTE, Standing, awaits, beside, mark_of, standing_of};
 pub use probe::{Clocks, TICK};
 pub use refusal::Refusal;
 
@@ -534,6 +534,17 @@ impl Claim {
         let held = self.held();
         let serving = |mark: &Mark| mark.claimant.is_serving();
         !(held.ours && held.mark.as_ref().is_some_and(serving))
+    }
+
+    /// The path of the cache that the mark names; `None` without one.
+    #[must_use]
+    pub fn cache_path(&self) -> Option<String> {
+        let held = self.held();
+        let path = held
+            .mark
+            .as_ref()
+            .map(|mark| mark.claimant.cache_path.clone());
+        path.filter(|path| !path.is_empty())
     }
 
     /// The state the mark is in.

@@ -95,6 +95,17 @@ pub fn mark_of(base: &Path) -> Result<Option<String>, Refusal> {
     }))
 }
 
+/// Whether the mark of `base` waits for dirty pages of the cache with that format id; `None` when it
+/// has no mark.
+///
+/// # Errors
+/// [`Refusal::Unreadable`], and those of the system.
+pub fn awaits(base: &Path, cache: u64) -> Result<Option<bool>, Refusal> {
+    let place = Place::of(base).map_err(Refusal::io(base))?;
+    let mark = place.read()?;
+    Ok(mark.map(|mark| mark.state == State::Dirty && mark.cache == cache))
+}
+
 /// How a base stands by its mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {

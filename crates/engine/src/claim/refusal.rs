@@ -134,7 +134,8 @@ pub enum Refusal {
     #[error(
         "cache {cache} holds {dirty} pages newer than base, but base {base} does not wait for \
          them: they were given up, or base is an older copy (a snapshot, a backup with \
-         its attributes). --same-base writes them to it all the same; --format makes the cache anew"
+         its attributes). --same-base writes them to it all the same; --format --discard-dirty \
+         {dirty} gives them up and makes the cache anew"
     )]
     NotAwaited {
         /// The cache.

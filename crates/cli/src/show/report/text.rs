@@ -211,6 +211,9 @@ pub(super) fn mode(tier: &TierStats) -> String {
     match (tier.write_back, tier.dirty) {
         (false, 0) => "write-through: base is whole".into(),
         (false, _) => format!("write-through: {dirty} pages are still to be written back to base"),
+        (true, 0) if tier.off.is_some() => {
+            "write-back: base is whole; it is written at once while the tier is off".into()
+        }
         (true, 0) => "write-back: base is whole now, and will not be after the next write".into(),
         (true, _) => "write-back: base is whole only together with the cache".into(),
     }
