@@ -128,10 +128,18 @@ fn a_mount_without_a_tier_serves_from_base() {
     let Some(ground) = Ground::prepare("none") else {
         return;
     };
-    ground.mounted(&format!(
-        "--policy none --log {}",
-        ground.path("log").display()
+    let log = ground.path("log");
+    let mut command = ground.mount(&format!(
+        "--policy none --write-back --log {}",
+        log.display()
     ));
+    let output = command.output().expect("runs");
+    let said = message(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("set aside are --cache, --write-back"),
+        "{said}"
+    );
     ground.read();
     assert_eq!(ground.status("/stats/tier"), Value::Null);
     assert!(!ground.path("tier").exists());

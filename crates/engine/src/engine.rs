@@ -168,12 +168,11 @@ impl Engine {
     /// is off: flash may say otherwise once it is read again.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let nothing_is_dirty = self.dirty_pages() == 0;
         let inner = self.inner();
         let hierarchy = &inner.hierarchy;
         let is_known = !hierarchy.is_off() && !hierarchy.is_loading();
-        let settled = is_known && hierarchy.ledger().is_all_clean();
-        nothing_is_dirty && settled && !hierarchy.is_write_back()
+        let is_settled = is_known && hierarchy.ledger().is_all_clean();
+        is_settled && inner.dirty_pages() == 0 && !hierarchy.is_write_back()
     }
 
     /// The tier policy in force.

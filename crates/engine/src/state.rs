@@ -286,6 +286,12 @@ impl Inner {
         }
     }
 
+    /// Pages newer than base, on flash and in DRAM.
+    pub(crate) fn dirty_pages(&self) -> u64 {
+        let (slots, pool) = (self.hierarchy.slots(), self.hierarchy.pool());
+        u64::from(slots.dirty()) + u64::from(pool.dirty())
+    }
+
     /// Whether the durable map may name pages of the object that nobody here knows: it is being
     /// read, and the table has the object.
     pub(crate) fn is_named_unread(&self, id: ObjectId) -> bool {

@@ -14,7 +14,7 @@ use thermocline::config::DirtySettings;
 use thermocline::device::{Device, FaultScript, Faulty, MemoryDevice};
 use thermocline::{
     BaseIdentity, Engine, EngineConfig, Error, Grave, Identity, Object, ObjectSpec, Request, Stamp,
-    Store, StoreOptions,
+    Store, StoreOptions, Told,
 };
 use thermocline_core::policy::{Access, PolicyOptions, TierPolicy, build};
 use thermocline_core::{FileKind, HintSet, SlotId};
@@ -307,17 +307,20 @@ fn four_newer_pages(synced: bool) -> (Arc<FaultScript>, Arc<Engine>, Arc<Object>
     (faults, engine, file)
 }
 
-/// PostgreSQL ends when a sync fails, and does not start again while it does. It syncs files for
-/// what it wrote since the last time.
+/// PostgreSQL ends when a sync fails, and does not start again while it does.
 #[test]
-fn a_sync_is_not_for_pages_that_one_before_made_durable() {
+fn of_pages_that_were_durable_and_are_lost_each_user_is_told_once() {
     let (faults, engine, file) = four_newer_pages(true);
+    let (one, other) = (Told::by(&file), Told::by(&file));
     faults.load("any fail EIO").expect("script");
     for page in [5, 6] {
         engine
             .write(&request(&file, page), &[3; PAGE])
             .expect("goes to base");
-        engine.sync(&file, true).expect("base has it");
+        if page == 5 {
+            engine.sync_for(&file, &one, true).expect_err("is told");
+        }
+        engine.sync_for(&file, &one, true).expect("base has it");
         let mut bytes = [0; PAGE];
         engine
             .read(&request(&file, page), &mut bytes)
@@ -326,6 +329,10 @@ fn a_sync_is_not_for_pages_that_one_before_made_durable() {
     }
     let tier = engine.stats().tier.expect("there is one");
     assert!(tier.off.is_some() && tier.lost.len() == 4, "{tier:?}");
+    engine.sync_for(&file, &other, true).expect_err("is told");
+    engine.sync_for(&file, &other, true).expect("once");
+    let later = Told::by(&file);
+    engine.sync_for(&file, &later, true).expect("it came later");
     let mut bytes = [0; PAGE];
     engine
         .read(&request(&file, 0), &mut bytes)

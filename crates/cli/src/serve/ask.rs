@@ -79,8 +79,7 @@ fn by_child(
 fn before(mut pipe: PipeReader, until: Instant) -> io::Result<Vec<u8>> {
     let (mut all, mut part) = (Vec::new(), vec![0; 64 << 10]);
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if !is_ready(pipe.as_raw_fd(), left)? {
+        if !is_ready(pipe.as_raw_fd(), until)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         match pipe.read(&mut part) {
@@ -92,19 +91,22 @@ fn before(mut pipe: PipeReader, until: Instant) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whether something can be read within `left`.
-fn is_ready(fd: RawFd, left: Duration) -> io::Result<bool> {
+/// Whether something can be read before `until`.
+fn is_ready(fd: RawFd, until: Instant) -> io::Result<bool> {
     let mut poll = libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     };
-    let left = c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX);
-    // SAFETY: one element, as said; it outlives the call.
-    match unsafe { libc::poll(&raw mut poll, 1, left) } {
-        -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(true),
-        -1 => Err(io::Error::last_os_error()),
-        ready => Ok(ready > 0),
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
+        let left = c_int::try_from(left).unwrap_or(c_int::MAX);
+        // SAFETY: one element, as said; it outlives the call.
+        match unsafe { libc::poll(&raw mut poll, 1, left) } {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            -1 => return Err(io::Error::last_os_error()),
+            ready => return Ok(ready > 0),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::units::show_count;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::mem;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -322,10 +322,58 @@ fn ask(kind: &str, path: &Path) -> Option<Standing> {
 
 /// Where it is answered, if it may be believed.
 fn connect(kind: &str, path: &Path) -> Option<UnixStream> {
-    let path = path.canonicalize().ok()?;
-    let address = SocketAddr::from_abstract_name(name(kind, &path)).ok()?;
-    let stream = UnixStream::connect_addr(&address).ok()?;
+    let stream = connect_now(&name(kind, &resolved(path)?)).ok()?;
     is_trusted(&stream).then_some(stream)
+}
+
+/// The path without symbolic links or `..`. Of its last part nothing is asked but whether it is a
+/// link: it may be a mount that does not answer.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(path).ok()?;
+    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Some(absolute);
+    };
+    let whole = parent.canonicalize().ok()?.join(name);
+    match std::fs::read_link(&whole) {
+        Ok(_) => whole.canonicalize().ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => Some(whole),
+    }
+}
+
+/// Connects to the abstract socket `name`. Where as many wait as may, which nobody answers, it
+/// fails: a blocking call would wait for a process that is stopped.
+fn connect_now(name: &str) -> io::Result<UnixStream> {
+    let mut address = libc::sockaddr_un {
+        sun_family: libc::AF_UNIX as libc::sa_family_t,
+        sun_path: [0; 108],
+    };
+    // The first byte stays 0: that is what an abstract name begins with.
+    let place = address.sun_path.get_mut(1..=name.len());
+    let place = place.ok_or(io::ErrorKind::InvalidInput)?;
+    for (to, from) in place.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    let length = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    let flags = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers. A negative return is an error and not wrapped.
+    let stream = match unsafe { libc::socket(libc::AF_UNIX, flags, 0) } {
+        -1 => return Err(io::Error::last_os_error()),
+        // SAFETY: it was just opened and belongs to nobody else.
+        fd => unsafe { UnixStream::from_raw_fd(fd) },
+    };
+    // SAFETY: `address` outlives the call and has at least as many bytes as `length` says.
+    let connected = unsafe {
+        libc::connect(
+            stream.as_raw_fd(),
+            (&raw const address).cast(),
+            length as libc::socklen_t,
+        )
+    };
+    match connected {
+        0 => stream.set_nonblocking(false).map(|()| stream),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn answer(mut stream: UnixStream) -> Option<Standing> {
@@ -429,7 +477,22 @@ mod tests {
         assert_eq!(listener_of(&path), None);
         let listening = listen(&name("mount", &path), sample).expect("listens");
         assert_eq!(listener_of(&path), Some(std::process::id()));
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        assert_eq!(listener_of(&link), Some(std::process::id()));
         listening.end();
+    }
+
+    /// As a process that is stopped: it listens, and accepts nobody.
+    #[test]
+    fn who_accepts_nobody_is_not_waited_for() {
+        let name = format!("thermocline/test/{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let listener = UnixListener::bind_addr(&address).expect("listens");
+        // SAFETY: no pointers; the descriptor lives for the whole call.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
+        let waiting: Vec<UnixStream> = (0..9).map_while(|_| connect_now(&name).ok()).collect();
+        assert!((1..9).contains(&waiting.len()), "{}", waiting.len());
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &CheckArgs) -> Outcome {
     });
     let report = report.map_err(unread)?;
     bar.finish_and_clear();
-    let awaited = awaited(args, &report);
+    let awaited = awaited(args);
     if args.json {
         println!("{:#}", as_json(&report, awaited));
     } else {
@@ -69,9 +69,9 @@ pub(crate) fn run(args: &CheckArgs) -> Outcome {
 }
 
 /// Whether base waits for dirty pages of this cache; `None` where that cannot be told from here.
-fn awaited(args: &CheckArgs, report: &Report) -> Option<bool> {
+fn awaited(args: &CheckArgs) -> Option<bool> {
     let stamp = stamp_of(&args.cache).ok().flatten()?;
-    awaits(Path::new(&report.base), stamp.format_id).ok()?
+    awaits(&stamp).ok()?
 }
 
 /// What the mark of the base says, where that can be seen from here.

@@ -138,12 +138,14 @@ fn file_within(patience: Duration, mountpoint: &Path, name: &str) -> Result<Path
     match ask::is_directory(&directory, patience) {
         Ok(true) => Ok(directory.join(name)),
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(hung(mountpoint, patience)),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Err(Failure::io("look into", &directory, &error))
-        }
         Err(error) if is_gone(&error) => Err(gone(mountpoint)),
+        Err(error) if !is_no_name(&error) => Err(Failure::io("look into", &directory, &error)),
         _ => Err(not_mounted(mountpoint)),
     }
+}
+
+fn is_no_name(error: &io::Error) -> bool {
+    [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind())
 }
 
 /// Fails where a mount is at `mountpoint` that does not answer; whatever else is there is well.

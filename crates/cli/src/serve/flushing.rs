@@ -138,7 +138,8 @@ impl Flushing {
         });
         // Whoever waits may copy base next, mark and all.
         if let (Ok(()), Some(marking)) = (&result, self.marking.get()) {
-            marking.mark_whole();
+            // What cannot be marked now is tried again each second, and said then.
+            let _later = marking.mark_whole();
         }
         let mut state = self.state();
         state.phase = match &result {

@@ -4,6 +4,7 @@
 //! `state HOW`. Further lines are each file's own.
 
 use crate::failure::{Code, Failure};
+use crate::serve::ask::PATIENCE;
 use crate::serve::client;
 use crate::show::pace::Pace;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// How often is asked.
 const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long is waited for an answer once one was late.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// One answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,12 +51,19 @@ pub(crate) fn follow<T>(
     name: &str,
     mut look: impl FnMut(&Standing<'_>) -> Option<T>,
 ) -> Result<T, Failure> {
+    let mut patience = PATIENCE;
     loop {
-        let text = match client::read(mountpoint, name) {
+        let text = match client::read_within(patience, mountpoint, name) {
             // What was started goes on, and may be what keeps it from answering.
-            Err(failure) if failure.code == Code::Hung => continue,
+            Err(failure) if failure.code == Code::Hung => {
+                eprintln!("{failure}\n  or wait: the work goes on where it can");
+                // Each who asks in vain stays until there is an answer.
+                patience = LONG;
+                continue;
+            }
             text => text?,
         };
+        patience = PATIENCE;
         let now = Standing::parse(&text).ok_or_else(|| client::not_understood(&text))?;
         if let Some(outcome) = look(&now) {
             return Ok(outcome);

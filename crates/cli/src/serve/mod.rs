@@ -1,8 +1,8 @@
 //! A mount: started, served, asked and told by commands, ended. And caches that no mount has.
 //!
 //! Two processes are at work. The one that serves lives in `serving`; a command talks to it through
-//! the files of `.thermocline/`, which `control` answers and `client` reads and writes, with a
-//! deadline (`ask`).
+//! the files of `.thermocline/`, which `control` answers and `client` reads, with a deadline
+//! (`ask`), and writes.
 //!
 //! | what                  | the command                | in the process that serves        |
 //! |-----------------------|----------------------------|-----------------------------------|

@@ -197,8 +197,9 @@ fn free(plan: &Plan) -> Outcome {
 /// Settings and checks.
 fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     let mut config = settings(args)?;
-    if config.tier.policy == NO_TIER {
-        refuse_tier_options(args)?;
+    let aside = set_aside(args);
+    if config.tier.policy == NO_TIER && !aside.is_empty() {
+        eprintln!("policy none serves everything from base: set aside are {aside}");
     }
     let cache = match (
         &*config.tier.policy,
@@ -255,9 +256,9 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     })
 }
 
-/// Of options that were given for a tier where there is to be none, something else was expected. A
-/// configuration file may have such settings: `--policy none` sets them aside for once.
-fn refuse_tier_options(args: &MountArgs) -> Outcome {
+/// Options that mean nothing where there is no tier, of those given, in words; empty for none. They are
+/// taken all the same: in need somebody adds `--policy none` to the usual command.
+fn set_aside(args: &MountArgs) -> String {
     let given = [
         ("--cache", args.cache.is_some()),
         ("--size", args.size.is_some()),
@@ -266,13 +267,9 @@ fn refuse_tier_options(args: &MountArgs) -> Outcome {
         ("--warm-from", args.warm_from.is_some()),
         ("--faults", args.faults),
     ];
-    match given.into_iter().find(|(_, given)| *given) {
-        None => Ok(()),
-        Some((option, _)) => Err(Failure::usage(format!(
-            "{option} means nothing with policy none, which serves from base alone"
-        ))
-        .advise(format!("leave out {option}, or --policy none"))),
-    }
+    let given = given.into_iter().filter(|(_, given)| *given);
+    let given: Vec<&str> = given.map(|(option, _)| option).collect();
+    given.join(", ")
 }
 
 /// The configuration file with the command line over it.

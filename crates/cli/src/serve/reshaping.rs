@@ -378,19 +378,18 @@ impl Reshaping {
 
     /// Says in base's mark that base has everything, where it has by now: in write-through, once
     /// nothing is dirty any more.
-    pub(crate) fn mark_whole(&self) {
+    pub(crate) fn mark_whole(&self) -> Outcome {
         if !(self.caches.claiming.is_owed() && self.engine.is_whole()) {
-            return;
+            return Ok(());
         }
         // Whoever has it now marks base at its end, and it is looked again each second.
         let Some(_one) = self.marks() else {
-            return;
+            return Ok(());
         };
-        match self.caches.claiming.settle(&self.engine) {
-            Ok(true) => log::line("base has everything: its mark says so"),
-            Ok(false) => {}
-            Err(failure) => log::refused(&failure.message),
+        if self.caches.claiming.settle(&self.engine)? {
+            log::line("base has everything: its mark says so");
         }
+        Ok(())
     }
 
     /// Begins another opening of the cache: see [`Claim::renew`]. False where the mark is just

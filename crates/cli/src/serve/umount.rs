@@ -29,7 +29,7 @@ pub(crate) const HELP: &str = "\
 Stop the database first. What the log says meanwhile is shown. When there was no news for so many
 seconds as --timeout says, the command ends with exit code 1 and the process goes on: `umount` again
 waits for it. A mount whose process is gone is removed; the next mount recovers. One that does not
-answer for 10 seconds is left alone (exit code 6) but with --lazy, which needs no answer.
+answer for that time is left alone (exit code 6) but with --lazy, which needs no answer.
   thermocline umount /srv/pgdata
   thermocline umount /srv/pgdata --lazy";
 
@@ -54,7 +54,11 @@ pub(crate) struct UmountArgs {
 /// Unmounts and waits.
 pub(crate) fn run(args: &UmountArgs) -> Outcome {
     let mountpoint = absolute(&args.mountpoint)?;
-    let patience = PATIENCE.min(Duration::from_secs(args.timeout.max(1)));
+    let limit = Duration::from_secs(args.timeout.max(1));
+    let patience = match args.lazy {
+        true => PATIENCE.min(limit),
+        false => limit,
+    };
     let (serving, serves) = match facts(&mountpoint, patience) {
         Ok(facts) => (Some(Serving::find(&facts)), true),
         Err(failure) if failure.code == Code::Hung && args.lazy => {
@@ -128,9 +132,15 @@ struct Ending {
 fn leave_behind(mountpoint: &Path, args: &UmountArgs) -> Outcome {
     let listener = || {
         let pid = beacon::listener_of(mountpoint)?;
+        let mounts = thermocline::claim::mounts::all().into_iter();
+        let mut served = mounts.filter(|mount| mount.mountpoint == mountpoint);
         Some(MountFacts {
             pid,
             mountpoint: mountpoint.into(),
+            base: served
+                .next_back()
+                .map(|mount| mount.base)
+                .unwrap_or_default(),
             ..MountFacts::default()
         })
     };

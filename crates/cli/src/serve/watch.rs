@@ -3,6 +3,7 @@
 //! left to write back; and it begins another opening of the cache, because a copy of the cache, or of
 //! base, can be told from the newest one only by the opening it is of.
 
+use crate::failure::Outcome;
 use crate::serve::log;
 use crate::serve::reshaping::Reshaping;
 use crate::units::show_count;
@@ -37,7 +38,7 @@ impl Watch {
             let mut began = Instant::now();
             while !waiting.is_over_after(LOOK.min(every)) {
                 seen.look(&engine);
-                reshaping.mark_whole();
+                seen.note_mark(&reshaping.mark_whole());
                 if began.elapsed() >= every && reshaping.renew_opening() {
                     began = Instant::now();
                 }
@@ -77,6 +78,8 @@ impl End {
 struct Seen {
     off: Option<String>,
     lost: usize,
+    /// Why base could not be marked, the last time; empty when it could.
+    unmarked: String,
 }
 
 impl Seen {
@@ -84,7 +87,23 @@ impl Seen {
         Self {
             off: engine.tier_state().err(),
             lost: engine.lost_count(),
+            unmarked: String::new(),
         }
+    }
+
+    /// Says why base cannot be marked as whole, once.
+    fn note_mark(&mut self, marked: &Outcome) {
+        let why = match marked {
+            Ok(()) => String::new(),
+            Err(failure) => format!(
+                "base is whole, and its mark cannot say so: {}",
+                failure.message
+            ),
+        };
+        if !why.is_empty() && why != self.unmarked {
+            log::line(&why);
+        }
+        self.unmarked = why;
     }
 
     /// Says what is new.
@@ -102,6 +121,6 @@ impl Seen {
                 show_count(all as u64)
             ));
         }
-        *self = now;
+        (self.off, self.lost) = (now.off, now.lost);
     }
 }

@@ -22,7 +22,7 @@ use crate::ledger::MapChange;
 use crate::page::{BlockId, ObjectId, PageId, SlotId};
 use crate::policy::Removal;
 use crate::tier::SlotState;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// When dirty pages on flash are written back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -336,18 +336,20 @@ impl Hierarchy {
         cleaned
     }
 
-    /// Whether newest bytes of `object` are lost that no batch made durable before: no sync has
-    /// promised them, and none may.
+    /// Pages of `object` of which flash does not give the newest bytes: each with the version that a
+    /// batch made durable, `None` where none did.
     #[must_use]
-    pub fn has_lost_unsynced(&self, object: ObjectId) -> bool {
+    pub fn lost_of(&self, object: ObjectId) -> BTreeSet<(u64, Option<u64>)> {
         let lost = self.lost.range(PageId { object, index: 0 }..);
-        let is_synced = |page: &PageId| {
-            let slot = self.slots.find(*page);
-            let block = slot.and_then(|slot| self.slots.block(slot));
-            block.is_some_and(|block| self.ledger.knows_dirty(block))
+        let lost = lost.take_while(|page| page.object == object);
+        let version = |page: &PageId| {
+            let block = self
+                .slots
+                .find(*page)
+                .and_then(|slot| self.slots.block(slot));
+            block.and_then(|block| self.ledger.durable_version(block))
         };
-        lost.take_while(|page| page.object == object)
-            .any(|page| !is_synced(page))
+        lost.map(|page| (page.index, version(page))).collect()
     }
 
     /// Dirty pages whose bytes on flash could not be read, in order.

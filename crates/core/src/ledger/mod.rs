@@ -379,6 +379,13 @@ impl Ledger {
         self.blocks.used(block) == Use::Named && self.blocks.durable(block) == Durable::Dirty
     }
 
+    /// The version of the newer bytes than base's that `block` durably holds; `None` for others.
+    #[must_use]
+    pub fn durable_version(&self, block: BlockId) -> Option<u64> {
+        let version = self.versions.get(&block).copied();
+        version.filter(|_| self.knows_dirty(block))
+    }
+
     /// Base durably holds what `block` holds of `page`.
     pub fn cleaned(&mut self, block: BlockId, page: PageId) {
         assert_eq!(self.blocks.used(block), Use::Named);

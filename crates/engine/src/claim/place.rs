@@ -12,6 +12,7 @@ use super::host::Host;
 use super::lock;
 use super::mark::{Mark, State};
 use super::refusal::Refusal;
+use crate::store::CacheStamp;
 use std::ffi::{CStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -95,15 +96,19 @@ pub fn mark_of(base: &Path) -> Result<Option<String>, Refusal> {
     }))
 }
 
-/// Whether the mark of `base` waits for dirty pages of the cache with that format id; `None` when it
-/// has no mark.
+/// Whether the mark of the directory that a cache names as its base waits for dirty pages of it;
+/// `None` when it has no mark, or is another base by now.
 ///
 /// # Errors
 /// [`Refusal::Unreadable`], and those of the system.
-pub fn awaits(base: &Path, cache: u64) -> Result<Option<bool>, Refusal> {
+pub fn awaits(cache: &CacheStamp) -> Result<Option<bool>, Refusal> {
+    let base = Path::new(&cache.base.path);
     let place = Place::of(base).map_err(Refusal::io(base))?;
-    let mark = place.read()?;
-    Ok(mark.map(|mark| mark.state == State::Dirty && mark.cache == cache))
+    let mark = place.read()?.filter(|mark| mark.base == cache.base.id);
+    Ok(mark.map(|mark| {
+        let is_newest = mark.cache == cache.format_id && mark.epoch >= cache.marked;
+        mark.state == State::Dirty && is_newest
+    }))
 }
 
 /// How a base stands by its mark.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use thermocline_core::{HintSet, ObjectId};
 use thermocline_trace::{Op, Served};
 
-/// Of how many failed syncs of base one user of an object was told. All users share base's
+/// Of how many failed syncs of base, and losses of flash, one user of an object was told. All users share base's
 /// descriptor, and the system tells it of a failure once; but each user may have written what was
 /// lost. Whoever opens the object while nobody was told yet is told too.
 #[doc(hidden)]
@@ -21,14 +21,20 @@ impl Told {
     /// Of a user that opens the object now.
     #[must_use]
     pub fn by(object: &Object) -> Self {
-        let failed = object.failed_syncs.load(Ordering::Acquire);
         let untold = object.sync_failed.load(Ordering::Acquire);
-        Self(AtomicU64::new(failed.saturating_sub(untold.into())))
+        Self(AtomicU64::new(
+            Self::all(object).saturating_sub(untold.into()),
+        ))
+    }
+
+    fn all(object: &Object) -> u64 {
+        let failed = object.failed_syncs.load(Ordering::Acquire);
+        failed + object.losses.load(Ordering::Acquire)
     }
 
     /// Whether syncs have failed of which this user was not told; it is told now.
     fn is_news(&self, object: &Object) -> bool {
-        let failed = object.failed_syncs.load(Ordering::Acquire);
+        let failed = Self::all(object);
         let before = self.0.fetch_max(failed, Ordering::AcqRel);
         debug_assert!(self.0.load(Ordering::Acquire) >= failed, "told once");
         before < failed
@@ -99,7 +105,7 @@ impl Engine {
         }
         if object.uncommitted.is_due() {
             let covered = object.uncommitted.begin();
-            self.sync_flash(object.id)?;
+            self.sync_flash(object)?;
             object.uncommitted.end(covered);
         }
         if base_due || object.base_sync_is_due() {
@@ -126,23 +132,39 @@ impl Engine {
     }
 
     /// Frames to flash or base, staged pages to flash, and a commit.
-    pub(crate) fn sync_flash(&self, id: ObjectId) -> io::Result<()> {
+    fn sync_flash(&self, object: &Object) -> io::Result<()> {
+        let id = object.id;
         self.clean_pages(id, 0, u64::MAX)?;
         let committed = match self.is_off() {
             true => Ok(()),
             false => self.commit_staged(),
         };
         if self.is_off() {
-            // What was on flash goes to base, or is lost. A sync of before promised what is lost
-            // and was durable: whoever reads it is told, and this sync is not for it.
+            // What was on flash goes to base, or is lost and said so.
             self.settle_but_lost(id, 0, u64::MAX)?;
-            if self.inner().hierarchy.has_lost_unsynced(id) {
-                return Err(lost_error());
-            }
+            self.tell_of_lost(object)?;
         } else {
             committed?;
         }
         match self.is_kept_from_base(id) {
+            true => Err(lost_error()),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails for pages that are lost: for those that no batch made durable each time, for others
+    /// once, and once for each other user. So a database that ends when a sync fails can start
+    /// again, though it touches the file; whoever reads such a page is told each time.
+    fn tell_of_lost(&self, object: &Object) -> io::Result<()> {
+        let lost = self.inner().hierarchy.lost_of(object.id);
+        let unsaved = lost.iter().any(|(_, version)| version.is_none());
+        let mut told = object.lost.lock();
+        let news = !told.is_superset(&lost);
+        *told = lost;
+        if news {
+            object.losses.fetch_add(1, Ordering::AcqRel);
+        }
+        match news || unsaved {
             true => Err(lost_error()),
             false => Ok(()),
         }

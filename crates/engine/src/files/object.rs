@@ -8,6 +8,7 @@ use crate::files::growth::Room;
 use crate::lock::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::store::Fate;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -196,6 +197,10 @@ pub struct Object {
     /// Syncs of base that failed, whoever's they were; one more, of which nobody was told, where
     /// some did before it was opened.
     pub(crate) failed_syncs: AtomicU64,
+    /// Pages that flash had lost at the last sync that asked, and their versions.
+    pub(crate) lost: Mutex<BTreeSet<(u64, Option<u64>)>>,
+    /// How often more of them were found. Base knows nothing of these.
+    pub(crate) losses: AtomicU64,
     /// Syncs of base under way.
     pub(crate) turns: Turns,
     /// A sync of base failed, and no sync of a frontend was told yet.
@@ -339,6 +344,8 @@ impl Object {
             destaged: Owed::new(0),
             unstamped: AtomicBool::new(false),
             failed_syncs: AtomicU64::new(0),
+            lost: Mutex::default(),
+            losses: AtomicU64::new(0),
             turns: Turns::default(),
             sync_failed: AtomicBool::new(false),
             length_due: AtomicBool::new(false),

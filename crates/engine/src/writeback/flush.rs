@@ -37,8 +37,7 @@ impl Engine {
     /// Pages of which DRAM or flash hold bytes that base has not.
     #[must_use]
     pub fn dirty_pages(&self) -> u64 {
-        let inner = self.inner();
-        u64::from(inner.hierarchy.slots().dirty()) + u64::from(inner.hierarchy.pool().dirty())
+        self.inner().dirty_pages()
     }
 
     /// Writes the dirty pages `first..=last` of an object to base, durably, whatever it takes.
