@@ -107,10 +107,8 @@ impl Splitter {
         let (first, last) = (record.offset / unit, final_byte / unit);
         let object = self.object(merged.trace, record.object);
         let hints = self.hint_set(merged.trace, record);
-        let time = record.time_ns / 1_000_000;
-        // Requests have 32 bits for it, 49 days; how long the trace is must be right beyond.
-        self.duration_ms = self.duration_ms.max(time);
-        let time_ms = u32::try_from(time).unwrap_or(u32::MAX);
+        let time_ms = record.time_ns / 1_000_000;
+        self.duration_ms = self.duration_ms.max(time_ms);
         let page = |index| PageId::new(object, index);
         if record.op == Op::Trim {
             let pages = self.trim_pages(object, first, last);

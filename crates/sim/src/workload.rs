@@ -646,7 +646,7 @@ mod tests {
         let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
         let workload = workload.expect("opens");
         let requests = workload.decoded().expect("in memory");
-        let seen: Vec<_> = requests.iter().map(|r| (r.index, r.time_ms)).collect();
+        let seen: Vec<_> = requests.iter().map(|r| (r.index, r.time_ms())).collect();
         assert_eq!(seen, [(1, 0), (3, 0), (2, 10_000), (4, 10_000)]);
         assert_eq!(workload.facts().duration_ms, 10_000);
     }
