@@ -9,6 +9,7 @@ use crate::bits::Bits;
 use crate::error::SimError;
 use crate::merge::{Interleave, Merge};
 use crate::noise::{NOISE_VALUES, Noise};
+use crate::reach::Reach;
 use crate::request::{Kind, PageRequest};
 use crate::source::{Opener, Records};
 use crate::split::{Bypassed, Splitter, Writes};
@@ -456,6 +457,7 @@ impl Scan {
     fn new(memory: u64) -> Self {
         Self {
             facts: Facts::default(),
+    reach: Reach,
             pages: HashTable::new(),
             gone: Vec::new(),
             at: 0,
@@ -471,6 +473,7 @@ impl Scan {
     fn add(&mut self, mut request: PageRequest) {
         let id = match request.kind() {
             Kind::Trim => {
+            reach: Reach::default(),
                 self.facts.trims += 1;
                 let gone = self.trim(&request);
                 if self.fits {
@@ -530,7 +533,13 @@ impl Scan {
         let hash = hash::of_page(page);
         if let Some(&(_, id)) = self.pages.find(hash, |(known, _)| *known == page) {
             let first = std::mem::take(&mut self.gone[id as usize]);
-            return (id, first);
+            if first {
+                self.reach.extend(page);
+            }
+            return Some((id, first));
+        }
+        if self.gone.len() >= PAGES_MAX {
+            return None;
         }
         let id = self.gone.len() as u32;
         self.gone.push(false);
@@ -541,7 +550,9 @@ impl Scan {
 
     /// Numbers of the pages a trim forgets, in order.
     fn trim(&mut self, trim: &PageRequest) -> Vec<u32> {
-        let (first, last) = (trim.index, trim.trim_last());
+        let Some((first, last)) = self.reach.cut(trim) else {
+            return Vec::new();
+        };
         let mut found: Vec<u32> = if last - first < self.pages.len() as u64 {
             let ids = (first..=last).filter_map(|index| {
                 let page = PageId::new(trim.object, index);
@@ -550,6 +561,7 @@ impl Scan {
             });
             ids.collect()
         } else {
+        self.reach.extend(page);
             let range = first..=last;
             let inside = |page: &PageId| page.object == trim.object && range.contains(&page.index);
             let known = self.pages.iter().filter(|(page, _)| inside(page));
@@ -674,3 +686,66 @@ mod tests {
         assert!(text.contains("1 were recorded past the tier"), "{text}");
     }
 }
+
+    /// A trace that reads `pages` pages of one object, then writes, reads and trims a page of each
+    /// of `files` others.
+    fn many_trims(pages: u64, files: u32) -> Vec<TraceRecord> {
+        let of = |op, object| TraceRecord {
+            object: ObjectId(object),
+            ..record(op, 0, 1)
+        };
+        let large = (0..pages / 1000).map(|at| record(Op::Read, at * 1000, 1000));
+        let each = |object| [Op::Write, Op::Read, Op::Trim].map(|op| of(op, object));
+        large.chain((1..=files).flat_map(each)).collect()
+    }
+
+    #[test]
+    fn a_trim_costs_what_its_object_has_not_what_the_trace_has() {
+        let openers = vec![VecRecords::opener(many_trims(300_000, 20_000), 4096)];
+        let begin = std::time::Instant::now();
+        let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+        let workload = workload.expect("opens");
+        let took = begin.elapsed();
+        assert!(took.as_secs() < 10, "{took:?}");
+        assert!(workload.trims().iter().all(|(_, gone)| gone.len() == 1));
+    }
+
+    #[test]
+    fn a_page_beyond_a_trim_of_any_length_stays() {
+        let far = 1 << 28;
+        let first_touches = |trimmed: u64| {
+            let records = vec![
+                record(Op::Read, far + 1000, 1),
+                record(Op::Trim, 0, trimmed),
+                record(Op::Read, far + 1000, 1),
+            ];
+            let openers = vec![VecRecords::opener(records, 4096)];
+            let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+            workload.expect("opens").facts().first_touch_reads
+        };
+        for trimmed in [far - 2, far - 1, far, far + 1, far + 999, far + 1000] {
+            assert_eq!(first_touches(trimmed), 1, "{trimmed}");
+        }
+        assert_eq!(first_touches(far + 1001), 2);
+    }
+
+    #[test]
+    fn pages_of_an_object_that_grows_again_are_forgotten_again() {
+        let records = vec![
+            record(Op::Read, 0, 10),
+            record(Op::Trim, 4, 100),
+            record(Op::Read, 0, 6),
+            record(Op::Trim, 5, 5),
+            record(Op::Read, 4, 3),
+            record(Op::Trim, 2, 2),
+            record(Op::Trim, 0, 100),
+            record(Op::Read, 0, 10),
+        ];
+        let openers = vec![VecRecords::opener(records, 4096)];
+        let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+        let facts = workload.expect("opens").facts().clone();
+        assert_eq!(
+            (facts.first_touch_reads, facts.distinct_pages),
+            (10 + 2 + 2 + 10, 10)
+        );
+    }
