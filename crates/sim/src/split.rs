@@ -115,6 +115,12 @@ impl Splitter {
         let time_ms = record.time_ns / 1_000_000;
         self.duration_ms = self.duration_ms.max(time_ms);
         let page = |index| PageId::new(object, index);
+        let too_long = || SimError::TooLong {
+            trace: merged.trace + 1,
+            record: merged.number,
+            pages: (last - first).saturating_add(1),
+            page_size: self.page_size,
+        };
         if record.op == Op::Trim {
             let push = |(index, pages)| {
                 out.push(PageRequest::new(
@@ -130,12 +136,7 @@ impl Splitter {
             return Ok(());
         }
         if last - first >= IO_PAGES_MAX {
-            return Err(SimError::TooLong {
-                trace: merged.trace + 1,
-                record: merged.number,
-                pages: (last - first).saturating_add(1),
-                page_size: self.page_size,
-            });
+            return Err(too_long());
         }
         let end = &mut self.ends[object.0 as usize];
         *end = (*end).max(last.saturating_add(1));
@@ -202,10 +203,10 @@ impl Splitter {
         if (last - first) / TRIM_PAGES_MAX >= TRIMS_MAX {
             return None;
         }
-    }
         let begins = (first..=last).step_by(TRIM_PAGES_MAX as usize);
         let length = |begin: u64| ((last - begin).saturating_add(1)).min(TRIM_PAGES_MAX) as u32;
         Some(begins.map(|begin| (begin, length(begin))).collect())
+    }
 
     /// The number of a trace's object among those of all traces.
     fn object(&mut self, trace: usize, local: ObjectId) -> ObjectId {
@@ -351,7 +352,6 @@ mod tests {
     }
 
     #[test]
-    #[test]
     fn a_trim_longer_than_a_request_says_is_several() {
         let mut s = Splitter::new(4096, [1]);
         split(&mut s, record(Op::Read, 1 << 40, 1));
@@ -372,6 +372,7 @@ mod tests {
         assert!(matches!(long, Err(SimError::TooLong { .. })), "{long:?}");
     }
 
+    #[test]
     fn absurd_lengths_are_named() {
         let mut s = Splitter::new(4096, [4096]);
         let merged = |record| Merged {
@@ -387,6 +388,25 @@ mod tests {
         );
         let over = s.split(&merged(record(Op::Read, u64::MAX, 2)), &mut Vec::new());
         assert!(matches!(over, Err(SimError::Address { record: 17, .. })));
+    }
+
+    #[test]
+    fn no_request_has_more_pages_than_an_io_can() {
+        let mut s = Splitter::new(4096, [4096]);
+        assert_eq!(split(&mut s, record(Op::Read, 0, 4 << 30)).len(), 1 << 20);
+        let merged = Merged {
+            trace: 0,
+            number: 1,
+            record: record(Op::Read, 0, (4 << 30) + 1),
+        };
+        let long = s.split(&merged, &mut Vec::new());
+        assert!(matches!(
+            long,
+            Err(SimError::TooLong {
+                pages: 1_048_577,
+                ..
+            })
+        ));
     }
 
     #[test]

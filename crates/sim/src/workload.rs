@@ -27,6 +27,10 @@ const CHUNK: usize = 1 << 16;
 pub const BYTES_PER_REQUEST: u64 = size_of::<PageRequest>() as u64 + 12;
 /// Bytes per page when neither the trace nor the user says.
 pub const PAGE_SIZE_DEFAULT: u32 = 4096;
+/// Bytes of the smallest page: smaller ones are no pages of a device.
+const PAGE_SIZE_MIN: u32 = 512;
+/// Different pages at most: their numbers have 32 bits, and one of them stands for none.
+const PAGES_MAX: usize = u32::MAX as usize;
 
 /// How traces become page requests.
 #[derive(Clone, Debug)]
@@ -160,7 +164,9 @@ impl Workload {
         let mut pages = Vec::new();
         while let Some(merged) = merge.next()? {
             splitter.split(&merged, &mut pages)?;
-            pages.drain(..).for_each(|request| scan.add(request));
+            for request in pages.drain(..) {
+                scan.add(request)?;
+            }
             if merged.number % CHUNK as u64 == 0 {
                 progress(scan.facts.requests);
             }
@@ -423,6 +429,13 @@ fn page_size(sources: &[Box<dyn Records>], asked: Option<u32>) -> Result<u32, Si
     }
     let said = |source: &dyn Records| source.page_size().filter(|_| !source.counts_pages());
     let first = said(sources[0].as_ref());
+    for (at, source) in sources.iter().enumerate() {
+        let odd = |size: &u32| *size < PAGE_SIZE_MIN || !size.is_power_of_two();
+        if let Some(size) = said(source.as_ref()).filter(odd) {
+            let trace = at + 1;
+            return Err(SimError::PageSize { trace, size });
+        }
+    }
     let text = |size: Option<u32>| size.map_or("a size not given".into(), |s| format!("{s} B"));
     for (at, source) in sources.iter().enumerate() {
         let said = said(source.as_ref());
@@ -444,6 +457,7 @@ struct Scan {
     pages: HashTable<(PageId, u32)>,
     /// Numbers of pages that were trimmed and not requested since.
     gone: Vec<bool>,
+    reach: Reach,
     at: u64,
     memory: u64,
     fits: bool,
@@ -457,9 +471,9 @@ impl Scan {
     fn new(memory: u64) -> Self {
         Self {
             facts: Facts::default(),
-    reach: Reach,
             pages: HashTable::new(),
             gone: Vec::new(),
+            reach: Reach::default(),
             at: 0,
             memory,
             fits: true,
@@ -470,10 +484,9 @@ impl Scan {
         }
     }
 
-    fn add(&mut self, mut request: PageRequest) {
+    fn add(&mut self, mut request: PageRequest) -> Result<(), SimError> {
         let id = match request.kind() {
             Kind::Trim => {
-            reach: Reach::default(),
                 self.facts.trims += 1;
                 let gone = self.trim(&request);
                 if self.fits {
@@ -482,7 +495,9 @@ impl Scan {
                 u32::MAX
             }
             kind => {
-                let (id, first) = self.touch(request.page());
+                let (id, first) = self.touch(request.page()).ok_or(SimError::TooMany {
+                    pages: PAGES_MAX as u64,
+                })?;
                 self.count(kind, first);
                 if first {
                     request.set_first_touch();
@@ -492,6 +507,7 @@ impl Scan {
         };
         self.keep(request, id);
         self.at += 1;
+        Ok(())
     }
 
     fn count(&mut self, kind: Kind, first: bool) {
@@ -528,8 +544,8 @@ impl Scan {
         }
     }
 
-    /// The number of `page` and whether this is its first touch.
-    fn touch(&mut self, page: PageId) -> (u32, bool) {
+    /// The number of `page` and whether this is its first touch; none when there are too many.
+    fn touch(&mut self, page: PageId) -> Option<(u32, bool)> {
         let hash = hash::of_page(page);
         if let Some(&(_, id)) = self.pages.find(hash, |(known, _)| *known == page) {
             let first = std::mem::take(&mut self.gone[id as usize]);
@@ -543,12 +559,13 @@ impl Scan {
         }
         let id = self.gone.len() as u32;
         self.gone.push(false);
+        self.reach.extend(page);
         let rehash = |(page, _): &(PageId, u32)| hash::of_page(*page);
         self.pages.insert_unique(hash, (page, id), rehash);
-        (id, true)
+        Some((id, true))
     }
 
-    /// Numbers of the pages a trim forgets, in order.
+    /// Numbers of the pages a trim forgets, in order. Some may have been forgotten before.
     fn trim(&mut self, trim: &PageRequest) -> Vec<u32> {
         let Some((first, last)) = self.reach.cut(trim) else {
             return Vec::new();
@@ -561,7 +578,6 @@ impl Scan {
             });
             ids.collect()
         } else {
-        self.reach.extend(page);
             let range = first..=last;
             let inside = |page: &PageId| page.object == trim.object && range.contains(&page.index);
             let known = self.pages.iter().filter(|(page, _)| inside(page));
@@ -685,7 +701,6 @@ mod tests {
         let text = result.err().expect("nothing").to_string();
         assert!(text.contains("1 were recorded past the tier"), "{text}");
     }
-}
 
     /// A trace that reads `pages` pages of one object, then writes, reads and trims a page of each
     /// of `files` others.
@@ -749,3 +764,4 @@ mod tests {
             (10 + 2 + 2 + 10, 10)
         );
     }
+}

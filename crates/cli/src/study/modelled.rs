@@ -116,7 +116,10 @@ impl Reading {
             }
         });
         bar.finish_and_clear();
-        workload.map_err(|error| simulate::explain(&error))
+        workload.map_err(|error| match error {
+            SimError::PageSize { trace, size } => self.input.odd_page_size(trace, size),
+            error => simulate::explain(&error),
+        })
     }
 }
 

@@ -242,6 +242,9 @@ fn json(results: &Results) -> Result<String, Failure> {
         .map_err(|e| Failure::new(Code::Failure, format!("cannot print the results: {e}")))
 }
 
+/// What gives a trace another page size.
+pub(crate) const PAGE_SIZE: &str = "--page-size SIZE";
+
 /// What a failed simulation says.
 pub(crate) fn explain(error: &SimError) -> Failure {
     let text = error.to_string();
@@ -249,6 +252,8 @@ pub(crate) fn explain(error: &SimError) -> Failure {
         SimError::Read(error) => return crate::study::import::explain(error),
         SimError::ReadOnce { .. } => "write it to a file; where the whole is read, more --memory",
         SimError::Extents { .. } => "a smaller --page-size",
+        SimError::TooMany { .. } => "a larger --page-size, or a part of the trace",
+        SimError::PageSize { .. } => PAGE_SIZE,
         SimError::TooLong { .. } => "thermocline trace info, or a larger --page-size",
         SimError::Nothing { bypassed: 1.., .. } => "--include-bypassed",
         SimError::Nothing { ignored: 1.., .. } => "--writes allocate",
@@ -256,7 +261,7 @@ pub(crate) fn explain(error: &SimError) -> Failure {
         SimError::Future { .. } => "more --memory, or a --policy list without opt",
         SimError::Noise { .. } => "a smaller --noise",
         SimError::Shares { .. } => "traces recorded with the same --share",
-        SimError::PageSizes { .. } => "--page-size SIZE",
+        SimError::PageSizes { .. } => PAGE_SIZE,
         SimError::Evidence { .. } | SimError::NoObject(_) => text.split("; ").nth(1).unwrap_or(""),
         _ => return Failure::new(Code::Failure, text),
     };
