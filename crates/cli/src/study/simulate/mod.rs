@@ -136,9 +136,9 @@ fn policies() -> impl Iterator<Item = &'static str> {
 
 /// Simulates and prints.
 pub(crate) fn run(args: &SimulateArgs) -> Outcome {
-    args.reading
-        .input
-        .apart_from("--html", args.html.as_ref())?;
+    let read = [args.devices.file(), args.parameters.config.clone()];
+    let input = &args.reading.input;
+    input.page_apart_from(args.html.as_ref(), &read)?;
     let noise = Noise {
         types: args.noise,
         seed: args.seed,
