@@ -638,16 +638,19 @@ fn a_picture_replaces_pictures_alone() {
             "is no web page",
         ),
         (
-            format!("mrc loop.lis --policy tac --config c.toml --html c.toml"),
-            "which is read",
-        ),
-        (format!("mrc loop.lis --html notes.txt"), "is no web page"),
-        (
-            format!("joint loop.lis --database 2 --config c.toml --html c.toml"),
+            "mrc loop.lis --policy tac --config c.toml --html c.toml".to_string(),
             "which is read",
         ),
         (
-            format!("joint loop.lis --database 2 --html notes.txt"),
+            "mrc loop.lis --html notes.txt".to_string(),
+            "is no web page",
+        ),
+        (
+            "joint loop.lis --database 2 --config c.toml --html c.toml".to_string(),
+            "which is read",
+        ),
+        (
+            "joint loop.lis --database 2 --html notes.txt".to_string(),
             "is no web page",
         ),
         (
@@ -655,18 +658,18 @@ fn a_picture_replaces_pictures_alone() {
             "is no web page",
         ),
         (
-            format!("advise loop.lis --base c.toml --html c.toml"),
+            "advise loop.lis --base c.toml --html c.toml".to_string(),
             "which is read",
         ),
         (
-            format!("advise loop.lis --base c.toml --placements c.toml"),
+            "advise loop.lis --base c.toml --placements c.toml".to_string(),
             "which is read",
         ),
         (
-            format!("advise loop.lis --html notes.txt"),
+            "advise loop.lis --html notes.txt".to_string(),
             "is no web page",
         ),
-        (format!("demo --out notes.txt"), "is no web page"),
+        ("demo --out notes.txt".to_string(), "is no web page"),
     ] {
         let (code, said) = thermocline(at, &line);
         assert_eq!(code, Some(2), "{line}: {said}");
