@@ -80,7 +80,9 @@ fn lines_have_gains_prices_commands_and_undos() {
         !html.contains("http") && !html.contains("<script"),
         "{html}"
     );
-    let lines = json(&arguments);
+    // A name that a shell takes for more than a name.
+    let mount = ["--mount", "/srv/my data;rm"];
+    let lines = json(&[&arguments[..], &mount].concat());
     assert!(!lines.is_empty());
     for line in &lines {
         for key in ["id", "kind", "gain", "price", "command", "undo"] {
@@ -91,8 +93,8 @@ fn lines_have_gains_prices_commands_and_undos() {
     }
     assert_eq!(lines[0]["kind"], "SIZE");
     let command = lines[0]["command"].as_str().expect("a command");
-    assert!(command.starts_with("thermocline mount BASE MOUNTPOINT --cache FILE --size "));
-    assert_eq!(lines[0]["undo"], "thermocline umount MOUNTPOINT");
+    assert!(command.starts_with("thermocline mount BASE '/srv/my data;rm' --cache FILE --size "));
+    assert_eq!(lines[0]["undo"], "thermocline umount '/srv/my data;rm'");
 }
 
 #[test]

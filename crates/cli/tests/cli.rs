@@ -380,3 +380,16 @@ fn a_sample_keeps_the_page_size_that_its_extents_have() {
         success(&["trace", "convert", &sample, to, "--page-size", size]);
     }
 }
+
+#[test]
+fn only_files_of_one_recording_are_one_trace() {
+    let directory = tempfile::tempdir().expect("dir");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (a, b) = (path("a.csv"), path("b.csv"));
+    for name in [&a, &b] {
+        std::fs::write(name, "op,offset,length\nr,0,4096\n").expect("written");
+    }
+    let message = failure(&["trace", "info", &a, &b], 2);
+    assert!(message.contains("a.csv: it is not Parquet"), "{message}");
+    assert!(message.contains("one trace at a time"), "{message}");
+}

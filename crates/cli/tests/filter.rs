@@ -228,6 +228,8 @@ fn two_builds_of_one_filter_do_not_write_into_each_other() {
     assert_eq!(fs::read(&partial).expect("there"), b"of the other");
     drop(other);
     // What a build left that was killed stands in nobody's way.
+    let filter = fs::read(directory.join("f")).expect("read");
+    fs::write(&partial, &filter[..4096]).expect("written");
     success(directory, "build keys --out g");
     assert!(directory.join("g").exists() && !partial.exists());
 }
@@ -273,4 +275,158 @@ fn a_reader_who_has_seen_enough_ends_it() {
     let output = output.expect("runs");
     assert_eq!(output.status.code(), Some(141));
     assert!(output.stderr.is_empty());
+}
+
+/// A Parquet file of one column of text.
+fn texts(path: &Path, texts: &[&str]) {
+    let schema = Arc::new(parse_message_type("message r { required binary id (UTF8); }").unwrap());
+    let file = fs::File::create(path).expect("file");
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut writer = SerializedFileWriter::new(file, schema, properties).expect("writer");
+    let mut group = writer.next_row_group().expect("group");
+    let mut column = group.next_column().expect("column").expect("id");
+    let texts: Vec<ByteArray> = texts.iter().map(|text| ByteArray::from(*text)).collect();
+    let typed = column.typed::<ByteArrayType>();
+    typed.write_batch(&texts, None, None).expect("texts");
+    column.close().expect("closed");
+    group.close().expect("closed");
+    writer.close().expect("closed");
+}
+
+#[test]
+fn a_key_with_blanks_is_the_same_in_every_form() {
+    let ground = tempfile::tempdir().expect("dir");
+    let at = ground.path();
+    fs::write(at.join("lines"), " a \nb \n").expect("written");
+    fs::write(at.join("c.csv"), "id,n\n a ,1\nb ,2\n").expect("written");
+    fs::write(at.join("dos.csv"), "n,id\r\n1, a \r\n2,\"b \"\r\n").expect("written");
+    fs::write(at.join("dos"), " a \r\nb \r\n").expect("written");
+    texts(&at.join("p.parquet"), &[" a ", "b "]);
+    let forms = ["lines", "dos", "c.csv --column id", "dos.csv --column id"];
+    let forms = [&forms[..], &["p.parquet --column id"]].concat();
+    for (number, of) in forms.iter().enumerate() {
+        success(at, &format!("build {of} --out f{number}"));
+        for rows in &forms {
+            let json = success(at, &format!("probe f{number} {rows} --json"));
+            let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+            assert_eq!(json["maybe"], 2, "{rows} in a filter of {of}");
+        }
+    }
+    // Without its blanks it is another key; numbers and names of columns have none.
+    fs::write(at.join("cut"), "a\nb\n").expect("written");
+    assert_eq!(success(at, "probe f0 cut --not"), "a\nb\n");
+    fs::write(at.join("n.csv"), "x, id\n1, 7 \n").expect("written");
+    success(at, "build n.csv --column id --integers --out n");
+    fs::write(at.join("seven"), "7\n").expect("written");
+    assert_eq!(success(at, "probe n seven"), "7\n");
+}
+
+#[test]
+fn rows_that_are_no_rows_of_csv_are_refused_with_their_line() {
+    let ground = ground();
+    let at = ground.path();
+    for (text, line, part) in [
+        ("id,c\n1,\"hello\nworld\"\n2,plain\n", 2, "a quote is open"),
+        ("id,c\n1,x\n2,\"a\"b\n", 3, "after the closing quote"),
+        ("id,c\n1,x\n2,y,z\n", 3, "3 cells, and the first line has 2"),
+        ("id,c\n1,x\n\n2\n", 4, "1 cells, and the first line has 2"),
+        ("id,\"c\nd\"\n1,x\n", 1, "a quote is open"),
+    ] {
+        fs::write(at.join("r.csv"), text).expect("written");
+        for command in [
+            "probe f r.csv --column id",
+            "probe f r.csv --column id --not",
+            "build r.csv --column id --out g",
+        ] {
+            let message = failure(at, command, 1);
+            let place = format!("r.csv: line {line}: ");
+            assert!(message.contains(&place), "{text:?}: {message}");
+            assert!(message.contains(part), "{text:?}: {message}");
+            assert!(message.contains("\n  try: "), "{text:?}: {message}");
+        }
+    }
+}
+
+#[test]
+fn what_a_file_is_its_first_bytes_tell() {
+    let ground = ground();
+    let at = ground.path();
+    parquet(&at.join("rows.parq"));
+    let found = success(at, "probe n rows.parq --column id");
+    assert_eq!(found, "id,name\n5,\"a,b\"\n9999,7\n");
+    assert!(failure(at, "build rows.parq --out g", 2).contains("which column"));
+    let magics: [(&[u8], &str); 4] = [
+        (b"\x1f\x8b\x08\x00", "gzip"),
+        (b"\x28\xb5\x2f\xfd\x04", "zstd"),
+        (b"\xfd7zXZ\x00\x00", "xz"),
+        (b"BZh91AY&SY\x00", "bzip2"),
+    ];
+    for (magic, name) in magics {
+        fs::write(at.join("k.txt"), magic).expect("written");
+        for command in ["build k.txt --out g", "probe f k.txt --not"] {
+            let message = failure(at, command, 2);
+            let try_it = format!("{name} -dc k.txt > ");
+            assert!(message.contains("k.txt is compressed"), "{message}");
+            assert!(message.contains(&try_it), "{message}");
+        }
+    }
+    // Words may begin like that.
+    fs::write(at.join("k.txt"), "BZhang\n").expect("written");
+    success(at, "build k.txt --out g");
+}
+
+#[test]
+fn keys_are_never_written_over() {
+    let ground = ground();
+    let at = ground.path();
+    let keys = fs::read(at.join("keys")).expect("read");
+    std::os::unix::fs::symlink("keys", at.join("link")).expect("link");
+    fs::hard_link(at.join("keys"), at.join("hard")).expect("link");
+    fs::hard_link(at.join("keys"), at.join("g.partial")).expect("link");
+    for out in ["keys", "link", "hard", "g"] {
+        let message = failure(at, &format!("build keys --out {out} --force"), 2);
+        assert!(message.contains("which is read"), "{message}");
+        assert!(message.contains("another file for --out"), "{message}");
+        assert_eq!(fs::read(at.join("keys")).expect("read"), keys);
+    }
+}
+
+#[test]
+fn only_what_a_build_left_is_cut_to_nothing() {
+    let ground = ground();
+    let at = ground.path();
+    fs::write(at.join("g.partial"), "mine").expect("written");
+    let message = failure(at, "build keys --out g", 2);
+    assert!(
+        message.contains("g.partial: a file of something else"),
+        "{message}"
+    );
+    assert!(message.contains("\n  try: "), "{message}");
+    assert_eq!(fs::read(at.join("g.partial")).expect("read"), b"mine");
+    let half = fs::read(at.join("f")).expect("read");
+    for left in [&half[..5000], b""] {
+        fs::write(at.join("g.partial"), left).expect("written");
+        success(at, "build keys --out g --force");
+    }
+}
+
+#[test]
+fn a_line_has_an_end() {
+    let ground = ground();
+    let at = ground.path();
+    let long = "x".repeat((1 << 20) + 1);
+    fs::write(at.join("long"), format!("a\n{long}\n")).expect("written");
+    fs::write(at.join("long.csv"), format!("id\na\n{long}\n")).expect("written");
+    fs::write(at.join("head.csv"), format!("id{long}\na\n")).expect("written");
+    for (command, line) in [
+        ("build long --out g", 2),
+        ("build long.csv --column id --out g", 3),
+        ("build head.csv --column id --out g", 1),
+    ] {
+        let message = failure(at, command, 1);
+        let part = format!("line {line}: it is longer than 1 MiB");
+        assert!(message.contains(&part), "{message}");
+    }
+    fs::write(at.join("most"), &long[1..]).expect("written");
+    success(at, "build most --out g");
 }

@@ -435,7 +435,7 @@ fn a_full_disk_leaves_the_picture_that_was_there() {
     let directory = tempfile::tempdir().expect("dir");
     let path = trace(directory.path());
     let picture = directory.path().join("keep.html");
-    fs::write(&picture, "the old one").expect("writes");
+    fs::write(&picture, "<!doctype html>the old one").expect("writes");
     // A limit on the length of files in place of a full disk: 2 blocks of 512 or 1024 bytes.
     let mut command = Command::new("sh");
     command
@@ -448,7 +448,7 @@ fn a_full_disk_leaves_the_picture_that_was_there() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("keep.html"), "{said}");
     let left = fs::read_to_string(&picture).expect("reads");
-    assert_eq!(left, "the old one");
+    assert_eq!(left, "<!doctype html>the old one");
     let files = fs::read_dir(directory.path()).expect("lists").count();
     assert_eq!(files, 2, "nothing half written is left");
 }
@@ -599,4 +599,162 @@ fn joint_and_replay_refuse_tables_that_do_not_fit_into_memory() {
         assert!(said.contains(way), "{said}");
     }
     assert!(!Path::new(&base).exists() && !Path::new(&cache).exists());
+}
+
+fn thermocline(directory: &Path, line: &str) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermocline"));
+    command.current_dir(directory).args(line.split_whitespace());
+    let output = command.output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_picture_replaces_pictures_alone() {
+    let directory = tempfile::tempdir().expect("dir");
+    let at = directory.path();
+    trace(at);
+    let settings = "[costs]\nbase_random_read_us = 5000.0\n";
+    fs::write(at.join("c.toml"), settings).expect("written");
+    std::os::unix::fs::symlink("c.toml", at.join("link")).expect("link");
+    fs::write(at.join("notes.txt"), "mine").expect("written");
+    fs::write(at.join("advice.json"), "[]").expect("written");
+    let size = "--flash 10%";
+    for (line, kept) in [
+        (
+            format!("plan loop.lis {size} --base c.toml --html c.toml"),
+            "which is read",
+        ),
+        (
+            format!("simulate loop.lis {size} --base c.toml --html link"),
+            "which is read",
+        ),
+        (
+            format!("simulate loop.lis {size} --policy tac --config c.toml --html c.toml"),
+            "which is read",
+        ),
+        (
+            format!("simulate loop.lis {size} --policy lru --html notes.txt"),
+            "is no web page",
+        ),
+        (
+            "mrc loop.lis --policy tac --config c.toml --html c.toml".to_string(),
+            "which is read",
+        ),
+        (
+            "mrc loop.lis --html notes.txt".to_string(),
+            "is no web page",
+        ),
+        (
+            "joint loop.lis --database 2 --config c.toml --html c.toml".to_string(),
+            "which is read",
+        ),
+        (
+            "joint loop.lis --database 2 --html notes.txt".to_string(),
+            "is no web page",
+        ),
+        (
+            format!("plan loop.lis {size} --html notes.txt"),
+            "is no web page",
+        ),
+        (
+            "advise loop.lis --base c.toml --html c.toml".to_string(),
+            "which is read",
+        ),
+        (
+            "advise loop.lis --base c.toml --placements c.toml".to_string(),
+            "which is read",
+        ),
+        (
+            "advise loop.lis --html notes.txt".to_string(),
+            "is no web page",
+        ),
+        ("demo --out notes.txt".to_string(), "is no web page"),
+    ] {
+        let (code, said) = thermocline(at, &line);
+        assert_eq!(code, Some(2), "{line}: {said}");
+        assert!(
+            said.contains(kept) && said.contains("\n  try: "),
+            "{line}: {said}"
+        );
+        assert_eq!(
+            fs::read_to_string(at.join("c.toml")).expect("read"),
+            settings
+        );
+        assert_eq!(
+            fs::read_to_string(at.join("notes.txt")).expect("read"),
+            "mine"
+        );
+    }
+    for page in ["<!DOCTYPE html><p>", ""] {
+        fs::write(at.join("page.html"), page).expect("written");
+        let line = format!("simulate loop.lis {size} --policy lru --html page.html");
+        let (code, said) = thermocline(at, &line);
+        assert_eq!(code, Some(0), "{said}");
+        let (code, said) = thermocline(at, &line);
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+#[test]
+fn a_cost_beyond_all_devices_is_refused_by_its_name() {
+    let directory = tempfile::tempdir().expect("dir");
+    let at = directory.path();
+    trace(at);
+    for (name, cost) in [
+        ("base_random_read_us", "1e308"),
+        ("flash_write_us", "1.1e9"),
+    ] {
+        fs::write(at.join("c.toml"), format!("[costs]\n{name} = {cost}\n")).expect("written");
+        for line in [
+            "simulate loop.lis --policy tac --flash 10% --base c.toml",
+            "plan loop.lis --base c.toml",
+        ] {
+            let (code, said) = thermocline(at, line);
+            assert_eq!(code, Some(2), "{line}: {said}");
+            let part = format!("costs.{name} = ");
+            assert!(
+                said.contains(&part) && said.contains("1000000000"),
+                "{said}"
+            );
+            assert!(said.contains("c.toml"), "{said}");
+        }
+    }
+    fs::write(at.join("c.toml"), "[costs]\nbase_random_read_us = 1e9\n").expect("written");
+    let (code, said) = thermocline(at, "plan loop.lis --base c.toml");
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn a_page_size_that_no_trace_can_have_is_refused_until_one_is_given() {
+    let directory = tempfile::tempdir().expect("dir");
+    let at = directory.path();
+    trace(at);
+    let (code, said) = thermocline(at, "trace convert loop.lis t.parquet --page-size 8KiB");
+    assert_eq!(code, Some(0), "{said}");
+    let mut bytes = fs::read(at.join("t.parquet")).expect("read");
+    let key = b"thermocline.page_size";
+    let place = bytes.windows(key.len()).position(|found| found == key);
+    let place = place.expect("the size is there");
+    let value = bytes[place..].windows(4).position(|found| found == b"8192");
+    let value = place + value.expect("its value");
+    for size in ["0001", "0003", "9999"] {
+        bytes[value..value + 4].copy_from_slice(size.as_bytes());
+        fs::write(at.join("odd.parquet"), &bytes).expect("written");
+        for command in ["simulate", "plan", "mrc"] {
+            let (code, said) = thermocline(at, &format!("{command} odd.parquet"));
+            assert_eq!(code, Some(2), "{said}");
+            let fact = format!(
+                "odd.parquet has pages of {} B",
+                size.trim_start_matches('0')
+            );
+            assert!(
+                said.contains(&fact) && said.contains("--page-size"),
+                "{said}"
+            );
+        }
+        let line = "simulate odd.parquet --page-size 8KiB --policy lru --flash 2p";
+        let (code, said) = thermocline(at, line);
+        assert_eq!(code, Some(0), "{said}");
+    }
 }

@@ -22,7 +22,8 @@ use thermocline::device::{ALIGNMENT, AlignedBuf, Device};
 use twox_hash::XxHash3_64;
 
 pub(crate) const HEADER_BYTES: usize = ALIGNMENT;
-const MAGIC: [u8; 8] = *b"THERMBBF";
+/// The first bytes of a filter.
+pub const MAGIC: [u8; 8] = *b"THERMBBF";
 const CHECKSUM_AT: usize = HEADER_BYTES - 8;
 
 /// Pages at most: their number takes the 16 bits of a hash that a key's mark lacks.

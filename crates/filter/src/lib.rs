@@ -56,7 +56,7 @@ pub use build::{BuildOptions, Builder, Built};
 pub use error::FilterError;
 pub use key::{Key, KeyKind};
 pub use lanes::Lanes;
-pub use layout::{PAGE_BYTES_MAX, PAGES_MAX, Summary};
+pub use layout::{MAGIC, PAGE_BYTES_MAX, PAGES_MAX, Summary};
 pub use probe::{Filter, Probe, ProbeCounts};
 pub use sift::Sift;
 

@@ -46,6 +46,12 @@ pub enum SimError {
         /// Bytes per page.
         page_size: u32,
     },
+    /// More different pages than can be numbered.
+    #[error("more than {pages} different pages; simulate larger pages, or a part of the trace")]
+    TooMany {
+        /// Different pages at most.
+        pages: u64,
+    },
     /// A request ends beyond the largest address.
     #[error("trace {trace}, record {record}: the request ends beyond 2^64 bytes")]
     Address {
@@ -132,6 +138,17 @@ pub enum SimError {
         found: String,
         /// The first trace's.
         first: String,
+    },
+    /// A trace says that it has pages of a size that no page has.
+    #[error(
+        "trace {trace} has pages of {size} B by what it says itself, which is no power of two \
+         from 512; say with a page size which one it is split into"
+    )]
+    PageSize {
+        /// Position of the trace, from 1.
+        trace: usize,
+        /// Its page size.
+        size: u32,
     },
     /// Traces are samples of different shares of the requests.
     #[error(

@@ -152,7 +152,10 @@ impl Results {
     /// Sets every run beside base only and beside the bound.
     fn compare(&mut self) {
         let base_ms = self.base_only.elapsed_ms;
-        let speedup = |run: &RunResult| (run.elapsed_ms > 0.0).then(|| base_ms / run.elapsed_ms);
+        // Nothing is faster than base alone where that takes no time: the pool serves all.
+        let speedup = |run: &RunResult| {
+            (run.elapsed_ms > 0.0 && base_ms > 0.0).then(|| base_ms / run.elapsed_ms)
+        };
         for run in self.runs.iter_mut().chain(&mut self.bound) {
             run.speedup = speedup(run);
         }

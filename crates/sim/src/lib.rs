@@ -37,6 +37,7 @@ mod outlook;
 mod parallel;
 pub mod placement;
 pub mod plan;
+mod reach;
 pub mod request;
 pub mod result;
 mod source;

@@ -208,19 +208,12 @@ fn fastest(policies: &[String], results: &[Results]) -> String {
     let score = |policy: &String| {
         let runs = results.iter().flat_map(|results| &results.runs);
         let of_policy = runs.filter(|run| run.policy == *policy);
-        of_policy.map(|run| rate(run).ln()).sum::<f64>()
+        of_policy.map(|run| run.rate().ln()).sum::<f64>()
     };
     // The first named of equals.
     let best = policies.iter().rev();
     let best = best.max_by(|a, b| score(a).total_cmp(&score(b)));
     best.cloned().unwrap_or_default()
-}
-
-/// I/Os per second. Memory takes no time in the model: a million for each client are the most here,
-/// so that speeds are numbers.
-fn rate(run: &RunResult) -> f64 {
-    let most = f64::from(run.clients) * 1e6;
-    run.ios_per_s.map_or(most, |rate| rate.min(most))
 }
 
 pub(crate) fn choice(run: &RunResult, options: &PlanOptions, days: f64) -> Choice {
@@ -251,7 +244,7 @@ pub(crate) fn choice(run: &RunResult, options: &PlanOptions, days: f64) -> Choic
         pool_bytes,
         metadata_bytes,
         cost: (flash_bytes as f64 * flash_per_gib + memory * dram_per_gib) / GIB,
-        ios_per_s: rate(run),
+        ios_per_s: run.rate(),
         mean_io_ms: match run.ios {
             0 => 0.0,
             ios => f64::from(run.clients) * run.elapsed_ms / ios as f64,

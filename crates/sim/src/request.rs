@@ -21,6 +21,10 @@ const PAGES_BITS: u32 = 28;
 /// The most pages of one I/O. As the length of a trim: all pages to the end of the object.
 pub const PAGES_MAX: u32 = (1 << PAGES_BITS) - 1;
 const FIRST_TOUCH: u32 = 1 << 31;
+/// The time is in units of [`COARSE_MS`]: it does not fit into 32 bits otherwise.
+const COARSE: u32 = 1 << 30;
+/// Milliseconds that times beyond 49 days are counted in. 32 bits of them are 69 years.
+const COARSE_MS: u64 = 512;
 
 /// A page request in 24 bytes. Times are relative to the start of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +35,9 @@ pub struct PageRequest {
     pub object: ObjectId,
     /// The hint set: a position in [`crate::Workload`]'s table, which also names the client.
     pub hints: u32,
-    /// When the I/O arrived, milliseconds.
-    pub time_ms: u32,
-    /// Bit 31: first touch; bits 28 and 29: kind; the rest: pages.
+    /// When the I/O arrived, in what `word` says.
+    time: u32,
+    /// Bit 31: first touch; bit 30: a coarse time; bits 28 and 29: kind; the rest: pages.
     word: u32,
 }
 
@@ -43,15 +47,33 @@ impl PageRequest {
     /// A request for `page`. `pages` is the number of pages of the I/O (or trim) when this is
     /// its first page, 0 for each further one.
     #[must_use]
-    pub fn new(page: PageId, kind: Kind, hints: u32, time_ms: u32, pages: u32) -> Self {
+    pub fn new(page: PageId, kind: Kind, hints: u32, time_ms: u64, pages: u32) -> Self {
         assert!(pages <= PAGES_MAX, "an I/O of at most {PAGES_MAX} pages");
+        let (time, coarse) = match u32::try_from(time_ms) {
+            Ok(time) => (time, 0),
+            Err(_) => {
+                let time = u32::try_from(time_ms / COARSE_MS).unwrap_or(u32::MAX);
+                (time, COARSE)
+            }
+        };
         Self {
             index: page.index,
             object: page.object,
             hints,
-            time_ms,
-            word: (kind as u32) << PAGES_BITS | pages,
+            time,
+            word: (kind as u32) << PAGES_BITS | coarse | pages,
         }
+    }
+
+    /// When the I/O arrived, milliseconds from the start of the trace: exact in the first 49 days,
+    /// rounded down to about half a second after them.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        let unit = match self.word & COARSE {
+            0 => 1,
+            _ => COARSE_MS,
+        };
+        u64::from(self.time) * unit
     }
 
     /// The page.
@@ -114,8 +136,23 @@ mod tests {
                 assert!(request.is_first_touch());
                 assert_eq!((request.page(), request.kind()), (page, kind));
                 assert_eq!((request.pages(), request.hints), (pages, 9));
+                assert_eq!(request.time_ms(), 11);
             }
         }
+    }
+
+    #[test]
+    fn time_goes_on_for_decades() {
+        let at = |time| PageRequest::new(PageId::new(ObjectId(0), 0), Kind::Trim, 0, time, 5);
+        let exact = u64::from(u32::MAX);
+        assert_eq!(at(exact).time_ms(), exact);
+        for time in [exact + 1, 60 * 86_400_000 + 77, 60 * 365 * 86_400_000] {
+            let request = at(time);
+            assert!((time - 511..=time).contains(&request.time_ms()), "{time}");
+            assert_eq!((request.kind(), request.pages()), (Kind::Trim, 5));
+            assert!(!request.is_first_touch());
+        }
+        assert_eq!(at(u64::MAX).time_ms(), exact * COARSE_MS);
     }
 
     #[test]

@@ -272,6 +272,14 @@ pub struct RunResult {
 }
 
 impl RunResult {
+    /// I/Os per second. Memory takes no time in the model: a million for each client are the most
+    /// here, so that speeds can be compared.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        let most = f64::from(self.clients) * 1e6;
+        self.ios_per_s.map_or(most, |rate| rate.min(most))
+    }
+
     /// Fills in what follows from the totals.
     pub(crate) fn count(&mut self, totals: &Totals) {
         self.requests = totals.requests;

@@ -9,8 +9,13 @@ use thermocline_core::noise::NoiseHints;
 use thermocline_core::{HintSet, ObjectId, PageId};
 use thermocline_trace::{Op, Served, TraceRecord};
 
-/// The most pages of one I/O: beyond it the trace is taken for malformed.
-const IO_PAGES_MAX: u64 = 1 << 24;
+/// The most pages of one I/O, 4 GiB of 4 KiB: no kernel takes half as much at once. Beyond it the
+/// trace is taken for malformed.
+const IO_PAGES_MAX: u64 = 1 << 20;
+/// The most pages that one request for a trim says, without reaching the end.
+const TRIM_PAGES_MAX: u64 = PAGES_MAX as u64 - 1;
+/// The most such requests that one trim becomes, many PiB.
+const TRIMS_MAX: u64 = 1 << 16;
 
 /// What writes do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,24 +112,31 @@ impl Splitter {
         let (first, last) = (record.offset / unit, final_byte / unit);
         let object = self.object(merged.trace, record.object);
         let hints = self.hint_set(merged.trace, record);
-        let time = record.time_ns / 1_000_000;
-        // Requests have 32 bits for it, 49 days; how long the trace is must be right beyond.
-        self.duration_ms = self.duration_ms.max(time);
-        let time_ms = u32::try_from(time).unwrap_or(u32::MAX);
+        let time_ms = record.time_ns / 1_000_000;
+        self.duration_ms = self.duration_ms.max(time_ms);
         let page = |index| PageId::new(object, index);
+        let too_long = || SimError::TooLong {
+            trace: merged.trace + 1,
+            record: merged.number,
+            pages: (last - first).saturating_add(1),
+            page_size: self.page_size,
+        };
         if record.op == Op::Trim {
-            let pages = self.trim_pages(object, first, last);
-            let trim = PageRequest::new(page(first), Kind::Trim, hints, time_ms, pages);
-            out.push(trim);
+            let push = |(index, pages)| {
+                out.push(PageRequest::new(
+                    page(index),
+                    Kind::Trim,
+                    hints,
+                    time_ms,
+                    pages,
+                ));
+            };
+            let trims = self.trims(object, first, last).ok_or_else(too_long)?;
+            trims.into_iter().for_each(push);
             return Ok(());
         }
         if last - first >= IO_PAGES_MAX {
-            return Err(SimError::TooLong {
-                trace: merged.trace + 1,
-                record: merged.number,
-                pages: (last - first).saturating_add(1),
-                page_size: self.page_size,
-            });
+            return Err(too_long());
         }
         let end = &mut self.ends[object.0 as usize];
         *end = (*end).max(last.saturating_add(1));
@@ -181,15 +193,19 @@ impl Splitter {
         }
     }
 
-    /// Length of a trim; one that reaches the last page ever requested reaches the end.
-    fn trim_pages(&self, object: ObjectId, first: u64, last: u64) -> u32 {
-        let to_end = last.saturating_add(1) >= self.ends[object.0 as usize];
-        let pages = u32::try_from(last - first).map_or(PAGES_MAX, |more| more.saturating_add(1));
-        if to_end {
-            PAGES_MAX
-        } else {
-            pages.min(PAGES_MAX)
+    /// The first pages and lengths of what a trim becomes: one that reaches the last page ever
+    /// requested reaches the end, and one that is longer than a request says is several. None
+    /// where that is too many.
+    fn trims(&self, object: ObjectId, first: u64, last: u64) -> Option<Vec<(u64, u32)>> {
+        if last.saturating_add(1) >= self.ends[object.0 as usize] {
+            return Some(vec![(first, PAGES_MAX)]);
         }
+        if (last - first) / TRIM_PAGES_MAX >= TRIMS_MAX {
+            return None;
+        }
+        let begins = (first..=last).step_by(TRIM_PAGES_MAX as usize);
+        let length = |begin: u64| ((last - begin).saturating_add(1)).min(TRIM_PAGES_MAX) as u32;
+        Some(begins.map(|begin| (begin, length(begin))).collect())
     }
 
     /// The number of a trace's object among those of all traces.
@@ -336,6 +352,27 @@ mod tests {
     }
 
     #[test]
+    fn a_trim_longer_than_a_request_says_is_several() {
+        let mut s = Splitter::new(4096, [1]);
+        split(&mut s, record(Op::Read, 1 << 40, 1));
+        let most = PAGES_MAX - 1;
+        let trims = |length| vec![(3, Kind::Trim, length)];
+        let length = u64::from(most);
+        assert_eq!(split(&mut s, record(Op::Trim, 3, length)), trims(most));
+        let mut two = trims(most);
+        two.push((3 + length, Kind::Trim, 1));
+        assert_eq!(split(&mut s, record(Op::Trim, 3, length + 1)), two);
+        split(&mut s, record(Op::Read, 1 << 60, 1));
+        let merged = Merged {
+            trace: 0,
+            number: 1,
+            record: record(Op::Trim, 0, 1 << 59),
+        };
+        let long = s.split(&merged, &mut Vec::new());
+        assert!(matches!(long, Err(SimError::TooLong { .. })), "{long:?}");
+    }
+
+    #[test]
     fn absurd_lengths_are_named() {
         let mut s = Splitter::new(4096, [4096]);
         let merged = |record| Merged {
@@ -351,6 +388,25 @@ mod tests {
         );
         let over = s.split(&merged(record(Op::Read, u64::MAX, 2)), &mut Vec::new());
         assert!(matches!(over, Err(SimError::Address { record: 17, .. })));
+    }
+
+    #[test]
+    fn no_request_has_more_pages_than_an_io_can() {
+        let mut s = Splitter::new(4096, [4096]);
+        assert_eq!(split(&mut s, record(Op::Read, 0, 4 << 30)).len(), 1 << 20);
+        let merged = Merged {
+            trace: 0,
+            number: 1,
+            record: record(Op::Read, 0, (4 << 30) + 1),
+        };
+        let long = s.split(&merged, &mut Vec::new());
+        assert!(matches!(
+            long,
+            Err(SimError::TooLong {
+                pages: 1_048_577,
+                ..
+            })
+        ));
     }
 
     #[test]

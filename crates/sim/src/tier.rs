@@ -218,7 +218,7 @@ const fn effect(source: Source, flash_writes: u32) -> Effect {
 
 impl Tier for PolicyTier {
     fn serve(&mut self, _at: u64, request: &PageRequest, hints: &HintSet) -> Effect {
-        self.policy.on_time(u64::from(request.time_ms));
+        self.policy.on_time(request.time_ms());
         match request.kind() {
             Kind::Read => self.read(request.page(), hints),
             kind => self.write(request.page(), hints, kind == Kind::Write),

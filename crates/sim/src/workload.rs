@@ -9,6 +9,7 @@ use crate::bits::Bits;
 use crate::error::SimError;
 use crate::merge::{Interleave, Merge};
 use crate::noise::{NOISE_VALUES, Noise};
+use crate::reach::Reach;
 use crate::request::{Kind, PageRequest};
 use crate::source::{Opener, Records};
 use crate::split::{Bypassed, Splitter, Writes};
@@ -26,6 +27,10 @@ const CHUNK: usize = 1 << 16;
 pub const BYTES_PER_REQUEST: u64 = size_of::<PageRequest>() as u64 + 12;
 /// Bytes per page when neither the trace nor the user says.
 pub const PAGE_SIZE_DEFAULT: u32 = 4096;
+/// Bytes of the smallest page: smaller ones are no pages of a device.
+const PAGE_SIZE_MIN: u32 = 512;
+/// Different pages at most: their numbers have 32 bits, and one of them stands for none.
+const PAGES_MAX: usize = u32::MAX as usize;
 
 /// How traces become page requests.
 #[derive(Clone, Debug)]
@@ -159,7 +164,9 @@ impl Workload {
         let mut pages = Vec::new();
         while let Some(merged) = merge.next()? {
             splitter.split(&merged, &mut pages)?;
-            pages.drain(..).for_each(|request| scan.add(request));
+            for request in pages.drain(..) {
+                scan.add(request)?;
+            }
             if merged.number % CHUNK as u64 == 0 {
                 progress(scan.facts.requests);
             }
@@ -422,6 +429,13 @@ fn page_size(sources: &[Box<dyn Records>], asked: Option<u32>) -> Result<u32, Si
     }
     let said = |source: &dyn Records| source.page_size().filter(|_| !source.counts_pages());
     let first = said(sources[0].as_ref());
+    for (at, source) in sources.iter().enumerate() {
+        let odd = |size: &u32| *size < PAGE_SIZE_MIN || !size.is_power_of_two();
+        if let Some(size) = said(source.as_ref()).filter(odd) {
+            let trace = at + 1;
+            return Err(SimError::PageSize { trace, size });
+        }
+    }
     let text = |size: Option<u32>| size.map_or("a size not given".into(), |s| format!("{s} B"));
     for (at, source) in sources.iter().enumerate() {
         let said = said(source.as_ref());
@@ -443,6 +457,7 @@ struct Scan {
     pages: HashTable<(PageId, u32)>,
     /// Numbers of pages that were trimmed and not requested since.
     gone: Vec<bool>,
+    reach: Reach,
     at: u64,
     memory: u64,
     fits: bool,
@@ -458,6 +473,7 @@ impl Scan {
             facts: Facts::default(),
             pages: HashTable::new(),
             gone: Vec::new(),
+            reach: Reach::default(),
             at: 0,
             memory,
             fits: true,
@@ -468,7 +484,7 @@ impl Scan {
         }
     }
 
-    fn add(&mut self, mut request: PageRequest) {
+    fn add(&mut self, mut request: PageRequest) -> Result<(), SimError> {
         let id = match request.kind() {
             Kind::Trim => {
                 self.facts.trims += 1;
@@ -479,7 +495,9 @@ impl Scan {
                 u32::MAX
             }
             kind => {
-                let (id, first) = self.touch(request.page());
+                let (id, first) = self.touch(request.page()).ok_or(SimError::TooMany {
+                    pages: PAGES_MAX as u64,
+                })?;
                 self.count(kind, first);
                 if first {
                     request.set_first_touch();
@@ -489,6 +507,7 @@ impl Scan {
         };
         self.keep(request, id);
         self.at += 1;
+        Ok(())
     }
 
     fn count(&mut self, kind: Kind, first: bool) {
@@ -525,23 +544,32 @@ impl Scan {
         }
     }
 
-    /// The number of `page` and whether this is its first touch.
-    fn touch(&mut self, page: PageId) -> (u32, bool) {
+    /// The number of `page` and whether this is its first touch; none when there are too many.
+    fn touch(&mut self, page: PageId) -> Option<(u32, bool)> {
         let hash = hash::of_page(page);
         if let Some(&(_, id)) = self.pages.find(hash, |(known, _)| *known == page) {
             let first = std::mem::take(&mut self.gone[id as usize]);
-            return (id, first);
+            if first {
+                self.reach.extend(page);
+            }
+            return Some((id, first));
+        }
+        if self.gone.len() >= PAGES_MAX {
+            return None;
         }
         let id = self.gone.len() as u32;
         self.gone.push(false);
+        self.reach.extend(page);
         let rehash = |(page, _): &(PageId, u32)| hash::of_page(*page);
         self.pages.insert_unique(hash, (page, id), rehash);
-        (id, true)
+        Some((id, true))
     }
 
-    /// Numbers of the pages a trim forgets, in order.
+    /// Numbers of the pages a trim forgets, in order. Some may have been forgotten before.
     fn trim(&mut self, trim: &PageRequest) -> Vec<u32> {
-        let (first, last) = (trim.index, trim.trim_last());
+        let Some((first, last)) = self.reach.cut(trim) else {
+            return Vec::new();
+        };
         let mut found: Vec<u32> = if last - first < self.pages.len() as u64 {
             let ids = (first..=last).filter_map(|index| {
                 let page = PageId::new(trim.object, index);
@@ -646,7 +674,7 @@ mod tests {
         let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
         let workload = workload.expect("opens");
         let requests = workload.decoded().expect("in memory");
-        let seen: Vec<_> = requests.iter().map(|r| (r.index, r.time_ms)).collect();
+        let seen: Vec<_> = requests.iter().map(|r| (r.index, r.time_ms())).collect();
         assert_eq!(seen, [(1, 0), (3, 0), (2, 10_000), (4, 10_000)]);
         assert_eq!(workload.facts().duration_ms, 10_000);
     }
@@ -672,5 +700,68 @@ mod tests {
         let result = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
         let text = result.err().expect("nothing").to_string();
         assert!(text.contains("1 were recorded past the tier"), "{text}");
+    }
+
+    /// A trace that reads `pages` pages of one object, then writes, reads and trims a page of each
+    /// of `files` others.
+    fn many_trims(pages: u64, files: u32) -> Vec<TraceRecord> {
+        let of = |op, object| TraceRecord {
+            object: ObjectId(object),
+            ..record(op, 0, 1)
+        };
+        let large = (0..pages / 1000).map(|at| record(Op::Read, at * 1000, 1000));
+        let each = |object| [Op::Write, Op::Read, Op::Trim].map(|op| of(op, object));
+        large.chain((1..=files).flat_map(each)).collect()
+    }
+
+    #[test]
+    fn a_trim_costs_what_its_object_has_not_what_the_trace_has() {
+        let openers = vec![VecRecords::opener(many_trims(300_000, 20_000), 4096)];
+        let begin = std::time::Instant::now();
+        let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+        let workload = workload.expect("opens");
+        let took = begin.elapsed();
+        assert!(took.as_secs() < 10, "{took:?}");
+        assert!(workload.trims().iter().all(|(_, gone)| gone.len() == 1));
+    }
+
+    #[test]
+    fn a_page_beyond_a_trim_of_any_length_stays() {
+        let far = 1 << 28;
+        let first_touches = |trimmed: u64| {
+            let records = vec![
+                record(Op::Read, far + 1000, 1),
+                record(Op::Trim, 0, trimmed),
+                record(Op::Read, far + 1000, 1),
+            ];
+            let openers = vec![VecRecords::opener(records, 4096)];
+            let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+            workload.expect("opens").facts().first_touch_reads
+        };
+        for trimmed in [far - 2, far - 1, far, far + 1, far + 999, far + 1000] {
+            assert_eq!(first_touches(trimmed), 1, "{trimmed}");
+        }
+        assert_eq!(first_touches(far + 1001), 2);
+    }
+
+    #[test]
+    fn pages_of_an_object_that_grows_again_are_forgotten_again() {
+        let records = vec![
+            record(Op::Read, 0, 10),
+            record(Op::Trim, 4, 100),
+            record(Op::Read, 0, 6),
+            record(Op::Trim, 5, 5),
+            record(Op::Read, 4, 3),
+            record(Op::Trim, 2, 2),
+            record(Op::Trim, 0, 100),
+            record(Op::Read, 0, 10),
+        ];
+        let openers = vec![VecRecords::opener(records, 4096)];
+        let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+        let facts = workload.expect("opens").facts().clone();
+        assert_eq!(
+            (facts.first_touch_reads, facts.distinct_pages),
+            (10 + 2 + 2 + 10, 10)
+        );
     }
 }

@@ -260,3 +260,41 @@ fn pinned_objects_are_always_on_flash_and_bypassed_ones_never() {
     assert_eq!(runs[2].ios, plain[0].ios);
     assert!((runs[2].elapsed_ms - plain[0].elapsed_ms).abs() < 1e-6);
 }
+
+#[test]
+fn a_trace_that_goes_on_after_months_is_aged_as_before() {
+    let results = |gap_days: u64| {
+        let mut trace = trace();
+        for record in &mut trace[1..] {
+            // Half an hour, and the gap before it.
+            record.time_ns = 100 * record.time_ns + gap_days * 86_400_000_000_000;
+        }
+        let openers = vec![VecRecords::opener(trace, PAGE as u32)];
+        let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
+        let experiment = JointExperiment {
+            databases: vec![3.0],
+            pools: vec![0.4],
+            ..experiment(&["lru+lc", "gd2l+cac"])
+        };
+        run(&workload.expect("opens"), &experiment, &Progress::default()).expect("runs")
+    };
+    let (soon, late) = (results(0), results(60));
+    for (soon, late) in soon.iter().zip(&late) {
+        let name = &soon.combination;
+        // The age of a page is known to half a second then, of three.
+        let near = |a: u64, b: u64| a.abs_diff(b) as f64 <= 0.02 * a.max(b) as f64;
+        assert!(
+            near(soon.pool_hits, late.pool_hits),
+            "{name}: {soon:?} {late:?}"
+        );
+        assert!(
+            near(soon.flash_reads, late.flash_reads),
+            "{name}: {soon:?} {late:?}"
+        );
+        let written = |run: &JointResult| run.flash_writes + run.base_writes;
+        assert!(
+            near(written(soon), written(late)),
+            "{name}: {soon:?} {late:?}"
+        );
+    }
+}

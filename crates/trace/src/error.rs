@@ -185,6 +185,13 @@ pub enum ReadError {
         /// Its range.
         expected: &'static str,
     },
+    /// Only files of one recording, which are Parquet, are one trace together.
+    #[error("{}: it is not Parquet, and only Parquet files of one recording are one trace together",
+        path.display())]
+    Together {
+        /// The first file that is something else.
+        path: PathBuf,
+    },
     /// An option of the reader says something about the file that its format does not ask.
     #[error("{}: {option} would mean nothing for {what}", path.display())]
     Unused {

@@ -35,7 +35,7 @@ pub use import::CsvColumns;
 pub use info::{HintCounts, LatencySummary, ObjectSummary, OpSummary, TraceInfo, summarise};
 pub use parts::{part_path, partial_path, parts_found, parts_of};
 pub use reader::{Addressing, TraceMeta, TraceReader};
-pub use record::{Op, Served, TraceRecord};
+pub use record::{Op, Served, TraceRecord, printable};
 pub use recorder::{Recorder, RecorderOptions, RecorderSummary};
 pub use sample::{EXTENT_PAGES, Sample};
 pub use source::{ImportOptions, Source, open, open_files, open_reader};

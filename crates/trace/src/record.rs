@@ -3,6 +3,8 @@
 //! A [`TraceRecord`] is a fixed-size value: recording one copies 112 bytes and allocates
 //! nothing. Names (of objects, of hint values) are kept apart and joined when a row is written.
 
+use std::borrow::Cow;
+
 use thermocline_core::{HintSet, ObjectId};
 
 /// One request as the engine saw it, recorded when it completed.
@@ -119,6 +121,16 @@ impl Served {
             (a, b) if a == b => a,
             _ => Self::Mixed,
         }
+    }
+}
+
+/// A name as a terminal may get it: whoever made a trace, or a file, chose it, so control
+/// characters are shown as escapes.
+#[must_use]
+pub fn printable(name: &str) -> Cow<'_, str> {
+    match name.contains(char::is_control) {
+        true => Cow::Owned(name.escape_debug().collect()),
+        false => Cow::Borrowed(name),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One way to open a trace, whatever its format.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -109,10 +110,22 @@ pub fn open_files(paths: &[PathBuf], options: &ImportOptions) -> Result<Source, 
         _ => {
             for path in paths {
                 used(path, Format::Parquet, options)?;
+                if is_foreign(path) {
+                    let path = path.clone();
+                    return Err(ReadError::Together { path });
+                }
             }
             TraceReader::open_files(paths).map(Source::native)
         }
     }
+}
+
+/// Whether a file begins as no Parquet file does. What cannot be read, or is empty, says so itself.
+fn is_foreign(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let mut read = |file: File| file.take(4).read_to_end(&mut head);
+    let read = path.is_file() && File::open(path).and_then(&mut read).is_ok();
+    read && !head.is_empty() && head != b"PAR1"
 }
 
 /// Reads a trace of any format but Parquet from `reader`, calling it `name` in errors.

@@ -293,6 +293,24 @@ fn what_cannot_be_written_is_refused_and_leaves_nothing() {
         text.contains("request 1 cannot be written: it touches 244140625000000 pages"),
         "{text}"
     );
+    for (text, part) in [
+        (
+            "offset,length\n1,2\n9223372036854775808,1\n",
+            "its offset, 9223372036854775808,",
+        ),
+        (
+            "offset,length\n1,2\n0,9223372036854775808\n",
+            "its length, 9223372036854775808,",
+        ),
+        (
+            "time_ns,page\n0,2\n18446744073709551615,1\n",
+            "its time, 18446744073709551615 ns,",
+        ),
+    ] {
+        let error = failed(text, "a.parquet", &plain);
+        assert!(error.contains("request 1 cannot be written: "), "{error}");
+        assert!(error.contains(part) && error.contains("csv"), "{error}");
+    }
     assert!(failed("1\n2\nx\n", "a.csv", &plain).contains("t: line 3"));
     assert_eq!(std::fs::read_dir(scratch.dir.path()).unwrap().count(), 0);
 

@@ -1,21 +1,22 @@
 //! Files that a command writes beside its answer: pictures, tables, settings.
 
 use crate::failure::{Failure, Outcome};
-use std::fs::{self, Permissions};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use thermocline_trace::parts_of;
 
-/// Refuses `path`, which `option` names, when it is one of `traces` or a part of one.
-pub(crate) fn apart(option: &str, path: Option<&PathBuf>, traces: &[PathBuf]) -> Outcome {
+/// Refuses `path`, which `option` names, when it is one of the files `read` or a part of a trace
+/// among them.
+pub(crate) fn apart(option: &str, path: Option<&PathBuf>, read: &[PathBuf]) -> Outcome {
     let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     let Some((path, written)) = path.and_then(|path| Some((path, file(path)?))) else {
         return Ok(());
     };
-    for trace in traces {
-        let parts = parts_of(trace).unwrap_or_default();
-        let mut all = parts.iter().chain([trace]);
+    for one in read {
+        let parts = parts_of(one).unwrap_or_default();
+        let mut all = parts.iter().chain([one]);
         if let Some(read) = all.find(|read| file(read) == Some(written)) {
             let fact = format!(
                 "{option} {} is {}, which is read: it would be lost",
@@ -26,6 +27,25 @@ pub(crate) fn apart(option: &str, path: Option<&PathBuf>, traces: &[PathBuf]) ->
         }
     }
     Ok(())
+}
+
+/// How every page of this program begins.
+const PAGE: &[u8] = b"<!doctype html";
+
+/// Refuses to replace a file at `path`, which `option` names, by a page unless it is one.
+pub(crate) fn apart_from_others(option: &str, path: Option<&PathBuf>) -> Outcome {
+    let Some(path) = path.filter(|path| path.is_file()) else {
+        return Ok(());
+    };
+    let mut head = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(PAGE.len() as u64).read_to_end(&mut head));
+    read.map_err(|error| Failure::io("read", path, &error))?;
+    if head.is_empty() || head.eq_ignore_ascii_case(PAGE) {
+        return Ok(());
+    }
+    let fact = format!("{option} {} is there, and is no web page", path.display());
+    Err(Failure::usage(fact).advise(format!("another file for {option}, or move it away")))
 }
 
 /// Writes `text` to the file at `path`, which has what it had before until all is written.

@@ -1,6 +1,7 @@
 //! Aligned columns for terminals: the first column to the left, the others to the right.
 
 use std::fmt;
+use thermocline_trace::printable;
 
 /// A table of text cells under a title and a header row.
 #[derive(Debug, Default)]
@@ -47,7 +48,10 @@ impl Table {
     /// Adds one row, of as many cells as the header has. A file may be called anything: control
     /// characters are shown as escapes, so that no name ends a line or speaks to the terminal.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<String> = cells.into_iter().map(printable).collect();
+        let cells: Vec<String> = cells
+            .into_iter()
+            .map(|cell| printable(&cell).into_owned())
+            .collect();
         assert_eq!(cells.len(), self.header.len(), "cells under header");
         self.rows.push(cells);
     }
@@ -114,13 +118,6 @@ impl fmt::Display for Table {
             writeln!(out, "{}", line.trim_end())?;
         }
         Ok(())
-    }
-}
-
-fn printable(cell: String) -> String {
-    match cell.contains(char::is_control) {
-        true => cell.escape_debug().collect(),
-        false => cell,
     }
 }
 

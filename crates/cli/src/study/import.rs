@@ -69,6 +69,8 @@ pub(crate) fn explain(error: &ReadError) -> Failure {
         }
         ReadError::Version { .. } => failure.advise("read it with the program that wrote it"),
         ReadError::Mismatch { .. } => failure.advise("name the files of one recording only"),
+        ReadError::Together { .. } => Failure::usage(error.to_string())
+            .advise("one trace at a time; simulate takes several, each a client"),
         ReadError::UnknownFormat { .. } => failure.advise(format!(
             "say it with --from: {}",
             Format::ALL.map(Format::name).join(", ")

@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use memory::fits;
 use notes::Notes;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -116,7 +116,10 @@ impl Reading {
             }
         });
         bar.finish_and_clear();
-        workload.map_err(|error| simulate::explain(&error))
+        workload.map_err(|error| match error {
+            SimError::PageSize { trace, size } => self.input.odd_page_size(trace, size),
+            error => simulate::explain(&error),
+        })
     }
 }
 
@@ -169,6 +172,12 @@ pub(crate) struct ModelArgs {
 }
 
 impl ModelArgs {
+    /// The file with measured costs, where `--base` names one.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        let file = || PathBuf::from(&self.base);
+        Timing::base(&self.base).is_none().then(file)
+    }
+
     /// The models called so, or measured costs in a file of that name.
     pub(crate) fn models(&self, page_size: u32) -> Result<Devices, Failure> {
         let models = devices(&self.base, &self.flash_device, page_size)?;

@@ -238,14 +238,27 @@ impl CostSettings {
         }
     }
 
-    fn all(self) -> [f64; 5] {
-        [
-            self.base_random_read_us,
-            self.base_sequential_read_us,
-            self.base_random_write_us,
-            self.flash_read_us,
-            self.flash_write_us,
-        ]
+    /// No page takes more than a quarter of an hour, and sums of such costs stay exact enough.
+    fn check(self) -> Result<(), Error> {
+        let costs = [
+            ("costs.base_random_read_us", self.base_random_read_us),
+            (
+                "costs.base_sequential_read_us",
+                self.base_sequential_read_us,
+            ),
+            ("costs.base_random_write_us", self.base_random_write_us),
+            ("costs.flash_read_us", self.flash_read_us),
+            ("costs.flash_write_us", self.flash_write_us),
+        ];
+        let holds = |cost: f64| (0.0..=1e9).contains(&cost);
+        costs.into_iter().try_for_each(|(name, cost)| {
+            need(
+                holds(cost),
+                name,
+                format!("{cost:?}"),
+                "0 to 1000000000 microseconds",
+            )
+        })
     }
 }
 
@@ -338,13 +351,7 @@ impl EngineConfig {
         self.cac.check()?;
         self.dirty.check()?;
         self.priority.to_core()?;
-        let costs_ok = self.costs.all().iter().all(|c| c.is_finite() && *c >= 0.0);
-        need(
-            costs_ok,
-            "costs",
-            format!("{:?}", self.costs.all()),
-            "finite and not negative",
-        )?;
+        self.costs.check()?;
         let unknown = thermocline_core::hierarchy::UnknownPolicy::of_tier(&self.policy);
         if self.policy != DEFAULT && !NAMES.contains(&self.policy.as_str()) {
             return Err(unknown.into());

@@ -139,7 +139,7 @@ impl<'a, B: Bytes> Instant<'a, B> {
 
     /// Serves one page request and does the background work that is due then.
     pub fn serve(&mut self, request: &PageRequest, hints: &HintSet) -> Served {
-        self.now = u64::from(request.time_ms);
+        self.now = request.time_ms();
         self.hierarchy.on_time(self.now);
         let page = request.page();
         let on_flash = self.hierarchy.slots().find(page).is_some();

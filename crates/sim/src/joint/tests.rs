@@ -72,7 +72,7 @@ fn request(seed: u64, number: u64) -> (PageRequest, HintSet) {
         .with(0, object.0 + 1)
         .with(hint_type::REQUEST, hint);
     let page = PageId::new(object, index);
-    (PageRequest::new(page, kind, 0, number as u32, pages), hints)
+    (PageRequest::new(page, kind, 0, number, pages), hints)
 }
 
 fn options(combination: &str, seed: u64) -> HierarchyOptions {

@@ -13,6 +13,7 @@
 //! *Memory*: 20 to 30 bytes a page for the map, 16 for the tree, 8 for the distances.
 
 use super::Misses;
+use crate::reach::Reach;
 use crate::request::{Kind, PageRequest};
 use hashbrown::HashTable;
 use std::collections::BTreeSet;
@@ -26,6 +27,7 @@ const LINE_MIN: usize = 1 << 10;
 pub(super) struct LruStack {
     pages: HashTable<(PageId, u32)>,
     holes: BTreeSet<u32>,
+    reach: Reach,
     /// Fenwick tree over times 1..line; a mark counts 1.
     tree: Vec<u32>,
     /// The next time, from 1.
@@ -43,6 +45,7 @@ impl Default for LruStack {
         Self {
             pages: HashTable::new(),
             holes: BTreeSet::new(),
+            reach: Reach::default(),
             tree: vec![0; LINE_MIN],
             now: 1,
             reads: Vec::new(),
@@ -108,6 +111,7 @@ impl LruStack {
         if before.is_none() {
             let rehash = |(page, _): &(PageId, u32)| hash::of_page(*page);
             self.pages.insert_unique(place, (page, now), rehash);
+            self.reach.extend(page);
         }
         match (self.holes.last().copied(), before) {
             (Some(hole), before) if before.is_none_or(|time| time < hole) => {
@@ -134,7 +138,9 @@ impl LruStack {
     }
 
     fn trim(&mut self, trim: &PageRequest) {
-        let (first, last) = (trim.index, trim.trim_last());
+        let Some((first, last)) = self.reach.cut(trim) else {
+            return;
+        };
         if last - first < self.pages.len() as u64 {
             for index in first..=last {
                 self.drop_page(PageId::new(trim.object, index));
@@ -263,5 +269,21 @@ mod tests {
         stack.request(&request(Kind::Read, 3, 1), true);
         // Page 0 is third still: the tier of three had a slot free for page 3.
         assert_eq!(stack.touch(PageId::new(ObjectId(0), 0)), Some(3));
+    }
+
+    #[test]
+    fn a_trim_costs_what_its_object_has_not_what_the_stack_has() {
+        let begin = std::time::Instant::now();
+        let mut stack = LruStack::default();
+        (0..300_000).for_each(|page| stack.request(&request(Kind::Read, page, 1), true));
+        for object in 1..20_000 {
+            for (kind, pages) in [(Kind::Write, 1), (Kind::Trim, crate::request::PAGES_MAX)] {
+                let page = PageId::new(ObjectId(object), 0);
+                stack.request(&PageRequest::new(page, kind, 0, 0, pages), true);
+            }
+        }
+        let took = begin.elapsed();
+        assert!(took.as_secs() < 10, "{took:?}");
+        assert_eq!(stack.pages.len(), 300_000);
     }
 }

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use crate::sample::EXTENT_PAGES;
 
+use crate::record::printable;
+
 use super::{HintCounts, LatencySummary, ObjectSummary, OpSummary, TraceInfo};
 
 impl TraceInfo {
@@ -58,7 +60,7 @@ impl TraceInfo {
             )?;
         }
         if let Some(product) = &self.product {
-            writeln!(out, "by        {product}")?;
+            writeln!(out, "by        {}", printable(product))?;
         }
         Ok(())
     }
@@ -155,7 +157,7 @@ impl TraceInfo {
             writeln!(
                 out,
                 "{:<40}{:>12}{:>12}{:>12}{:>12}",
-                object.name,
+                printable(&object.name),
                 object.reads,
                 self.amount(object.read_bytes),
                 object.writes,
@@ -168,10 +170,12 @@ impl TraceInfo {
 
 fn write_hint(out: &mut String, hint: &HintCounts, rows: u64) -> std::fmt::Result {
     if hint.distinct == 0 {
-        return writeln!(out, "\nhint {}: always unknown", hint.name);
+        return writeln!(out, "\nhint {}: always unknown", printable(&hint.name));
     }
-    writeln!(out, "\nhint {} ({} values)", hint.name, hint.distinct)?;
+    let name = printable(&hint.name);
+    writeln!(out, "\nhint {name} ({} values)", hint.distinct)?;
     for (value, count) in &hint.values {
+        let value = printable(value);
         writeln!(out, "  {value:<38}{count:>12}{:>8}", share(*count, rows))?;
     }
     Ok(())
@@ -249,5 +253,15 @@ mod tests {
         );
         assert!(bytes.contains("duration  2.000 s, 1 requests/s"), "{bytes}");
         assert!(bytes.contains("1.0 KiB"), "{bytes}");
+    }
+
+    #[test]
+    fn names_of_a_trace_move_no_cursor() {
+        let text = "object,page,hint:role\n\u{1b}[31mr\u{1b}]0;t\u{7},1,\u{1b}[2J\u{9b}a\n";
+        let table = table_of("t.csv", text);
+        let control = |c: char| c.is_control() && c != '\n';
+        assert!(!table.contains(control), "{table:?}");
+        assert!(table.contains("\\u{1b}[31mr\\u{1b}]0;t\\u{7}  "), "{table}");
+        assert!(table.contains("\\u{1b}[2J\\u{9b}a"), "{table}");
     }
 }

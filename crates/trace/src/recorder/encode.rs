@@ -184,7 +184,8 @@ fn write_fixed(
     }
 }
 
-/// Values beyond what a signed column holds (292 years, 8 EiB) are written as its largest.
+/// Values beyond what a signed column holds (292 years, 8 EiB) are written as its largest: no mount
+/// has such, and a conversion refuses them.
 fn write_i64(
     column: &mut SerializedColumnWriter<'_>,
     rows: &[TraceRecord],

@@ -10,6 +10,7 @@ use super::output::Output;
 use super::{Head, Refused, Sink, WriteError};
 use crate::catalog::Catalog;
 use crate::column::check_hint_names;
+use crate::reader::Addressing;
 use crate::record::TraceRecord;
 use crate::recorder::{Part, RecorderOptions};
 
@@ -24,8 +25,29 @@ pub(super) struct TraceWriter {
     part: Part<BufWriter<File>>,
     /// The row group being filled.
     rows: Vec<TraceRecord>,
+    /// Offsets are page numbers, whose column is unsigned.
+    pages: bool,
     /// Records that the recorder of the trace dropped.
     dropped: u64,
+}
+
+/// Refuses what the columns, which are signed, would hold another number for.
+fn signed(row: &TraceRecord, pages: bool) -> Result<(), String> {
+    for (what, number, unit) in [
+        ("time", row.time_ns, " ns"),
+        ("offset", if pages { 0 } else { row.offset }, ""),
+        ("length", row.length, ""),
+        ("latency", row.latency_ns, " ns"),
+    ] {
+        if i64::try_from(number).is_err() {
+            let most = i64::MAX;
+            return Err(format!(
+                "its {what}, {number}{unit}, exceeds {most}, the most of Parquet's column; csv \
+                 holds it"
+            ));
+        }
+    }
+    Ok(())
 }
 
 impl TraceWriter {
@@ -46,6 +68,7 @@ impl TraceWriter {
         Ok(Self {
             output,
             part,
+            pages: head.addressing == Addressing::Pages,
             rows: Vec::with_capacity(GROUP_ROWS),
             dropped: head.dropped,
         })
@@ -69,6 +92,7 @@ fn failed(output: &Output, error: ParquetError) -> WriteError {
 impl Sink for TraceWriter {
     fn write(&mut self, row: &TraceRecord, catalog: &Catalog) -> Result<(), Refused> {
         debug_assert!(self.rows.len() < GROUP_ROWS);
+        signed(row, self.pages).map_err(Refused::Unfit)?;
         self.rows.push(*row);
         if self.rows.len() == GROUP_ROWS {
             self.flush(catalog)?;

@@ -5,6 +5,7 @@ use crate::study::plan::table::years;
 use crate::units::{Size, show_bytes};
 use serde::Serialize;
 use thermocline_sim::advice::{Gain, Kind, Line, State};
+use thermocline_trace::printable;
 
 /// What a line costs.
 #[derive(Serialize)]
@@ -80,6 +81,7 @@ pub(super) fn memory(line: &Line) -> u64 {
 pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
     let mut all = Vec::new();
     if let Some((name, share)) = &line.loser {
+        let name = printable(name);
         all.push(format!(
             "reads of {name} take longer, by {share:.1} % of the time of all reads"
         ));
@@ -118,7 +120,7 @@ pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
 
 /// The command that follows the line, and the one that undoes it.
 pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
-    let mount = args.mount.as_deref().unwrap_or("MOUNTPOINT");
+    let mount = &quoted(args.mount.as_deref().unwrap_or("MOUNTPOINT"));
     let path = line.object.as_ref().map_or("", |object| &object.file);
     let length = |bytes: u64| match &args.cache {
         Some(cache) => cache.length(bytes / line.page_size),
@@ -143,8 +145,8 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
             (policy(&line.then), policy(&line.now))
         }
         Kind::Pin => (
-            format!("thermocline pin {mount} {}", quoted(path)),
-            format!("thermocline unpin {mount} {}", quoted(path)),
+            format!("thermocline pin {mount} {}", operand(path)),
+            format!("thermocline unpin {mount} {}", operand(path)),
         ),
         Kind::WriteBack => {
             let mode = |word: &str| format!("thermocline mode {mount} {word}");
@@ -161,9 +163,26 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
     }
 }
 
+/// `path` as a shell and the command take it, which would take what begins with `-` for an option.
+fn operand(path: &str) -> String {
+    match path.starts_with('-') {
+        true => format!("-- {}", quoted(path)),
+        false => quoted(path),
+    }
+}
+
 /// `path` as a shell takes it.
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:".contains(c);
+    if path.contains(char::is_control) {
+        // The terminal takes none, and the shell reads their escapes.
+        let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\' && byte != b'\'';
+        let bytes = path.bytes().map(|byte| match plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("\\x{byte:02x}"),
+        });
+        return format!("$'{}'", bytes.collect::<String>());
+    }
     match path.chars().all(plain) && !path.is_empty() {
         true => path.to_string(),
         false => format!("'{}'", path.replace('\'', "'\\''")),
@@ -175,4 +194,25 @@ fn rule(path: &str, what: &str) -> String {
     // A TOML string takes JSON's escapes.
     let path = serde_json::Value::from(path);
     format!("[[rules]]\npath = {path}\n{what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_and_the_command_take_a_name_for_a_name() {
+        for (name, shown) in [
+            ("/srv/data", "/srv/data"),
+            ("/srv/my data;rm", "'/srv/my data;rm'"),
+            ("it's", "'it'\\''s'"),
+            ("$(x)", "'$(x)'"),
+            ("-v", "-- -v"),
+            ("-v w", "-- '-v w'"),
+            ("", "''"),
+            ("a b\u{1b}[2J'\n", "$'a\\x20b\\x1b[2J\\x27\\x0a'"),
+        ] {
+            assert_eq!(operand(name), shown);
+        }
+    }
 }

@@ -182,8 +182,9 @@ pub(crate) fn run(args: &AdviseArgs) -> Outcome {
 
 fn of_traces(args: &AdviseArgs) -> Outcome {
     let input = &args.reading.input;
-    input.apart_from("--html", args.html.as_ref())?;
-    input.apart_from("--placements", args.placements.as_ref())?;
+    let read = [args.devices.file(), args.check.clone()];
+    input.page_apart_from(args.html.as_ref(), &read)?;
+    input.apart_from("--placements", args.placements.as_ref(), &read)?;
     if args.begin >= args.end {
         let fact = format!("--begin {}% is not before --end", 100.0 * args.begin);
         return Err(Failure::usage(fact).advise("--begin 0% --end 50%"));

@@ -13,6 +13,7 @@ use std::fmt::Write;
 use std::path::Path;
 use thermocline_sim::Workload;
 use thermocline_sim::advice::{Advice, Gain, Kind, Line, Placement, Question, State};
+use thermocline_trace::printable;
 
 /// Everything.
 pub(super) fn text(
@@ -125,6 +126,7 @@ fn but(advice: &Advice) -> &'static str {
 /// What a line is, gains and costs.
 fn sentence(args: &AdviseArgs, line: &Line) -> String {
     let name = line.object.as_ref().map_or("", |object| &object.name);
+    let name = printable(name);
     let what = match line.kind {
         Kind::Size => {
             let size = show_bytes(line.then.flash_bytes);
@@ -233,7 +235,7 @@ fn names(advice: &Advice, way: &Placement) -> String {
         .filter(|row| way.objects.contains(&row.path))
         .collect();
     objects.sort_by_key(|row| Reverse(row.pages));
-    let names = objects.iter().take(SHOWN).map(|row| row.name.as_str());
+    let names = objects.iter().take(SHOWN).map(|row| printable(&row.name));
     let names = names.collect::<Vec<_>>().join(", ");
     match objects.len().saturating_sub(SHOWN) {
         0 => names,

@@ -4,7 +4,7 @@ mod rows;
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::reader;
-use crate::show::status;
+use crate::show::{beside, status};
 use crate::study::modelled::{self, Bar};
 use crate::units::{Size, show_bytes, show_count};
 use clap::{Args, Subcommand, ValueHint};
@@ -12,13 +12,13 @@ use rows::{Rows, Seen};
 use serde::Serialize;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thermocline::device::{FileDevice, FileOptions};
 use thermocline_filter::{
-    BuildOptions, Builder, Built, Filter, FilterError, KeyKind, Lanes, PAGE_BYTES_MAX, PAGES_MAX,
-    ProbeCounts, Summary,
+    BuildOptions, Builder, Built, Filter, FilterError, KeyKind, Lanes, MAGIC, PAGE_BYTES_MAX,
+    PAGES_MAX, ProbeCounts, Summary,
 };
 
 /// `thermocline filter`.
@@ -46,6 +46,9 @@ in pages, and memory holds keys back until many of one page can be written at on
 far larger than memory. Keys are text unless --integers says otherwise or a Parquet column holds
 whole numbers. The file appears under its name only when it is whole.
 
+Blanks around a text key are a part of it, whatever the file. A line has at most 1 MiB, a row of CSV
+is one line, and all rows have as many cells. Compressed files have to be unpacked first.
+
 --memory does not cover: 32 bytes for each page of the filter and 16 more for each page and thread,
 and what reading KEYS takes (1 MiB and the longest line, or what the Parquet decoder holds).";
 
@@ -60,13 +63,16 @@ Rows come out in the order of the file, those of Parquet as CSV; nothing is prin
 row has its answer, so an error never looks like the end. A null key is in no filter. ROWS is read
 twice. Statistics go to standard error.
 
+Blanks around a text key are a part of it, whatever the file. A line has at most 1 MiB, a row of CSV
+is one line, and all rows have as many cells. Compressed files have to be unpacked first.
+
 --memory does not cover: one bit for each row, 32 bytes for each page of the filter, and what
 reading ROWS takes (1 MiB and the longest line, or what the Parquet decoder holds).";
 
 /// `thermocline filter build`.
 #[derive(Args, Debug)]
 pub(crate) struct BuildArgs {
-    /// One key a line; CSV or Parquet (named .parquet) with --column
+    /// One key a line; CSV or Parquet with --column
     #[arg(value_hint = ValueHint::FilePath)]
     keys: PathBuf,
     /// The filter to write
@@ -104,7 +110,7 @@ pub(crate) struct ProbeArgs {
     /// The filter
     #[arg(value_hint = ValueHint::FilePath)]
     filter: PathBuf,
-    /// The rows: one key a line; CSV or Parquet (named .parquet) with --column
+    /// The rows: one key a line; CSV or Parquet with --column
     #[arg(value_hint = ValueHint::FilePath)]
     rows: PathBuf,
     /// Column that holds the keys
@@ -179,16 +185,19 @@ struct BuildReport {
 fn build(args: &BuildArgs) -> Outcome {
     let kind = args.integers.then_some(KeyKind::Integer);
     let rows = Rows::open(&args.keys, args.column.as_deref(), kind)?;
+    let keys = std::slice::from_ref(&args.keys);
+    beside::apart("--out", Some(&args.out), keys)?;
     let out = place(&args.out, args.force)?;
-    let mut keys = 0;
+    let mut count = 0;
     read(&rows, false, "counting", &mut |seen| {
-        keys += u64::from(seen.key.key().is_some());
+        count += u64::from(seen.key.key().is_some());
         Ok(())
     })?;
-    let options = shape(args, keys, rows.kind())?;
+    let options = shape(args, count, rows.kind())?;
     let mut partial = out.clone().into_os_string();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
+    beside::apart("--out", Some(&partial), keys)?;
     let claimed = claim(&partial)?;
     // Another build may have ended meanwhile.
     let free = place(&args.out, args.force).map(drop);
@@ -217,11 +226,31 @@ fn claim(partial: &Path) -> Result<Arc<File>, Failure> {
         here.is_ok_and(|here| there.is_ok_and(|there| here.ino() == there.ino()))
     };
     match file.try_lock() {
-        Ok(()) if is_there(&file) => Ok(Arc::new(file)),
+        Ok(()) if is_there(&file) => match is_left(&file).map_err(|error| failed(&error))? {
+            true => Ok(Arc::new(file)),
+            false => {
+                let fact = format!("{}: a file of something else", partial.display());
+                Err(Failure::usage(fact).advise("move it away, or another name for --out"))
+            }
+        },
         Err(TryLockError::Error(error)) => Err(failed(&error)),
         Ok(()) | Err(TryLockError::WouldBlock) => {
             let fact = format!("{}: another build writes it", partial.display());
             Err(Failure::usage(fact).advise("wait for it, or another name for --out"))
+        }
+    }
+}
+
+/// Whether a file is what a build leaves that is killed: new, or with the beginning of a filter.
+fn is_left(file: &File) -> io::Result<bool> {
+    let mut head = [0; MAGIC.len()];
+    match file.metadata()?.len() {
+        0 => Ok(true),
+        length if length < head.len() as u64 => Ok(false),
+        _ => {
+            file.read_exact_at(&mut head, 0)?;
+            // Pages that were given room before the header was written are zeros.
+            Ok(head == MAGIC || head == [0; MAGIC.len()])
         }
     }
 }

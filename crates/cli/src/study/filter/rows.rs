@@ -1,12 +1,13 @@
 //! Keys out of lines, CSV columns and Parquet columns.
 
-use crate::failure::{Code, Failure, Outcome, reason};
+use crate::failure::{Code, Failure, Outcome};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
+use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,22 @@ use thermocline_filter::{Key, KeyKind};
 
 /// The byte-order mark, in UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The longest line: a file without line ends would otherwise be read into memory whole.
+const LINE_MAX: usize = 1 << 20;
+
+/// The first bytes of a Parquet file.
+const PARQUET: &[u8] = b"PAR1";
+
+/// The first bytes of compressed files, and the program that unpacks them.
+const COMPRESSED: [(&[u8], &str); 4] = [
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\x00", "xz"),
+    // Words may begin with its first three bytes, so those of the first block are asked for.
+    (b"BZh", "bzip2"),
+];
+const BZIP2_BLOCK: &[u8] = b"1AY&SY";
 
 /// A key of its own; none is a null, which is no key.
 #[derive(Debug, PartialEq)]
@@ -67,10 +84,18 @@ impl Rows {
             );
             return Err(Failure::usage(fact).advise("write the rows to a file first"));
         }
+        let head = head(path).map_err(|error| failed(&error))?;
+        if let Some(program) = compressed(&head) {
+            let name = path.display();
+            let fact = format!("{name} is compressed, and only trace commands read such files");
+            let unpack = format!("unpack it first: {program} -dc {name} > FILE");
+            return Err(Failure::usage(fact).advise(unpack));
+        }
+        let named = path.extension().is_some_and(|end| end == "parquet");
         let mut rows = Self {
             path: path.to_path_buf(),
             column: column.map(str::to_string),
-            parquet: path.extension().is_some_and(|end| end == "parquet"),
+            parquet: named || head.starts_with(PARQUET),
             kind: kind.unwrap_or_default(),
         };
         if rows.parquet {
@@ -143,30 +168,61 @@ impl Rows {
     }
 
     fn header(&self) -> Result<String, Failure> {
-        let mut line = String::new();
-        let read = self.lines()?.read_line(&mut line);
-        read.map_err(|error| self.wrong(1, &reason(&error)))?;
-        let line = line.strip_prefix('\u{feff}').unwrap_or(&line);
-        Ok(line.trim_end_matches(['\n', '\r']).to_string())
+        let mut line = Vec::new();
+        self.next_line(&mut self.lines()?, &mut line, 1)?;
+        let line = String::from_utf8(line);
+        line.map_err(|_| self.wrong(1, "it is no text in UTF-8"))
+    }
+
+    /// Reads line `number` from `input` into `line`, without its end; returns how many bytes it
+    /// takes in the file, which is none at the end.
+    fn next_line(
+        &self,
+        input: &mut impl BufRead,
+        line: &mut Vec<u8>,
+        number: u64,
+    ) -> Result<u64, Failure> {
+        line.clear();
+        // Its end is not counted.
+        let most = LINE_MAX as u64 + 2;
+        let read = input.take(most).read_until(b'\n', line);
+        let read = read.map_err(|error| self.failed(&error))?;
+        for end in [b'\n', b'\r'] {
+            line.pop_if(|last| *last == end);
+        }
+        // The mark that some programs put at the beginning of UTF-8 text is no part of a key.
+        if number == 1 && line.starts_with(MARK) {
+            line.drain(..MARK.len());
+        }
+        if line.len() > LINE_MAX {
+            let wrong = self.wrong(number, "it is longer than 1 MiB");
+            return Err(wrong.advise("a file of keys that has a row a line"));
+        }
+        Ok(read as u64)
     }
 
     /// Where the column is in the first line of a CSV file.
-    fn find_column(&self, header: &str) -> Result<(usize, u8), Failure> {
+    fn find_column(&self, header: &str) -> Result<Place, Failure> {
         let name = self.column.as_deref().unwrap_or_default();
         let count = |separator: &u8| header.bytes().filter(|byte| byte == separator).count();
         let separators = [b'\t', b';', b','];
         let delimiter = separators.into_iter().max_by_key(count).unwrap_or(b',');
         let mut found = Vec::new();
         let mut names = Vec::new();
-        while let Some(cell) = cell_of(header.as_bytes(), delimiter, names.len()) {
-            let cell = String::from_utf8_lossy(&cell).into_owned();
-            if cell == name {
-                found.push(names.len());
+        let read = each_cell(header.as_bytes(), delimiter, &mut |at, cell| {
+            let cell = String::from_utf8_lossy(&cell).trim().to_string();
+            if cell == name.trim() {
+                found.push(at);
             }
             names.push(cell);
-        }
+        });
+        let cells = read.map_err(|reason| self.no_row(1, reason))?;
         match found[..] {
-            [at] => Ok((at, delimiter)),
+            [at] => Ok(Place {
+                at,
+                cells,
+                delimiter,
+            }),
             [] => Err(self.no_column(name, &names.join(", "))),
             _ => Err(self.wrong(1, &format!("column {name:?} is there twice"))),
         }
@@ -175,6 +231,12 @@ impl Rows {
     fn no_column(&self, name: &str, names: &str) -> Failure {
         let fact = format!("{}: no column {name:?}", self.path.display());
         Failure::usage(fact).advise(format!("--column with one of: {names}"))
+    }
+
+    /// A line that is no row of CSV.
+    fn no_row(&self, line: u64, reason: &str) -> Failure {
+        self.wrong(line, reason)
+            .advise("rows of one line each with as many cells as the first, or Parquet")
     }
 
     fn each_line(&self, each: &mut dyn FnMut(&Seen<'_>) -> Outcome) -> Outcome {
@@ -187,29 +249,22 @@ impl Rows {
         let mut header = place.is_some();
         let mut number = 0;
         loop {
-            line.clear();
-            let read = input.read_until(b'\n', &mut line);
-            let read = read.map_err(|error| self.failed(&error))?;
+            numbered += 1;
+            let read = self.next_line(&mut input, &mut line, numbered)?;
             if read == 0 {
                 return Ok(());
             }
-            position += read as u64;
-            numbered += 1;
-            // The mark that some programs put at the beginning of UTF-8 text is no part of a key.
-            if numbered == 1 && line.starts_with(MARK) {
-                line.drain(..MARK.len());
-            }
-            while line.last().is_some_and(|end| matches!(end, b'\n' | b'\r')) {
-                line.pop();
-            }
+            position += read;
             // An empty line is no row.
             if std::mem::take(&mut header) || line.is_empty() {
                 continue;
             }
-            let cell = match place {
+            let cell = match &place {
                 None => line.clone(),
-                Some((at, delimiter)) => cell_of(&line, delimiter, at)
-                    .ok_or_else(|| self.wrong(numbered, "has too few cells, or an open quote"))?,
+                Some(place) => {
+                    let cell = place.cell_of(&line);
+                    cell.map_err(|reason| self.no_row(numbered, &reason))?
+                }
             };
             let key = self.parsed(cell, numbered)?;
             each(&Seen {
@@ -354,36 +409,93 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Cell `at` of a line of CSV; none when there are fewer, or a quote is left open.
-fn cell_of(line: &[u8], delimiter: u8, at: usize) -> Option<Vec<u8>> {
-    let mut rest = line;
-    for passed in 0..=at {
-        let mut cell = Vec::new();
-        if let [b'"', inside @ ..] = rest {
-            rest = inside;
-            loop {
-                let end = rest.iter().position(|&byte| byte == b'"')?;
-                cell.extend_from_slice(&rest[..end]);
-                rest = &rest[end + 1..];
-                let [b'"', after @ ..] = rest else { break };
-                cell.push(b'"');
-                rest = after;
+/// Where the keys are in a line of CSV.
+#[derive(Debug)]
+struct Place {
+    at: usize,
+    /// Cells of the first line.
+    cells: usize,
+    delimiter: u8,
+}
+
+impl Place {
+    /// The cell with the key. The whole line is looked at: where a cell holds a line break, this
+    /// is a part of a row, and the next line another.
+    fn cell_of(&self, line: &[u8]) -> Result<Vec<u8>, String> {
+        let mut found = Vec::new();
+        let cells = each_cell(line, self.delimiter, &mut |at, cell| {
+            if at == self.at {
+                found = cell.into_owned();
             }
-        } else {
-            let end = rest.iter().position(|&byte| byte == delimiter);
-            let end = end.unwrap_or(rest.len());
-            cell.extend_from_slice(rest[..end].trim_ascii());
-            rest = &rest[end..];
-        }
-        if passed == at {
-            return Some(cell);
-        }
-        match rest {
-            [byte, after @ ..] if *byte == delimiter => rest = after,
-            _ => return None,
+        })?;
+        match cells == self.cells {
+            true => Ok(found),
+            false => Err(format!(
+                "it has {cells} cells, and the first line has {}",
+                self.cells
+            )),
         }
     }
-    None
+}
+
+/// Calls `each` with the cells of a line of CSV and their places; returns how many there are. As
+/// in RFC 4180, blanks around a cell are a part of it.
+fn each_cell<'a>(
+    line: &'a [u8],
+    delimiter: u8,
+    each: &mut dyn FnMut(usize, Cow<'a, [u8]>),
+) -> Result<usize, &'static str> {
+    let (mut rest, mut at) = (line, 0);
+    loop {
+        let cell;
+        if let [b'"', inside @ ..] = rest {
+            (cell, rest) = quoted_cell(inside)?;
+        } else {
+            let end = rest.iter().position(|&byte| byte == delimiter);
+            let (plain, after) = rest.split_at(end.unwrap_or(rest.len()));
+            (cell, rest) = (Cow::Borrowed(plain), after);
+        }
+        each(at, cell);
+        at += 1;
+        match rest {
+            [] => return Ok(at),
+            [byte, after @ ..] if *byte == delimiter => rest = after,
+            _ => return Err("there is text after the closing quote of a cell"),
+        }
+    }
+}
+
+/// The cell whose quote was opened just before `rest`, and what follows the closing one.
+fn quoted_cell(mut rest: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), &'static str> {
+    let mut cell = Vec::new();
+    loop {
+        let end = rest.iter().position(|&byte| byte == b'"');
+        let end = end.ok_or("a quote is open: cells may hold no line breaks")?;
+        cell.extend_from_slice(&rest[..end]);
+        rest = &rest[end + 1..];
+        let [b'"', after @ ..] = rest else {
+            return Ok((Cow::Owned(cell), rest));
+        };
+        cell.push(b'"');
+        rest = after;
+    }
+}
+
+/// The first bytes of a file.
+fn head(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(path)?.take(16).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// The program that unpacks a file that begins with `head`, where it is compressed.
+fn compressed(head: &[u8]) -> Option<&'static str> {
+    let begins = |magic: &[u8]| match magic {
+        b"BZh" => head.starts_with(magic) && head.get(4..10) == Some(BZIP2_BLOCK),
+        _ => head.starts_with(magic),
+    };
+    let found = COMPRESSED.iter().find(|(magic, _)| begins(magic));
+    found.map(|(_, program)| *program)
 }
 
 #[cfg(test)]
@@ -392,12 +504,24 @@ mod tests {
 
     #[test]
     fn cells_are_cut_at_delimiters_outside_quotes() {
-        let line = br#"7, "a" ,"b,""c""",,z"#;
-        let cell = |at| cell_of(line, b',', at).map(|c| String::from_utf8(c).expect("UTF-8"));
-        let cells: Vec<_> = (0..6).map(cell).collect();
-        let expected = ["7", "\"a\"", "b,\"c\"", "", "z"].map(|c| Some(c.to_string()));
-        assert_eq!(cells[..5], expected);
-        assert_eq!(cells[5], None);
-        assert_eq!(cell_of(b"\"open", b',', 0), None);
+        let cells = |line: &str| {
+            let mut cells = Vec::new();
+            let read = each_cell(line.as_bytes(), b',', &mut |_, cell| {
+                cells.push(String::from_utf8(cell.into_owned()).expect("UTF-8"));
+            });
+            read.map(|count| (cells, count))
+        };
+        let (found, count) = cells(r#"7, "a" ,"b,""c""",,z"#).expect("a row");
+        assert_eq!(
+            (&found[..], count),
+            (
+                &["7", " \"a\" ", "b,\"c\"", "", "z"].map(String::from)[..],
+                5
+            )
+        );
+        assert_eq!(cells("a,").expect("a row").0, ["a", ""]);
+        for wrong in ["\"open", "a,\"b\"\"", "\"a\" ,b"] {
+            assert!(cells(wrong).is_err(), "{wrong}");
+        }
     }
 }

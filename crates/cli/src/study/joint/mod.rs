@@ -138,9 +138,9 @@ fn transactions(text: &str) -> Result<f64, String> {
 
 /// Simulates and prints.
 pub(crate) fn run(args: &JointArgs) -> Outcome {
-    args.reading
-        .input
-        .apart_from("--html", args.html.as_ref())?;
+    let read = [args.devices.file(), args.parameters.config.clone()];
+    let input = &args.reading.input;
+    input.page_apart_from(args.html.as_ref(), &read)?;
     let workload = args.reading.open()?;
     let experiment = experiment(args, &workload)?;
     let work = |progress: &_| joint::run(&workload, &experiment, progress);

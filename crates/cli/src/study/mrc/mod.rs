@@ -100,9 +100,9 @@ impl FromStr for Share {
 
 /// Draws and prints.
 pub(crate) fn run(args: &MrcArgs) -> Outcome {
-    args.reading
-        .input
-        .apart_from("--html", args.html.as_ref())?;
+    let read = [args.parameters.config.clone()];
+    let input = &args.reading.input;
+    input.page_apart_from(args.html.as_ref(), &read)?;
     let workload = args.reading.open()?;
     let options = options(args, &workload)?;
     let work = |progress: &_| mrc::curves(&workload, &options, progress);

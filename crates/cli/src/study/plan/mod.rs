@@ -151,9 +151,9 @@ struct Printed<'a> {
 
 /// Plans and prints.
 pub(crate) fn run(args: &PlanArgs) -> Outcome {
-    args.reading
-        .input
-        .apart_from("--html", args.html.as_ref())?;
+    let read = [args.devices.file()];
+    let input = &args.reading.input;
+    input.page_apart_from(args.html.as_ref(), &read)?;
     let workload = args.reading.open()?;
     let options = options(args, &workload)?;
     let work = |progress: &_| plan::plan(&workload, &options, progress);

@@ -321,7 +321,7 @@ impl<'a> Bench<'a> {
             };
             let requests = &self.replay.requests[start as usize..];
             if self.replay.recorded {
-                let due = Duration::from_millis(requests[0].time_ms.into());
+                let due = Duration::from_millis(requests[0].time_ms());
                 while begin.elapsed() < due && !self.is_ended() {
                     std::thread::sleep(due.saturating_sub(begin.elapsed()).min(NAP));
                 }

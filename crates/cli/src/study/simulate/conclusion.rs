@@ -42,7 +42,7 @@ fn of_policy<'a>(name: &'a str, results: &'a Results) -> impl Iterator<Item = &'
 
 /// The logarithm of the mean.
 fn score(name: &str, results: &Results) -> f64 {
-    let logs = of_policy(name, results).map(|run| run.ios_per_s.unwrap_or(f64::MIN_POSITIVE).ln());
+    let logs = of_policy(name, results).map(|run| run.rate().max(f64::MIN_POSITIVE).ln());
     let (count, sum) = logs.fold((0, 0.0), |(count, sum), log| (count + 1, sum + log));
     sum / f64::from(count.max(1))
 }
@@ -51,7 +51,9 @@ fn sentence(scored: &[(&String, f64)], sizes: usize, results: &Results, facts: &
     let Some((best, top)) = scored.first() else {
         return "Only what knows the future was simulated: that is no policy to be had.".into();
     };
-    let speedups = of_policy(best, results).filter_map(|run| run.speedup);
+    let base = results.base_only.rate();
+    let times = |run: &RunResult| run.speedup.unwrap_or_else(|| run.rate() / base);
+    let speedups = of_policy(best, results).map(times);
     let (low, high) = speedups.fold((f64::MAX, 0.0_f64), |(low, high), times| {
         (low.min(times), high.max(times))
     });
@@ -106,6 +108,7 @@ mod tests {
             policy: name.into(),
             ios_per_s: Some(ios_per_s),
             speedup: Some(ios_per_s / 100.0),
+            clients: 1,
             ..RunResult::default()
         };
         let runs = speeds
@@ -165,6 +168,37 @@ mod tests {
             "{}",
             vain.sentence
         );
+        // Where the pool serves all nothing takes time, or next to none.
+        let run = |name: &str, ios_per_s| RunResult {
+            policy: name.into(),
+            ios_per_s,
+            clients: 1,
+            ..RunResult::default()
+        };
+        let results = |base| Results {
+            runs: vec![run("lru", Some(2e6)), run("auto", None)],
+            base_only: run("none", base),
+            bound: vec![],
+        };
+        let of = |base| {
+            let experiment = Experiment {
+                policies: vec!["lru".into(), "auto".into()],
+                capacities: vec![1],
+                ..Experiment::default()
+            };
+            Ranking::of(&experiment, &results(base), &Facts::default()).sentence
+        };
+        let pooled = of(None);
+        assert!(
+            pooled.starts_with("None is faster than base alone"),
+            "{pooled}"
+        );
+        let faster = of(Some(5e5));
+        assert!(
+            faster.starts_with("lru is fastest at this size, with 2.0 times"),
+            "{faster}"
+        );
+        assert!(faster.contains("auto is too close"), "{faster}");
         let none = ranking(&[("opt", [200.0, 200.0])]);
         assert!(none.sentence.contains("no policy"), "{}", none.sentence);
     }

@@ -68,9 +68,38 @@ impl TraceInput {
         self.traces.iter().filter(is_whole).collect()
     }
 
-    /// Refuses an output, which `option` names, that would overwrite one of the traces.
-    pub(crate) fn apart_from(&self, option: &str, output: Option<&PathBuf>) -> Outcome {
-        beside::apart(option, output, &self.traces)
+    /// What a trace, counted from 1, says whose own page size is none.
+    pub(crate) fn odd_page_size(&self, trace: usize, size: u32) -> Failure {
+        let whole = self.whole();
+        let path = whole.get(trace.saturating_sub(1));
+        let name = path.map_or("a trace".into(), |path| path.display().to_string());
+        let fact = format!(
+            "{name} has pages of {size} B by what it says itself, which is no power of two from 512"
+        );
+        Failure::usage(fact).advise(super::PAGE_SIZE)
+    }
+
+    /// Refuses an output, which `option` names, that would overwrite one of the traces, or of the
+    /// files in `also`, which are read too.
+    pub(crate) fn apart_from(
+        &self,
+        option: &str,
+        output: Option<&PathBuf>,
+        also: &[Option<PathBuf>],
+    ) -> Outcome {
+        let also = also.iter().flatten();
+        let read: Vec<PathBuf> = self.traces.iter().chain(also).cloned().collect();
+        beside::apart(option, output, &read)
+    }
+
+    /// The same of a page that `--html` asks for, which replaces pages alone.
+    pub(crate) fn page_apart_from(
+        &self,
+        page: Option<&PathBuf>,
+        also: &[Option<PathBuf>],
+    ) -> Outcome {
+        self.apart_from("--html", page, also)?;
+        beside::apart_from_others("--html", page)
     }
 
     /// The traces' names, for titles.

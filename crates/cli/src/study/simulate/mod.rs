@@ -136,9 +136,9 @@ fn policies() -> impl Iterator<Item = &'static str> {
 
 /// Simulates and prints.
 pub(crate) fn run(args: &SimulateArgs) -> Outcome {
-    args.reading
-        .input
-        .apart_from("--html", args.html.as_ref())?;
+    let read = [args.devices.file(), args.parameters.config.clone()];
+    let input = &args.reading.input;
+    input.page_apart_from(args.html.as_ref(), &read)?;
     let noise = Noise {
         types: args.noise,
         seed: args.seed,
@@ -242,6 +242,9 @@ fn json(results: &Results) -> Result<String, Failure> {
         .map_err(|e| Failure::new(Code::Failure, format!("cannot print the results: {e}")))
 }
 
+/// What gives a trace another page size.
+pub(crate) const PAGE_SIZE: &str = "--page-size SIZE";
+
 /// What a failed simulation says.
 pub(crate) fn explain(error: &SimError) -> Failure {
     let text = error.to_string();
@@ -249,6 +252,8 @@ pub(crate) fn explain(error: &SimError) -> Failure {
         SimError::Read(error) => return crate::study::import::explain(error),
         SimError::ReadOnce { .. } => "write it to a file; where the whole is read, more --memory",
         SimError::Extents { .. } => "a smaller --page-size",
+        SimError::TooMany { .. } => "a larger --page-size, or a part of the trace",
+        SimError::PageSize { .. } => PAGE_SIZE,
         SimError::TooLong { .. } => "thermocline trace info, or a larger --page-size",
         SimError::Nothing { bypassed: 1.., .. } => "--include-bypassed",
         SimError::Nothing { ignored: 1.., .. } => "--writes allocate",
@@ -256,7 +261,7 @@ pub(crate) fn explain(error: &SimError) -> Failure {
         SimError::Future { .. } => "more --memory, or a --policy list without opt",
         SimError::Noise { .. } => "a smaller --noise",
         SimError::Shares { .. } => "traces recorded with the same --share",
-        SimError::PageSizes { .. } => "--page-size SIZE",
+        SimError::PageSizes { .. } => PAGE_SIZE,
         SimError::Evidence { .. } | SimError::NoObject(_) => text.split("; ").nth(1).unwrap_or(""),
         _ => return Failure::new(Code::Failure, text),
     };
