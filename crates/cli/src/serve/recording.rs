@@ -260,8 +260,8 @@ impl Recording {
         self.state().phase = phase;
     }
 
-    /// At the end of a mount: ends what runs. Fails when the mount was to be recorded from its start,
-    /// and that is not whole.
+    /// At the end of a mount: ends what runs. Fails when the mount was to be recorded from its
+    /// start, and that is not whole.
     pub(crate) fn finish(&self) -> Outcome {
         let mut state = self.state();
         state.stop = true;

@@ -363,8 +363,8 @@ impl EngineConfig {
         }
     }
 
-    /// Refuses a pool that is larger than what this process may use here. Settings may be checked on
-    /// another machine, so [`Self::check`] does not ask.
+    /// Refuses a pool that is larger than what this process may use here. Settings may be checked
+    /// on another machine, so [`Self::check`] does not ask.
     pub(crate) fn check_memory(&self) -> Result<(), Error> {
         let fits = machine::memory().is_none_or(|bytes| self.pool_bytes <= bytes);
         need(
