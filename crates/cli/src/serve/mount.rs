@@ -256,8 +256,8 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     })
 }
 
-/// Options that mean nothing where there is no tier, of those given, in words; empty for none. They are
-/// taken all the same: in need somebody adds `--policy none` to the usual command.
+/// Options that mean nothing where there is no tier, of those given, in words; empty for none. They
+/// are taken all the same: in need somebody adds `--policy none` to the usual command.
 fn set_aside(args: &MountArgs) -> String {
     let given = [
         ("--cache", args.cache.is_some()),

@@ -1,7 +1,7 @@
-//! What a mount does now and then while it serves: it says when its tier has gone off and when
-//! pages are lost; it marks base as whole once a mount that went over to write-through has nothing
-//! left to write back; and it begins another opening of the cache, because a copy of the cache, or of
-//! base, can be told from the newest one only by the opening it is of.
+//! What a mount does now and then while it serves. It says when its tier has gone off and when
+//! pages are lost. It marks base as whole once a mount that went over to write-through has nothing
+//! left to write back. And it begins another opening of the cache, because a copy of the cache, or
+//! of base, can be told from the newest one only by the opening it is of.
 
 use crate::failure::Outcome;
 use crate::serve::log;

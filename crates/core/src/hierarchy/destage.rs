@@ -336,8 +336,8 @@ impl Hierarchy {
         cleaned
     }
 
-    /// Pages of `object` of which flash does not give the newest bytes: each with the version that a
-    /// batch made durable, `None` where none did.
+    /// Pages of `object` of which flash does not give the newest bytes: each with the version that
+    /// a batch made durable, `None` where none did.
     #[must_use]
     pub fn lost_of(&self, object: ObjectId) -> BTreeSet<(u64, Option<u64>)> {
         let lost = self.lost.range(PageId { object, index: 0 }..);

@@ -10,9 +10,9 @@ use std::time::Instant;
 use thermocline_core::{HintSet, ObjectId};
 use thermocline_trace::{Op, Served};
 
-/// Of how many failed syncs of base, and losses of flash, one user of an object was told. All users share base's
-/// descriptor, and the system tells it of a failure once; but each user may have written what was
-/// lost. Whoever opens the object while nobody was told yet is told too.
+/// Of how many failed syncs of base, and losses of flash, one user of an object was told. All users
+/// share base's descriptor, and the system tells it of a failure once; but each user may have
+/// written what was lost. Whoever opens the object while nobody was told yet is told too.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Told(AtomicU64);
