@@ -143,7 +143,18 @@ fn a_mount_without_a_tier_serves_from_base() {
     ground.read();
     assert_eq!(ground.status("/stats/tier"), Value::Null);
     assert!(!ground.path("tier").exists());
+    for (command, word) in [("policy", "lru"), ("tier", "off"), ("tier", "on")] {
+        let output = thermocline(command)
+            .arg(ground.mountpoint())
+            .arg(word)
+            .output();
+        let output = output.expect("runs");
+        assert!(!output.status.success(), "{command} {word}");
+        assert!(message(&output).contains("no flash tier"), "{}", message(&output));
+    }
     ground.umount();
+    let log = std::fs::read_to_string(log).expect("log");
+    assert!(log.contains("no map to save"), "{log}");
 }
 
 #[test]

@@ -140,7 +140,16 @@ impl Control {
         }
     }
 
+    /// Refuses what is for a tier where there is none.
+    fn needs_tier(&self) -> io::Result<()> {
+        match self.facts.cache.as_os_str().is_empty() {
+            false => Ok(()),
+            true => Err(refused(thermocline::Error::NoTier)),
+        }
+    }
+
     fn set_policy(&self, name: &str) -> io::Result<()> {
+        self.needs_tier()?;
         self.engine.set_policy(name).map_err(refused)?;
         self.rules
             .let_temporary(config::takes_temporary(&self.engine.policy()));
@@ -194,6 +203,7 @@ impl Control {
     }
 
     fn set_tier(&self, word: &str) -> io::Result<()> {
+        self.needs_tier()?;
         match word {
             "on" => self.reshaping.tier_on().map_err(|failure| {
                 log::refused(&failure.message);

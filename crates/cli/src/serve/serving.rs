@@ -272,7 +272,8 @@ fn note_found(engine: &Engine) {
         return;
     };
     let (restored, dirty) = (
-        show_count(tier.restored.into()),
+        // Some may have been given up by now, with their files.
+        show_count(tier.restored.min(tier.resident).into()),
         show_count(tier.dirty.into()),
     );
     let doubted = match tier.doubted {
@@ -325,8 +326,12 @@ fn check_found(store: &Store, plan: &Plan, awaited: bool) -> Outcome {
 fn close(engine: &Engine) -> Outcome {
     // A base that was lost meanwhile is noticed before anything is written.
     engine.check_fence()?;
+    let tier = engine.tier_state();
     engine.stop()?;
-    log::line("map saved");
+    match tier {
+        Ok(()) => log::line("map saved"),
+        Err(why) => log::line(&format!("no map to save: {why}")),
+    }
     Ok(())
 }
 

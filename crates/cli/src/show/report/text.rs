@@ -163,7 +163,7 @@ fn tier_head(out: &mut String, tier: &TierStats) -> std::fmt::Result {
     if tier.restored > 0 || tier.stale_objects > 0 {
         writeln!(
             out,
-            "start     {} pages were warm; {} files had changed and lost theirs",
+            "start     {} pages were found on flash; {} files had changed and lost theirs",
             show_count(tier.restored.into()),
             show_count(tier.stale_objects.into()),
         )?;
