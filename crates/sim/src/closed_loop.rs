@@ -377,14 +377,13 @@ mod tests {
         assert_eq!((elapsed.base_ios, elapsed.flash_ios), (3, 2));
     }
 
+    /// By the square of their number it would not end.
     #[test]
     fn an_io_of_many_pages_costs_by_their_number() {
-        let begin = std::time::Instant::now();
         let mut left = VecDeque::new();
         take(&mut left, BASE, 0);
-        (0..400_000).for_each(|_| take(&mut left, WRITE, 0));
-        let took = begin.elapsed();
-        assert!(took.as_secs() < 10, "{took:?}");
+        (0..1_000_000).for_each(|_| take(&mut left, WRITE, 0));
+        assert_eq!(left.len(), 1_000_001);
     }
 
     #[test]

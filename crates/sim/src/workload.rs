@@ -714,14 +714,12 @@ mod tests {
         large.chain((1..=files).flat_map(each)).collect()
     }
 
+    /// By the trace's pages times the number of trims it would not end.
     #[test]
     fn a_trim_costs_what_its_object_has_not_what_the_trace_has() {
-        let openers = vec![VecRecords::opener(many_trims(300_000, 20_000), 4096)];
-        let begin = std::time::Instant::now();
+        let openers = vec![VecRecords::opener(many_trims(300_000, 200_000), 4096)];
         let workload = Workload::open(openers, WorkloadOptions::default(), &mut |_| {});
         let workload = workload.expect("opens");
-        let took = begin.elapsed();
-        assert!(took.as_secs() < 10, "{took:?}");
         assert!(workload.trims().iter().all(|(_, gone)| gone.len() == 1));
     }
 

@@ -271,19 +271,17 @@ mod tests {
         assert_eq!(stack.touch(PageId::new(ObjectId(0), 0)), Some(3));
     }
 
+    /// By the stack's size times the number of trims it would not end.
     #[test]
     fn a_trim_costs_what_its_object_has_not_what_the_stack_has() {
-        let begin = std::time::Instant::now();
         let mut stack = LruStack::default();
         (0..300_000).for_each(|page| stack.request(&request(Kind::Read, page, 1), true));
-        for object in 1..20_000 {
+        for object in 1..200_000 {
             for (kind, pages) in [(Kind::Write, 1), (Kind::Trim, crate::request::PAGES_MAX)] {
                 let page = PageId::new(ObjectId(object), 0);
                 stack.request(&PageRequest::new(page, kind, 0, 0, pages), true);
             }
         }
-        let took = begin.elapsed();
-        assert!(took.as_secs() < 10, "{took:?}");
         assert_eq!(stack.pages.len(), 300_000);
     }
 }
