@@ -302,8 +302,10 @@ fn a_key_with_blanks_is_the_same_in_every_form() {
     fs::write(at.join("dos.csv"), "n,id\r\n1, a \r\n2,\"b \"\r\n").expect("written");
     fs::write(at.join("dos"), " a \r\nb \r\n").expect("written");
     texts(&at.join("p.parquet"), &[" a ", "b "]);
-    let forms = ["lines", "dos", "c.csv --column id", "dos.csv --column id"];
-    let forms = [&forms[..], &["p.parquet --column id"]].concat();
+    fs::write(at.join("twice.csv"), "n,id\r\r\n1, a \r\r\n2,b \r\r\n").expect("written");
+    let csv = ["c.csv", "dos.csv", "twice.csv", "p.parquet"].map(|of| format!("{of} --column id"));
+    let lines = ["lines", "dos"].map(String::from);
+    let forms = [&lines[..], &csv[..]].concat();
     for (number, of) in forms.iter().enumerate() {
         success(at, &format!("build {of} --out f{number}"));
         for rows in &forms {
@@ -312,6 +314,8 @@ fn a_key_with_blanks_is_the_same_in_every_form() {
             assert_eq!(json["maybe"], 2, "{rows} in a filter of {of}");
         }
     }
+    fs::write(at.join("parts"), "PAR1234\n").expect("written");
+    success(at, "build parts --out parts.filter");
     // Without its blanks it is another key; numbers and names of columns have none.
     fs::write(at.join("cut"), "a\nb\n").expect("written");
     assert_eq!(success(at, "probe f0 cut --not"), "a\nb\n");

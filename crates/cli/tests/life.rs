@@ -150,7 +150,11 @@ fn a_mount_without_a_tier_serves_from_base() {
             .output();
         let output = output.expect("runs");
         assert!(!output.status.success(), "{command} {word}");
-        assert!(message(&output).contains("no flash tier"), "{}", message(&output));
+        assert!(
+            message(&output).contains("no flash tier"),
+            "{}",
+            message(&output)
+        );
     }
     ground.umount();
     let log = std::fs::read_to_string(log).expect("log");

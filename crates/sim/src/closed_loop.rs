@@ -285,6 +285,9 @@ fn take(left: &mut VecDeque<Step>, step: Step, bridge: u64) {
         && (gap == 0 || gap <= bridge && left[at].len + gap + step.len <= RUN_BYTES_MAX)
     {
         left[at].len += gap + step.len;
+        if gap == 0 {
+            return;
+        }
         let mut between = left.split_off(at + 1);
         between.retain(|s| (s.op, s.waits, s.on_base) != (IoOp::Read, true, true));
         left.append(&mut between);
@@ -384,6 +387,12 @@ mod tests {
         take(&mut left, BASE, 0);
         (0..1_000_000).for_each(|_| take(&mut left, WRITE, 0));
         assert_eq!(left.len(), 1_000_001);
+        left.clear();
+        for page in 0..20_000 {
+            take(&mut left, Step::base(IoOp::Read, page * 4096, 4096), 0);
+            take(&mut left, WRITE, 0);
+        }
+        assert_eq!(left.len(), 20_001);
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub enum SimError {
     },
     /// A trace says that it has pages of a size that no page has.
     #[error(
-        "trace {trace} has pages of {size} B by what it says itself, which is no power of two \
+        "trace {trace} has pages of {size} B (as it says, or --unit), which is no power of two \
          from 512; say with a page size which one it is split into"
     )]
     PageSize {

@@ -9,9 +9,11 @@ use thermocline_core::noise::NoiseHints;
 use thermocline_core::{HintSet, ObjectId, PageId};
 use thermocline_trace::{Op, Served, TraceRecord};
 
-/// The most pages of one I/O, 4 GiB of 4 KiB: no kernel takes half as much at once. Beyond it the
-/// trace is taken for malformed.
-const IO_PAGES_MAX: u64 = 1 << 20;
+/// The most bytes of one I/O: no kernel takes more at once. Beyond it the trace is taken for
+/// malformed.
+const IO_BYTES_MAX: u64 = 4 << 30;
+/// As many pages it may have in any case, as where pages are counted and their size is not known.
+const IO_PAGES_LEAST: u64 = 1 << 20;
 /// The most pages that one request for a trim says, without reaching the end.
 const TRIM_PAGES_MAX: u64 = PAGES_MAX as u64 - 1;
 /// The most such requests that one trim becomes, many PiB.
@@ -135,7 +137,8 @@ impl Splitter {
             trims.into_iter().for_each(push);
             return Ok(());
         }
-        if last - first >= IO_PAGES_MAX {
+        let most = (IO_BYTES_MAX / u64::from(self.page_size)).max(IO_PAGES_LEAST);
+        if last - first >= most {
             return Err(too_long());
         }
         let end = &mut self.ends[object.0 as usize];

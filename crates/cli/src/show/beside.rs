@@ -33,7 +33,7 @@ pub(crate) fn apart(option: &str, path: Option<&PathBuf>, read: &[PathBuf]) -> O
 const PAGE: &[u8] = b"<!doctype html";
 
 /// Refuses to replace a file at `path`, which `option` names, by a page unless it is one.
-pub(crate) fn apart_from_others(option: &str, path: Option<&PathBuf>) -> Outcome {
+pub(crate) fn only_pages(option: &str, path: Option<&PathBuf>) -> Outcome {
     let Some(path) = path.filter(|path| path.is_file()) else {
         return Ok(());
     };

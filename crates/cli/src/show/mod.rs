@@ -9,6 +9,7 @@ pub(crate) mod generate;
 pub(crate) mod pace;
 pub(crate) mod plot;
 pub(crate) mod report;
+pub(crate) mod shell;
 pub(crate) mod status;
 pub(crate) mod table;
 pub(crate) mod terminal;

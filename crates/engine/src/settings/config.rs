@@ -238,7 +238,7 @@ impl CostSettings {
         }
     }
 
-    /// No page takes more than a quarter of an hour, and sums of such costs stay exact enough.
+    /// No page takes as long as twenty minutes, and sums of such costs stay exact enough.
     fn check(self) -> Result<(), Error> {
         let costs = [
             ("costs.base_random_read_us", self.base_random_read_us),

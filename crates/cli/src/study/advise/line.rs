@@ -1,6 +1,7 @@
 //! One line of the advice: the commands that follow and undo it, and its form in JSON.
 
 use super::AdviseArgs;
+use crate::show::shell;
 use crate::study::plan::table::years;
 use crate::units::{Size, show_bytes};
 use serde::Serialize;
@@ -120,7 +121,7 @@ pub(super) fn side_effects(args: &AdviseArgs, line: &Line) -> Vec<String> {
 
 /// The command that follows the line, and the one that undoes it.
 pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
-    let mount = &quoted(args.mount.as_deref().unwrap_or("MOUNTPOINT"));
+    let mount = &shell::quoted(args.mount.as_deref().unwrap_or("MOUNTPOINT"));
     let path = line.object.as_ref().map_or("", |object| &object.file);
     let length = |bytes: u64| match &args.cache {
         Some(cache) => cache.length(bytes / line.page_size),
@@ -145,8 +146,8 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
             (policy(&line.then), policy(&line.now))
         }
         Kind::Pin => (
-            format!("thermocline pin {mount} {}", operand(path)),
-            format!("thermocline unpin {mount} {}", operand(path)),
+            format!("thermocline pin {mount} {}", shell::operand(path)),
+            format!("thermocline unpin {mount} {}", shell::operand(path)),
         ),
         Kind::WriteBack => {
             let mode = |word: &str| format!("thermocline mode {mount} {word}");
@@ -163,36 +164,15 @@ pub(super) fn commands(args: &AdviseArgs, line: &Line) -> (String, String) {
     }
 }
 
-/// `path` as a shell and the command take it, which would take what begins with `-` for an option.
-fn operand(path: &str) -> String {
-    match path.starts_with('-') {
-        true => format!("-- {}", quoted(path)),
-        false => quoted(path),
-    }
-}
-
-/// `path` as a shell takes it.
-fn quoted(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:".contains(c);
-    if path.contains(char::is_control) {
-        // The terminal takes none, and the shell reads their escapes.
-        let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\' && byte != b'\'';
-        let bytes = path.bytes().map(|byte| match plain(byte) {
-            true => char::from(byte).to_string(),
-            false => format!("\\x{byte:02x}"),
-        });
-        return format!("$'{}'", bytes.collect::<String>());
-    }
-    match path.chars().all(plain) && !path.is_empty() {
-        true => path.to_string(),
-        false => format!("'{}'", path.replace('\'', "'\\''")),
-    }
-}
-
 /// Lines for the configuration.
 fn rule(path: &str, what: &str) -> String {
-    // A TOML string takes JSON's escapes.
-    let path = serde_json::Value::from(path);
+    // A TOML string takes JSON's escapes. JSON leaves some of what a terminal obeys.
+    let path = serde_json::Value::from(path).to_string();
+    let shown = path.chars().map(|one| match one.is_control() {
+        true => format!("\\u{:04x}", u32::from(one)),
+        false => one.to_string(),
+    });
+    let path: String = shown.collect();
     format!("[[rules]]\npath = {path}\n{what}")
 }
 
@@ -201,18 +181,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_and_the_command_take_a_name_for_a_name() {
-        for (name, shown) in [
-            ("/srv/data", "/srv/data"),
-            ("/srv/my data;rm", "'/srv/my data;rm'"),
-            ("it's", "'it'\\''s'"),
-            ("$(x)", "'$(x)'"),
-            ("-v", "-- -v"),
-            ("-v w", "-- '-v w'"),
-            ("", "''"),
-            ("a b\u{1b}[2J'\n", "$'a\\x20b\\x1b[2J\\x27\\x0a'"),
-        ] {
-            assert_eq!(operand(name), shown);
-        }
+    fn a_rule_has_nothing_that_a_terminal_obeys() {
+        let text = rule("a\u{9b}2J\u{7f}\u{1b}", "cache = false");
+        assert!(text.contains("\"a\\u009b2J\\u007f\\u001b\""), "{text}");
     }
 }

@@ -99,7 +99,7 @@ pub(crate) struct DemoArgs {
 /// Runs the demonstration.
 pub(crate) fn run(args: &DemoArgs) -> Done {
     let page_size = page_size(args.page_size)?;
-    beside::apart_from_others("--out", Some(&args.out))?;
+    beside::only_pages("--out", Some(&args.out))?;
     let (outcomes, bands, summary) = demonstrate(args, page_size)?;
     let html = picture::html(&outcomes, &bands, &summary, args.region_pages);
     beside::write(&args.out, &html)?;

@@ -1,6 +1,7 @@
 //! Keys out of lines, CSV columns and Parquet columns.
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::show::shell;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
@@ -88,14 +89,15 @@ impl Rows {
         if let Some(program) = compressed(&head) {
             let name = path.display();
             let fact = format!("{name} is compressed, and only trace commands read such files");
-            let unpack = format!("unpack it first: {program} -dc {name} > FILE");
+            let named = shell::operand(&name.to_string());
+            let unpack = format!("unpack it first: {program} -dc {named} > FILE");
             return Err(Failure::usage(fact).advise(unpack));
         }
         let named = path.extension().is_some_and(|end| end == "parquet");
         let mut rows = Self {
             path: path.to_path_buf(),
             column: column.map(str::to_string),
-            parquet: named || head.starts_with(PARQUET),
+            parquet: named || is_parquet(&head),
             kind: kind.unwrap_or_default(),
         };
         if rows.parquet {
@@ -187,9 +189,8 @@ impl Rows {
         let most = LINE_MAX as u64 + 2;
         let read = input.take(most).read_until(b'\n', line);
         let read = read.map_err(|error| self.failed(&error))?;
-        for end in [b'\n', b'\r'] {
-            line.pop_if(|last| *last == end);
-        }
+        // Some programs end a line with two carriage returns.
+        while line.pop_if(|last| b"\r\n".contains(last)).is_some() {}
         // The mark that some programs put at the beginning of UTF-8 text is no part of a key.
         if number == 1 && line.starts_with(MARK) {
             line.drain(..MARK.len());
@@ -235,8 +236,10 @@ impl Rows {
 
     /// A line that is no row of CSV.
     fn no_row(&self, line: u64, reason: &str) -> Failure {
-        self.wrong(line, reason)
-            .advise("rows of one line each with as many cells as the first, or Parquet")
+        self.wrong(line, reason).advise(
+            "rows of one line each with as many cells as the first, and quotes as RFC 4180 \
+                 has them (doubled, no backslashes); or Parquet",
+        )
     }
 
     fn each_line(&self, each: &mut dyn FnMut(&Seen<'_>) -> Outcome) -> Outcome {
@@ -486,6 +489,12 @@ fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     File::open(path)?.take(16).read_to_end(&mut head)?;
     Ok(head)
+}
+
+/// Whether a file that begins with `head` is Parquet: what follows its first bytes is no text.
+fn is_parquet(head: &[u8]) -> bool {
+    let is_text = |byte: &u8| !byte.is_ascii_control() || byte.is_ascii_whitespace();
+    head.starts_with(PARQUET) && !head.get(PARQUET.len()).is_some_and(is_text)
 }
 
 /// The program that unpacks a file that begins with `head`, where it is compressed.

@@ -74,7 +74,7 @@ impl TraceInput {
         let path = whole.get(trace.saturating_sub(1));
         let name = path.map_or("a trace".into(), |path| path.display().to_string());
         let fact = format!(
-            "{name} has pages of {size} B by what it says itself, which is no power of two from 512"
+            "{name} has pages of {size} B (as it says, or --unit), no power of two from 512"
         );
         Failure::usage(fact).advise(super::PAGE_SIZE)
     }
@@ -99,7 +99,7 @@ impl TraceInput {
         also: &[Option<PathBuf>],
     ) -> Outcome {
         self.apart_from("--html", page, also)?;
-        beside::apart_from_others("--html", page)
+        beside::only_pages("--html", page)
     }
 
     /// The traces' names, for titles.
