@@ -232,6 +232,23 @@ fn unlink(engine: &Engine, object: &Arc<Object>) -> io::Result<()> {
     Ok(())
 }
 
+/// A cache on a device that does what the script says; its requests may take so long.
+fn sick(options: &StoreOptions, limit: Option<Duration>) -> (Arc<FaultScript>, Store) {
+    let (faults, device) = (FaultScript::new(), Arc::new(MemoryDevice::new()));
+    let store = Store::with_device(device, "cache", options).expect("cache");
+    let planted = Arc::clone(&faults);
+    let store = store.wrapped(|device| Arc::new(Faulty::new(device, planted, limit)));
+    (faults, store)
+}
+
+/// A file of 16 pages, on base.
+fn of_16_pages(engine: &Arc<Engine>) -> Arc<Object> {
+    let base = Arc::new(MemoryDevice::new());
+    base.write_at(&[1; 16 * PAGE], 0).expect("base");
+    let opened = engine.open_object(spec(&base, &Arc::default()));
+    opened.expect("opens")
+}
+
 #[test]
 fn no_name_and_no_hole_fails_because_of_flash() {
     let deeds: [(&str, Deed); 5] = [
@@ -251,17 +268,9 @@ fn no_name_and_no_hole_fails_because_of_flash() {
     ];
     for script in ["sync fail EIO", "write fail EIO", "any fail EIO"] {
         for (what, deed) in deeds {
-            let faults = FaultScript::new();
-            let device = Arc::new(MemoryDevice::new());
-            let store = Store::with_device(device, "cache", &options(true)).expect("cache");
-            let planted = Arc::clone(&faults);
-            let store = store.wrapped(|device| Arc::new(Faulty::new(device, planted, None)));
+            let (faults, store) = sick(&options(true), None);
             let engine = Engine::start(config(), Some(store)).expect("starts");
-            let base = Arc::new(MemoryDevice::new());
-            base.write_at(&[1; 16 * PAGE], 0).expect("base");
-            let file = engine
-                .open_object(spec(&base, &Arc::default()))
-                .expect("opens");
+            let file = of_16_pages(&engine);
             let mut bytes = [0; 16 * PAGE];
             engine.read(&request(&file, 0), &mut bytes).expect("reads");
             while engine.step() {}
@@ -279,21 +288,13 @@ fn no_name_and_no_hole_fails_because_of_flash() {
 /// A cache on a device that does what the script says, in write-back; a file of 16 pages, of which
 /// the first four are on flash and newer than base, `synced` or only written there.
 fn four_newer_pages(synced: bool) -> (Arc<FaultScript>, Arc<Engine>, Arc<Object>) {
-    let faults = FaultScript::new();
-    let device = Arc::new(MemoryDevice::new());
-    let store = Store::with_device(device, "cache", &options(true)).expect("cache");
-    let planted = Arc::clone(&faults);
-    let store = store.wrapped(|device| Arc::new(Faulty::new(device, planted, None)));
+    let (faults, store) = sick(&options(true), None);
     let config = EngineConfig {
         write_back: true,
         ..config()
     };
     let engine = Engine::start(config, Some(store)).expect("starts");
-    let base = Arc::new(MemoryDevice::new());
-    base.write_at(&[1; 16 * PAGE], 0).expect("base");
-    let file = engine
-        .open_object(spec(&base, &Arc::default()))
-        .expect("opens");
+    let file = of_16_pages(&engine);
     engine.sync(&file, false).expect("syncs");
     engine
         .write(&request(&file, 0), &[2; 4 * PAGE])
@@ -375,28 +376,19 @@ fn a_late_request_of_many_pages_is_one_time_out() {
         ("write", write, false),
         ("write", commit, true),
     ] {
-        let faults = FaultScript::new();
-        let device = Arc::new(MemoryDevice::new());
         // Blocks that hold late writes are not used again: there are some to spare.
         let options = StoreOptions {
             size: Some(Store::length_for(640, PAGE as u32)),
             ..options(true)
         };
-        let store = Store::with_device(device, "cache", &options).expect("cache");
-        let planted = Arc::clone(&faults);
-        let limit = Some(Duration::from_millis(1));
-        let store = store.wrapped(|device| Arc::new(Faulty::new(device, planted, limit)));
+        let (faults, store) = sick(&options, Some(Duration::from_millis(1)));
         let config = EngineConfig {
             write_back,
             read_ahead: 0,
             ..config()
         };
         let engine = Engine::start(config, Some(store)).expect("starts");
-        let base = Arc::new(MemoryDevice::new());
-        base.write_at(&[1; 16 * PAGE], 0).expect("base");
-        let file = engine
-            .open_object(spec(&base, &Arc::default()))
-            .expect("opens");
+        let file = of_16_pages(&engine);
         let late = (1..=4).find(|_| {
             let mut bytes = [0; 4 * PAGE];
             engine.read(&request(&file, 0), &mut bytes).expect("reads");
