@@ -322,22 +322,21 @@ fn ask(kind: &str, path: &Path) -> Option<Standing> {
 
 /// Where it is answered, if it may be believed.
 fn connect(kind: &str, path: &Path) -> Option<UnixStream> {
-    let stream = connect_now(&name(kind, &resolved(path)?)).ok()?;
+    let stream = connect_now(&name(kind, &resolved(path).ok()?)).ok()?;
     is_trusted(&stream).then_some(stream)
 }
 
 /// The path without symbolic links or `..`. Of its last part nothing is asked but whether it is a
-/// link: it may be a mount that does not answer.
-fn resolved(path: &Path) -> Option<PathBuf> {
-    let absolute = std::path::absolute(path).ok()?;
+/// link: it may be a mount that does not answer, or whose process is gone.
+pub(crate) fn resolved(path: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
     let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-        return Some(absolute);
+        return Ok(absolute);
     };
-    let whole = parent.canonicalize().ok()?.join(name);
+    let whole = parent.canonicalize()?.join(name);
     match std::fs::read_link(&whole) {
-        Ok(_) => whole.canonicalize().ok(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(_) => Some(whole),
+        Ok(_) => whole.canonicalize(),
+        Err(_) => Ok(whole),
     }
 }
 

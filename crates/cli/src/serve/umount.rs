@@ -53,7 +53,8 @@ pub(crate) struct UmountArgs {
 
 /// Unmounts and waits.
 pub(crate) fn run(args: &UmountArgs) -> Outcome {
-    let mountpoint = absolute(&args.mountpoint)?;
+    let found = beacon::resolved(&args.mountpoint);
+    let mountpoint = found.map_err(|error| Failure::io("find", &args.mountpoint, &error))?;
     let limit = Duration::from_secs(args.timeout.max(1));
     let patience = match args.lazy {
         true => PATIENCE.min(limit),
@@ -356,16 +357,6 @@ pub(crate) fn is_abandoned(mountpoint: &Path) -> bool {
     ask::read(&file, PATIENCE).is_err_and(|error| is_gone(&error))
 }
 
-/// The path without symbolic links or `..`, without touching a mount whose process is gone.
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    let fail = |e: io::Error| Failure::io("find", path, &e);
-    let absolute = std::path::absolute(path).map_err(fail)?;
-    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-        return Ok(absolute);
-    };
-    Ok(parent.canonicalize().map_err(fail)?.join(name))
-}
-
 /// Detaches the mount: by system call as root, through `fusermount3` as anyone else.
 pub(crate) fn detach(mountpoint: &Path, lazy: bool) -> Outcome {
     let path = CString::new(mountpoint.as_os_str().as_bytes())
@@ -499,7 +490,7 @@ mod tests {
 
     #[test]
     fn relative_paths_resolve_without_touching_the_last_name() {
-        let missing = absolute(Path::new("no-such-mount")).expect("resolves");
+        let missing = beacon::resolved(Path::new("no-such-mount")).expect("resolves");
         assert!(missing.is_absolute() && missing.ends_with("no-such-mount"));
     }
 }

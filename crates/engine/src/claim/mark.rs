@@ -6,6 +6,7 @@
 //! understood, and refuses.
 
 use super::host::{self, Host};
+use crate::store::CacheStamp;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -127,6 +128,12 @@ impl Mark {
     #[must_use]
     pub fn cache_id(&self) -> u64 {
         self.cache
+    }
+
+    /// Whether it names the cache in an opening that is not older than the newest it is known to
+    /// have named.
+    pub(super) fn is_of_newest(&self, cache: &CacheStamp) -> bool {
+        self.cache == cache.format_id && self.epoch >= cache.marked
     }
 
     pub(crate) fn encode(&self) -> String {

@@ -460,8 +460,10 @@ impl Claim {
             cache.marked <= cache.epoch,
             "an opening of before is marked"
         );
-        let went_back = mark.epoch < cache.marked && self.planted != Mutant::BaseWentBack;
-        mark.cache == cache.format_id && !went_back
+        match self.planted {
+            Mutant::BaseWentBack => mark.cache == cache.format_id,
+            _ => mark.is_of_newest(cache),
+        }
     }
 
     /// Writes the mark durably: the base is served, in `state`, with `cache` from its present

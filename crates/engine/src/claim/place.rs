@@ -105,10 +105,7 @@ pub fn awaits(cache: &CacheStamp) -> Result<Option<bool>, Refusal> {
     let base = Path::new(&cache.base.path);
     let place = Place::of(base).map_err(Refusal::io(base))?;
     let mark = place.read()?.filter(|mark| mark.base == cache.base.id);
-    Ok(mark.map(|mark| {
-        let is_newest = mark.cache == cache.format_id && mark.epoch >= cache.marked;
-        mark.state == State::Dirty && is_newest
-    }))
+    Ok(mark.map(|mark| mark.state == State::Dirty && mark.is_of_newest(cache)))
 }
 
 /// How a base stands by its mark.
